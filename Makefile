@@ -10,12 +10,12 @@ UV     := $(shell command -v uv 2>/dev/null)
 
 .PHONY: demo test check fix docs bench fuzz soak dist install packages clean help
 
-help: ## what can be made
+help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP)
 
-# What only runs hpad needs no tools of development, whose installation takes as long again.
+# Targets that only run hpad do without the development tools, which double the time to install.
 $(STAMP): EXTRAS := [dev]
 $(STAMP) $(RUNS): pyproject.toml hpad/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -31,26 +31,26 @@ else
 endif
 	@touch $@
 
-demo: $(or $(wildcard $(STAMP)),$(RUNS)) ## real processes being autoscaled, in about two minutes
+demo: $(or $(wildcard $(STAMP)),$(RUNS)) ## autoscale real processes, in about two minutes
 	@$(BIN)/hpad demo $(ARGS)
 
 packages:
 	@sh tests/packages.sh
 
-# The seed of the order, the dice and the inputs of tests (1), and of the fuzzer (0: any).
+# The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-test: install packages ## every test, with the servers they need; SEED=7 for another order and other inputs
+test: install packages ## run every test, with the servers they need; SEED=7 for another order and other inputs
 	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=auto --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
-check: install ## lint, types, who may import whom, and the size outliers
+check: install ## run the linters, type checks and import rules; list the largest files and functions
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python tools/sizes.py
 
-fix: install ## what the linter can mend by itself
+fix: install ## apply the fixes and the format of the linter
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -58,12 +58,12 @@ docs: install ## write docs/reference and the diagram of docs/architecture.md fr
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.diagram --write
 
-bench: install ## what it costs
-	@for script in tools/bench/*.py; do $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
+bench: install ## run the benchmarks
+	@for script in tools/bench/*.py; do PYTHONPATH=tests $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
 
 SECONDS ?= 240
 
-fuzz: install ## odd input of every kind, for SECONDS (240) in all; TARGETS="watch hpa" for some
+fuzz: install ## fuzz every parser for SECONDS (240) in all; TARGETS="watch hpa" for some
 ifneq ($(UV),)
 	-$(UV) pip install --quiet --python $(BIN)/python --editable '.[fuzz]'
 else
@@ -71,14 +71,14 @@ else
 endif
 	PYTHONPATH=tests $(BIN)/python -m tools.fuzz --seconds $(SECONDS) --seed $(or $(SEED),0) $(TARGETS)
 
-dist: install ## sdist and wheel, in dist/
+dist: install ## build the sdist and the wheel in dist/
 	@$(BIN)/python .ci/dist.py
 
 MINUTES ?= 30
 HPAS    ?= 1000
 
-soak: install ## hpad under faults, churn and reloads for MINUTES (30) with HPAS (1000): does anything grow?
+soak: install ## look for leaks of hpad under faults, churn and reloads for MINUTES (30) with HPAS (1000)
 	PYTHONPATH=tests $(BIN)/python -m tools.soak --minutes $(MINUTES) --hpas $(HPAS) $(ARGS)
 
-clean: ## forget the environment and the caches
+clean: ## delete the environment and the caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

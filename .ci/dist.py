@@ -1,9 +1,8 @@
 """Builds the sdist and, from it, the wheel: `make dist`, or `python .ci/dist.py [FOLDER]` (default: dist).
 
-What goes in are the files that git knows, as they are in the working tree, and hpad/build.json, which says of which
-commit and date they are. Built again from the same commit with the same tools, both come out the same to the byte:
-every time in them is SOURCE_DATE_EPOCH, by default the commit's. In an unpacked sdist, where there is no git, all is
-taken from the folder itself, build.json too.
+They contain the files tracked by git, as they are in the working tree, and hpad/build.json with commit and date. The
+build is reproducible: the same commit and tools give the same bytes, because every time in the files is
+SOURCE_DATE_EPOCH, by default the commit's. An unpacked sdist, which has no git, uses its own files and build.json.
 """
 
 import gzip
@@ -23,18 +22,18 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path("hpad/build.json")
 _MADE = ("*.egg-info", "PKG-INFO", "setup.cfg", "__pycache__", "dist", "build", ".venv", ".*_cache", ".cache")
 _EARLIEST = 315532800
-"""1980, since which zip archives, and so wheels, can tell the time."""
+"""1980-01-01, the earliest time in zip archives, and so in wheels."""
 
 
 class Origin(NamedTuple):
-    """Where files come from; `epoch` in seconds since 1970."""
+    """The commit of the files, and its time in seconds since 1970."""
 
     commit: str
     epoch: int
 
 
 def main(arguments: list[str]) -> None:
-    """Build into a folder; names the files on stdout."""
+    """Builds into a folder, and prints the paths of the files."""
     target = Path(arguments[0] if arguments else "dist").resolve()
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hpad-dist-") as scratch:
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> None:
         _settle(sdist, origin.epoch)
         unpacked = Path(scratch, "unpacked")
         with tarfile.open(sdist) as archive:
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # absent before Python 3.11.4
             archive.extractall(unpacked)
         (source,) = unpacked.iterdir()
         subprocess.run([*command, "--wheel", str(source)], check=True, env=environ, stdout=subprocess.DEVNULL)
@@ -57,7 +56,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _exported(tree: Path) -> Origin:
-    """Copy what belongs in, and note its origin there."""
+    """Copies the files to `tree`, and writes build.json there."""
     if not (ROOT / ".git").exists():
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*_MADE))
         noted = json.loads((tree / BUILD).read_text(encoding="utf-8")) if (tree / BUILD).exists() else None
@@ -79,12 +78,12 @@ def _epoch(committed: int) -> int:
 
 
 def _git(*arguments: str) -> str:
-    safe = f"safe.directory={ROOT}"  # a checkout of somebody else's, as in a container
+    safe = f"safe.directory={ROOT}"  # git refuses a checkout of another user, as in a container
     return subprocess.run(["git", "-c", safe, *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def _settle(sdist: Path, epoch: int) -> None:
-    """Write the archive anew with everything that depends on who builds, and when, set to one value."""
+    """Rewrites the archive with constant values for all that depends on the builder and the time."""
     packed = io.BytesIO()
     with tarfile.open(sdist) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):

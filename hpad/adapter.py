@@ -20,20 +20,20 @@ A ClassVar `renamed` in it maps fields of earlier versions to their replacements
 __init__ must not block.
 
 `answer` gets a batch and returns one result per query, in the same order, so that one list call can serve every HPA of
-a namespace. It makes one attempt, may be cancelled at any time, and judges nothing. Timeouts, retries, circuit
-breaking, coalescing and caching belong to hpad; so do reducing many values to one and judging the age of a sample.
+a namespace. It makes one attempt and may be cancelled at any time. Timeouts, retries, circuit breaking, coalescing and
+caching belong to hpad; so do reducing many values to one and checking the age of a sample.
 
-An optional `group(query)` returns what queries have in common that share a call: a hashable value, such as the
-namespace of a list, or None. HPAs ask one after the other, spread over the period. With one query, hpad also asks for
-those of its group that are expected soon, and caches their answers.
+An optional `group(query)` returns a hashable value that is equal for queries that one call can answer, such as the
+namespace of a list, or None. The turns of HPAs are spread over the period. Together with one query, hpad sends the
+queries of its group that are expected soon, and caches their answers.
 
-An optional `personal(query)` returns, from the query alone, whether the answer depends on the asking HPA. If it does,
-hpad sets the query's `asker` (the HPA's name and labels, and its target), and asks equal queries of different HPAs
-separately. Otherwise `asker` is None, and one answer serves all of them.
+An optional `personal(query)` returns, from the query alone, whether the answer depends on the HPA. If it does, hpad
+sets the query's `hpa` (the HPA's name and labels, and its target), and reads equal queries of different HPAs
+separately. Otherwise `hpa` is None, and one answer serves all of them.
 
 Optional methods for commands, which never run in a reconcile:
 
-- `async explain(query) -> str`: what the source is asked for the query, such as PromQL, as text for people.
+- `async explain(query) -> str`: the request that the query becomes, such as PromQL, as text for people.
 - `async history(query, times) -> list[Sample | AdapterError]`: what `answer` would have returned at each of these times
   (datetimes in ascending order, at equal distances).
 
@@ -42,51 +42,57 @@ Both raise AdapterError, and neither returns a secret.
 `hpad check` and `hpad doctor` report all errors of the settings at once. Each field is checked by itself. __post_init__
 may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
 settings name: it yields (path, text), where the path holds fields and keys, such as `("metrics", "depth", "query"),
-"a ( is never closed"`. It may block. If some fields are invalid, `settings` is an object with the valid ones alone.
+"a ( is never closed"`. It may block. If some fields are invalid, `settings` is an object with the valid fields.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from datetime import timedelta
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import aiohttp
 import msgspec
 
-from hpad.api.duration import parse as parse_duration
-from hpad.api.hpa import CrossVersionObjectReference
-from hpad.api.metrics import (
-    ExternalMetricValueList,
-    MetricValue,
-    MetricValueList,
-    PodMetrics,
-    PodMetricsList,
-    custom_pod_sample,
-    external_sample,
-    fetch_failed,
-    object_sample,
-    pod_sample,
-)
-from hpad.api.quantity import Quantity, QuantityError, parse_milli
-from hpad.api.sample import (
-    CONTAINER_RESOURCE,
-    EXTERNAL,
-    OBJECT,
-    PODS,
-    RESOURCE,
-    SOURCE_TYPES,
-    AdapterError,
-    Asker,
-    ExternalSample,
-    ObjectSample,
-    PodSample,
-    PodValue,
-    Query,
-    Sample,
-)
-from hpad.api.selector import Operator, Requirement, Selector
-from hpad.api.text import meant, reason, shown
+# "import X as X" makes a name part of this module (PEP 484), from which adapters import it.
+from hpad.api import duration as durations
+from hpad.api.hpa import CrossVersionObjectReference as CrossVersionObjectReference
+from hpad.api.metrics import ExternalMetricValueList as ExternalMetricValueList
+from hpad.api.metrics import MetricValue as MetricValue
+from hpad.api.metrics import MetricValueList as MetricValueList
+from hpad.api.metrics import PodMetrics as PodMetrics
+from hpad.api.metrics import PodMetricsList as PodMetricsList
+from hpad.api.metrics import custom_pod_sample as custom_pod_sample
+from hpad.api.metrics import external_sample as external_sample
+from hpad.api.metrics import fetch_failed as fetch_failed
+from hpad.api.metrics import object_sample as object_sample
+from hpad.api.metrics import pod_sample as pod_sample
+from hpad.api.quantity import Quantity as Quantity
+from hpad.api.quantity import QuantityError as QuantityError
+from hpad.api.quantity import parse_milli as parse_milli
+from hpad.api.sample import CONTAINER_RESOURCE as CONTAINER_RESOURCE
+from hpad.api.sample import EXTERNAL as EXTERNAL
+from hpad.api.sample import OBJECT as OBJECT
+from hpad.api.sample import PODS as PODS
+from hpad.api.sample import RESOURCE as RESOURCE
+from hpad.api.sample import SOURCE_TYPES as SOURCE_TYPES
+from hpad.api.sample import AdapterError as AdapterError
+from hpad.api.sample import ExternalSample as ExternalSample
+from hpad.api.sample import HPAIdentity as HPAIdentity
+from hpad.api.sample import ObjectSample as ObjectSample
+from hpad.api.sample import PodSample as PodSample
+from hpad.api.sample import PodValue as PodValue
+from hpad.api.sample import Query as Query
+from hpad.api.sample import Sample as Sample
+from hpad.api.selector import Operator as Operator
+from hpad.api.selector import Requirement as Requirement
+from hpad.api.selector import Selector as Selector
+from hpad.api.text import meant as meant
+from hpad.api.text import reason as reason
+from hpad.api.text import shown as shown
 from hpad.clock import Clock
 
 Answer = Sample | AdapterError
+parse_duration = durations.parse
+T = TypeVar("T")
 
 
 class ApiReader(Protocol):
@@ -139,15 +145,28 @@ class Adapter(Protocol):
         ...
 
 
+async def or_error(result: Awaitable[T]) -> T | AdapterError:
+    """Returns the result, or the AdapterError that was raised, so that it answers one query and not the batch."""
+    try:
+        return await result
+    except AdapterError as error:
+        return error
+
+
 async def one_by_one(queries: Sequence[Query], answer_one: Callable[[Query], Awaitable[Sample]]) -> list[Answer]:
     """Answers a batch with a function for one query; an AdapterError that it raises answers that query alone."""
-    answers: list[Answer] = []
-    for query in queries:
-        try:
-            answers.append(await answer_one(query))
-        except AdapterError as error:
-            answers.append(error)
-    return answers
+    return [await or_error(answer_one(query)) for query in queries]
+
+
+def positive_duration(field: str, text: str) -> timedelta:
+    """Parses the duration in a setting; raises ValueError, "field: text", unless it is above zero."""
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    if duration <= timedelta(0):
+        raise ValueError(f"{field}: {shown(text)} is not a duration above zero")
+    return duration
 
 
 async def read_part(response: aiohttp.ClientResponse) -> bytes:
@@ -159,49 +178,3 @@ async def read_part(response: aiohttp.ClientResponse) -> bytes:
         return await response.content.readany()
     except RuntimeError as error:
         raise aiohttp.ClientPayloadError("the connection was lost") from error
-
-
-__all__ = [
-    "CONTAINER_RESOURCE",
-    "EXTERNAL",
-    "OBJECT",
-    "PODS",
-    "RESOURCE",
-    "SOURCE_TYPES",
-    "Adapter",
-    "AdapterError",
-    "Answer",
-    "ApiReader",
-    "Asker",
-    "Context",
-    "CrossVersionObjectReference",
-    "ExternalMetricValueList",
-    "ExternalSample",
-    "Log",
-    "MetricValue",
-    "MetricValueList",
-    "ObjectSample",
-    "Operator",
-    "PodMetrics",
-    "PodMetricsList",
-    "PodSample",
-    "PodValue",
-    "Quantity",
-    "QuantityError",
-    "Query",
-    "Requirement",
-    "Sample",
-    "Selector",
-    "custom_pod_sample",
-    "external_sample",
-    "fetch_failed",
-    "meant",
-    "object_sample",
-    "one_by_one",
-    "parse_duration",
-    "parse_milli",
-    "pod_sample",
-    "read_part",
-    "reason",
-    "shown",
-]

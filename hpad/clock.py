@@ -3,7 +3,6 @@
 Objects that need time take a `Clock`; pure functions take `now` as an argument.
 """
 
-import asyncio
 import time
 import uuid
 from datetime import UTC, datetime
@@ -27,17 +26,6 @@ class Clock(Protocol):
         ...
 
 
-class Moment(NamedTuple):
-    """One moment as wall time and as monotonic seconds."""
-
-    wall: datetime
-    monotonic: float
-
-    @classmethod
-    def now(cls, clock: Clock) -> "Moment":
-        return cls(clock.now(), clock.monotonic())
-
-
 def monotonic_usec() -> int:
     """Returns CLOCK_MONOTONIC in microseconds, as systemd expects (sd_notify(3)); a loop's time may be older."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
@@ -51,7 +39,7 @@ def _read_boot() -> str:
     return (name or uuid.uuid4().hex)[:16]
 
 
-_BOOT = _read_boot()
+_BOOT = _read_boot()  # at import: to read a file in the event loop would block it
 
 
 def boot() -> str:
@@ -62,6 +50,18 @@ def boot() -> str:
     return _BOOT
 
 
+class Moment(NamedTuple):
+    """One moment as wall time and as monotonic seconds, which are comparable within one boot of a machine."""
+
+    wall: datetime
+    monotonic: float
+    boot: str
+
+    @classmethod
+    def now(cls, clock: Clock) -> "Moment":
+        return cls(clock.now(), clock.monotonic(), boot())
+
+
 class SystemClock:
     """The system's clock. `monotonic` is the running loop's time, so that tests with virtual time control it."""
 
@@ -69,10 +69,14 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
+        import asyncio  # imported late: the engine uses this module, and `hpad check` must start without asyncio
+
         try:
             return asyncio.get_running_loop().time()
         except RuntimeError:
             return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio
+
         await asyncio.sleep(max(0.0, seconds))

@@ -41,28 +41,28 @@ def vectors() -> Any:
 
 @pytest.fixture(scope="session")
 def recordings() -> Path:
-    """The folder of the exchanges recorded from a real API server; `tests/data/README.md` says what each is."""
+    """The folder of the exchanges recorded from a real API server; `tests/data/README.md` describes them."""
     return DATA / "fixtures"
 
 
 @pytest.fixture(scope="session")
 def recorded(recordings: Path) -> Callable[[str], Any]:
-    """One recorded exchange: `recorded("scale/deployment_get")`."""
+    """Reads one recorded exchange: `recorded("scale/deployment_get")`."""
     return lambda name: json.loads((recordings / f"{name}.json").read_text("utf-8"))
 
 
 @pytest.fixture
 def recovered(record_property: Callable[[str, object], None]) -> Callable[[float, str], None]:
-    """Say how many seconds it took until all was well after some trouble: the run ends with a list of these.
+    """Records the seconds that a recovery took; the run ends with a list of these.
 
-    A property of the test, which a worker's report carries along; what a test prints is only seen where it fails.
+    It is a property of the test, which a worker's report carries along. Output of a test is shown only if it fails.
     """
     return lambda seconds, what: record_property(RECOVERY, (what, seconds))
 
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """A command that sets up its logs leaves them on a standard error that is closed when its test ends."""
+    """Restores the logging: a command sets it to a standard error that is closed when its test ends."""
     configured, before = structlog.is_configured(), structlog.get_config()
     yield
     if configured:
@@ -74,14 +74,14 @@ def logs_as_before() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_blocking_calls() -> Iterator[BlockBuster]:
     """A blocking call of ours inside a coroutine fails the test."""
-    with blockbuster_ctx("hpad") as guard:
-        yield guard
+    with blockbuster_ctx("hpad") as blocker:
+        yield blocker
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what the tests have measured: conformance rows that held, recovery from troubles, what a reconcile costs.
+    """Prints results of the tests: conformance rows that passed, times of recovery, and the cost of a reconcile.
 
-    Tests record ("conformance", (file, held, total)), ("recovery", (after what, seconds)) and ("budget", a sentence).
+    Tests record ("conformance", (file, passed, total)), ("recovery", (fault, seconds)) and ("budget", a sentence).
     """
     _print_conformance(terminalreporter)
     for after, seconds in sorted(_recorded(terminalreporter, RECOVERY)):
@@ -90,18 +90,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(sentence)
 
 
-def _recorded(terminalreporter: Any, wanted: str) -> list[Any]:
+def _recorded(terminalreporter: Any, property_name: str) -> list[Any]:
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
-    return [value for report in reports for name, value in report.user_properties if name == wanted]
+    return [value for report in reports for name, value in report.user_properties if name == property_name]
 
 
 def _print_conformance(terminalreporter: Any) -> None:
-    counts = {file: (held, total) for file, held, total in _recorded(terminalreporter, "conformance")}
-    for file, (held, total) in sorted(counts.items()):
-        terminalreporter.write_line(f"conformance {file}: {held:,} of {total:,}")
+    counts = {file: (passed, total) for file, passed, total in _recorded(terminalreporter, "conformance")}
+    for file, (passed, total) in sorted(counts.items()):
+        terminalreporter.write_line(f"conformance {file}: {passed:,} of {total:,}")
     if counts:
-        held, total = (sum(column) for column in zip(*counts.values(), strict=True))
-        terminalreporter.write_line(f"conformance: {held:,} of {total:,}")
+        passed, total = (sum(column) for column in zip(*counts.values(), strict=True))
+        terminalreporter.write_line(f"conformance: {passed:,} of {total:,}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

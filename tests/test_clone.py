@@ -1,11 +1,12 @@
 """A clone proves itself: nothing that the tests read stands outside of it."""
 
-import gzip
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -24,10 +25,31 @@ ROWS = {
 }
 
 
+def run_tests(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environ = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("name", ROWS)
-def test_no_recorded_row_is_missing(name: str) -> None:
-    with gzip.open(ROOT / "tests" / "data" / "vectors" / f"{name}.jsonl.gz", "rb") as lines:
-        assert sum(1 for _ in lines) == ROWS[name]
+def test_no_recorded_row_is_missing(name: str, vectors: Callable[[str], Iterator[dict[str, Any]]]) -> None:
+    assert sum(1 for _ in vectors(name)) == ROWS[name]
+
+
+def test_the_number_of_compared_rows_is_printed() -> None:
+    done = run_tests(*(f"tests/conformance/test_{name}.py" for name in ("quantity", "selector", "admission")))
+    assert done.returncode == 0, done.stdout
+    for name in ("quantity", "quantity_format", "selector_object", "selector_string", "admission_v2"):
+        assert f"\nconformance {name}: {ROWS[name]:,} of {ROWS[name]:,}\n" in done.stdout
+
+
+def test_a_skipped_test_fails_where_nothing_may_be_skipped() -> None:
+    skipped = ("tests/packaging/test_monitoring.py", "-k", "promtool")
+    for set_to, status in (("", 0), ("1", 1)):
+        done = run_tests(*skipped, PATH="/nowhere", HPAD_NO_SKIPS=set_to)
+        assert "2 skipped" in done.stdout
+        assert done.returncode == status, done.stdout
 
 
 def test_every_recorded_exchange_is_there() -> None:
@@ -44,11 +66,17 @@ def test_no_file_reads_beside_the_clone() -> None:
 
 
 def test_no_variable_of_the_machine_reaches_what_is_tested() -> None:
-    wanted = {"PATH": "/bin", "HOME": "/root", "KUBEBUILDER_ASSETS": "/k8s", "HPAD_NO_SKIPS": "1", "PIP_INDEX_URL": "x"}
+    expected = {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "KUBEBUILDER_ASSETS": "/k8s",
+        "HPAD_NO_SKIPS": "1",
+        "PIP_INDEX_URL": "x",
+    }
     strange = {"HPAD_SHARED": "x", "HPAD_WORKERS": "none", "KUBECONFIG": "/mine", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    environ = {**wanted, **strange, "NOTIFY_SOCKET": "/run/x", "RABBITMQ_NODE_PORT": "1", "TZ": "Asia/Tokyo"}
+    environ = {**expected, **strange, "NOTIFY_SOCKET": "/run/x", "RABBITMQ_NODE_PORT": "1", "TZ": "Asia/Tokyo"}
     environment.settle(environ)
-    assert {name: environ[name] for name in environ if name not in ("LANG", "NO_PROXY", "no_proxy")} == wanted
+    assert {name: environ[name] for name in environ if name not in ("LANG", "NO_PROXY", "no_proxy")} == expected
 
 
 def test_no_test_sees_such_a_variable() -> None:
@@ -58,17 +86,16 @@ def test_no_test_sees_such_a_variable() -> None:
 
 def test_a_strange_variable_makes_no_test_fail() -> None:
     """A daemon that found these would refuse to start."""
-    named = "tests/e2e/test_heartbeat.py::test_the_command_runs_until_it_is_told_to_stop"
+    named = "tests/e2e/test_heartbeat.py::test_the_command_runs_until_sigterm"
     strange = {"HPAD_SHARED": "x", "HPAD_WORKERS": "none", "HPAD_CONFIG": "/nowhere", "KUBECONFIG": "/nowhere"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", named]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **strange}, capture_output=True, text=True, check=False)
+    done = run_tests(named, **strange)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 
 
 @pytest.mark.parametrize("option", ["randomly_seed", "hypothesis_seed"])
 def test_nothing_random_decides_a_run(option: str, pytestconfig: pytest.Config) -> None:
-    """Without a word from whoever runs them, the tests have the same order, dice and inputs each time."""
+    """By default, the tests have the same order, random choices and inputs in each run."""
     assert re.search(rf"--{option.replace('_', '-')}=1\b", " ".join(pytestconfig.getini("addopts")))
     assert str(pytestconfig.getoption(option)).isdigit()
     assert hypothesis.settings.default.database is None

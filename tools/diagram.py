@@ -14,7 +14,7 @@ BEGIN, END = "<!-- imports: begin -->", "<!-- imports: end -->"
 
 
 def imports() -> dict[str, set[str]]:
-    """The packages and modules directly below hpad, each with those it imports, built-in adapters included."""
+    """Maps each package and module directly below hpad, and the built-in adapters, to those that it imports."""
     graph = grimp.build_graph("hpad", "hpad_adapters")
     found: dict[str, set[str]] = {}
     for importer in graph.modules:
@@ -33,7 +33,7 @@ def _part(module: str) -> str:
 
 
 def reduced(edges: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The same without each edge that a longer way replaces."""
+    """Returns the graph without edges that follow from a longer path."""
 
     def reach(start: str) -> set[str]:
         seen: set[str] = set()
@@ -51,14 +51,14 @@ def reduced(edges: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def mermaid() -> str:
-    """The graph as a Mermaid block; an edge that follows from others is left out."""
+    """Returns the reduced graph as a Mermaid block."""
     edges = reduced(imports())
     lines = [f"    {one} --> {two}" for one in sorted(edges) for two in sorted(edges[one])]
     return "\n".join(["```mermaid", "flowchart TD", *lines, "```"])
 
 
 def written(page: str) -> str:
-    """The page with the present graph between its markers."""
+    """Returns the page with the current graph between its markers."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n{mermaid()}\n{END}{rest.split(END)[1]}"
 

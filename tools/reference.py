@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from hpad.cli import COMMANDS, main, schema
-from hpad.engine import fallback_policy
+from hpad.cli import COMMANDS, kubectl, main, schema
+from hpad.engine import annotations, holds
 from hpad.telemetry import Telemetry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,29 +28,62 @@ _BUILT_IN = (
 )
 
 _ANNOTATIONS = {
-    fallback_policy.FALLBACK: (
-        "a policy, or `METRIC=POLICY,…`",
+    annotations.FALLBACK: (
+        "POLICY, or `METRIC=POLICY,…`",
         "what replaces the proposal of a metric that cannot be read",
     ),
-    fallback_policy.FAILURE_DURATION: (
-        "a whole number, 180 by default",
+    annotations.FAILURE_DURATION: (
+        "a whole number, 180 by default, or `METRIC=NUMBER,…`",
         "seconds that a metric must have failed before its fallback applies",
     ),
-    fallback_policy.ACTIVATION: (
+    annotations.ACTIVATION: (
         "a number, or `METRIC=NUMBER,…`",
-        "where `minReplicas` is 0: a target stays at zero until the reading is above this number",
+        "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
     ),
 }
-_POLICIES = """The policies of `hpad.io/fallback`:
+_METRICS = """## One metric of several
 
-- `hold`: no scale-down, as in Kubernetes;
-- `replicas:5`: the metric asks for 5 replicas; the largest proposal of all metrics still wins;
-- `last-good:10m`: the metric asks for what it asked for last, for ten minutes at most;
-- `ignore`: the other metrics decide alone.
+A value holds for all metrics of the HPA, or it has parts with commas between: `METRIC=VALUE` for some metrics, and at
+most one `VALUE` without METRIC for all others. METRIC is an address:
 
-` after 60s` behind a policy replaces the failure duration for that policy. `hpad check` finds mistakes in annotations.
-The condition ScalingActive shows the failure all the same. A source may have a `fallback` for all HPAs that name none
-([settings](settings.md)).
+- `NAME`: all metrics of that name, or of that resource: `cpu` is both a Resource and a ContainerResource;
+- `NAME{SELECTOR}`: the metrics of that name (Pods, Object, External) with that label selector, written as for kubectl:
+  `queue_messages{queue=orders}`, `queue_messages{queue in (a,b),vhost=prod}`;
+- `NAME{}`: the metrics of that name (Pods, Object, External) without a selector;
+- `NAME@CONTAINER`: the ContainerResource metric of that container: `cpu@app`;
+- `#INDEX`: the metric at that place in `spec.metrics`, counted from 0 as in messages of the API server: `#1` is
+  `spec.metrics[1]`.
+
+The most specific address of a metric wins, in any order: `#INDEX`, a selector or container, NAME, and last a value
+without METRIC. `queue_messages{queue=orders}=replicas:5,ignore` ignores every metric but one.
+
+Selectors are compared as Kubernetes parses them: the order of labels and values and white space do not matter,
+`queue in (a)` is `queue=a`, and `queue notin (a)` is `queue!=a`. A name with a comma, a brace, or a `#` in front needs
+`#INDEX`, and so does an address of more than 1,024 characters.
+
+An address that matches no metric, two parts with the same address, or a value that cannot be read make the whole
+annotation invalid, and the message names the addresses that exist.
+[`config/hpas/two-queues.yaml`](../../config/hpas/two-queues.yaml) is an example.
+"""
+_ERRORS = """## Mistakes
+
+An invalid annotation counts as absent; the other annotations and the HPA itself work. While an annotation is invalid,
+or unknown to hpad under `hpad.io/`, the HPA has the condition `HpadAnnotationsValid` with the status False. Its message
+names the mistakes, and so do the event `InvalidAnnotation`, the status page and `hpad check`. An HPA without mistakes
+does not have the condition.
+"""
+_POLICIES = """## Policies
+
+The policies of `hpad.io/fallback`:
+
+- `hold`: no scale-down, and no change at all if every metric fails, as in Kubernetes;
+- `replicas:5`: the metric asks for 5 replicas; the largest proposal of all metrics still wins, within minimum,
+  maximum and behavior;
+- `last-good:10m`: the metric asks at once for the count of its last proposal, for ten minutes at most;
+- `ignore`: the other metrics decide alone, also on a scale-down; without another metric as `hold`.
+
+` after 60s` behind a policy replaces the failure duration for that policy. The condition ScalingActive shows the
+failure all the same. A source may have a `fallback` for all HPAs that name none ([settings](settings.md)).
 """
 
 KUBERNETES, OWN = "Kubernetes", "hpad"
@@ -60,6 +93,7 @@ CONDITIONS = {
     "ScalingLimited": (KUBERNETES, "whether a limit changed the desired count"),
     "ScaledToZero": (KUBERNETES, "whether the HPA took the last replica (gate HPAScaleToZero)"),
     "ExternalMetricFallbackActive": (KUBERNETES, "a fallback replaces an External metric (KEP-5679)"),
+    "HpadAnnotationsValid": (OWN, "False while [annotations](annotations.md) have mistakes, otherwise absent"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
 REASONS = {
@@ -92,12 +126,14 @@ REASONS = {
     "NotScaledToZero": ("ScaledToZero", "the target has replicas, or another client set it to zero"),
     "FallbackActive": ("ExternalMetricFallbackActive", "the fallback named in the message is in force"),
     "NoFallback": ("ExternalMetricFallbackActive", "no fallback is in force"),
+    "InvalidAnnotation": ("HpadAnnotationsValid", "the value of an annotation is invalid, or matches no metric"),
+    "UnknownAnnotation": ("HpadAnnotationsValid", "hpad knows no annotation of that name under `hpad.io/`"),
     "OtherHPA": ("CompetingWriters", "another HPA scales the same target"),
     "ScaleWritten": ("CompetingWriters", "another client set the replicas after hpad"),
     "StatusWritten": ("CompetingWriters", "another client writes the status of the HPA"),
 }
 EVENTS = {
-    "SuccessfulRescale": ("Normal", "the new count was written; the message says why"),
+    "SuccessfulRescale": ("Normal", "the new count was written; the message says why, in full with `explain_events`"),
     "FailedRescale": ("Warning", "the new count could not be written"),
     "FailedGetScale": ("Warning", "the scale could not be read"),
     "FailedComputeMetricsReplicas": ("Warning", "no metric, or only some, could be computed"),
@@ -108,13 +144,47 @@ EVENTS = {
     "FailedGet…Metric": ("Warning", "a metric of this type could not be read"),
     "InvalidMetricSourceType": ("Warning", "a metric has a type that Kubernetes does not know"),
     "StaleCache": ("Warning", "hpad does not decide on old data"),
-    "InvalidAnnotation": ("Warning", "an annotation under `hpad.io/` cannot be read"),
+    "InvalidAnnotation": ("Warning", "an annotation under `hpad.io/` is invalid or unknown"),
     "LeaderElection": ("Normal", "on the Lease: another process leads now"),
+}
+
+_OF_EACH_HPA = """\
+All series of an HPA name it by `namespace` and `hpa_name`, as those of Kubernetes do. They end when the HPA is
+deleted, or when another replica takes it over.
+
+`hpad_hpa_metric_*`, `hpad_hpa_*_replicas`, `hpad_hpa_recommendation`, `hpad_hpa_decision` and `hpad_hpa_held_by`
+describe the last reconcile. The setting `decision_series` switches them off.
+
+- `metric` is the shortest address that stands for one metric of the HPA: its name (`cpu`), the name with its selector
+  (`queue_messages{queue=orders}`) or its container (`cpu@app`), or its place in `spec.metrics` (`#0`).
+- Targets and values are in base units: cores, bytes, counts. For a target of type Utilization both are ratios: 0.5 is
+  50 % of the request. For AverageValue both are per replica; while there is no replica, the value is the total.
+- What is missing has no sample, and never the value 0. A metric that fails has no value, and no proposal unless a
+  fallback gives one. A turn that does not read the metrics leaves their targets alone.
+- An HPA has 5 such series, 3 for each of its metrics, and one for each reason that holds it: about 9 with one metric.
+  5,000 HPAs with one metric are 45,000 samples in a scrape: about 4 MB of text, 0.2 s of a core in a thread of its
+  own (`make bench` measures it), and 2.5 MB of memory."""
+HELD_BY = {
+    holds.TARGET_UNREADABLE: "the scale of the target cannot be read",
+    holds.STALE: "a watch received nothing for `max_staleness`",
+    holds.STOPPED: "the target was set to zero replicas",
+    holds.INVALID_SELECTOR: "the selector of the target is missing or cannot be read",
+    holds.SHARED_PODS: "several HPAs select the same pods",
+    holds.INVALID_METRICS: "all metrics fail, or some fail and the others ask for fewer replicas",
+    holds.TOLERANCE: "without the tolerance the metrics would ask for another count",
+    holds.STABILIZATION: "an earlier recommendation within a stabilization window",
+    holds.UP_LIMIT: "a scale-up policy, or without `spec.behavior` the limit of twice the count",
+    holds.DOWN_LIMIT: "a scale-down policy",
+    holds.MAXIMUM: "maxReplicas",
+    holds.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
+    holds.IN_DRY_RUN: "`dry_run`",
+    holds.COMPETING_HPA: "another HPA scales the target, and hpad yields to it",
+    holds.WRITE_FAILED: "the API server refused the write",
 }
 
 
 def pages() -> dict[str, str]:
-    """The text of each page by its file name."""
+    """Returns the text of each page by its file name."""
     return {
         "settings.md": _settings(),
         "cli.md": _cli(),
@@ -170,7 +240,7 @@ def _meanings(meanings: Any) -> str:
 
 
 def _parsers() -> Iterator[argparse.ArgumentParser]:
-    """The parsers of all commands, each followed by those of its own subcommands."""
+    """Yields the parsers of all commands, each followed by those of its subcommands."""
     program = argparse.ArgumentParser(prog="hpad")
     commands = program.add_subparsers()
     for name in COMMANDS:
@@ -178,6 +248,9 @@ def _parsers() -> Iterator[argparse.ArgumentParser]:
     for parser in commands.choices.values():
         yield parser
         yield from _below(parser)
+    plugin, _ = kubectl.make_parser()
+    yield plugin
+    yield from _below(plugin)
 
 
 def _below(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -193,11 +266,16 @@ def _cli() -> str:
     for parser in _parsers():
         parts.append(f"## `{parser.prog}`")
         if parser.description:
-            parts.append(" ".join(parser.description.split()))
+            parts.extend(map(_paragraph, parser.description.strip("\n").split("\n\n")))
         rows = [_flag(action) for action in parser._actions if action.help != argparse.SUPPRESS and _is_shown(action)]
         if rows:
             parts.append(_table(["argument", "meaning"], rows))
     return _page("Commands and flags", *parts)
+
+
+def _paragraph(text: str) -> str:
+    """Returns one paragraph of a description; an indented one is a table of columns, whose lines stay."""
+    return f"```text\n{text.rstrip()}\n```" if text.startswith(" ") else " ".join(text.split())
 
 
 def _is_shown(action: argparse.Action) -> bool:
@@ -216,22 +294,20 @@ def _flag(action: argparse.Action) -> list[str]:
 
 
 def _help(action: argparse.Action) -> str:
-    return " ".join((action.help or "").replace("%%", "%").split())
+    return " ".join(((action.help or "") % vars(action)).split())
 
 
 def _annotations() -> str:
-    if set(_ANNOTATIONS) != set(fallback_policy.ANNOTATIONS):
-        raise SystemExit(
-            f"tools/reference.py lacks annotations: {set(fallback_policy.ANNOTATIONS) ^ set(_ANNOTATIONS)}"
-        )
+    if set(_ANNOTATIONS) != set(annotations.ANNOTATIONS):
+        raise SystemExit(f"tools/reference.py lacks annotations: {set(annotations.ANNOTATIONS) ^ set(_ANNOTATIONS)}")
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
-    return _page("Annotations", text, _table(["annotation", "value", "meaning"], rows), _POLICIES)
+    return _page("Annotations", text, _table(["annotation", "value", "meaning"], rows), _POLICIES, _METRICS, _ERRORS)
 
 
 def _series() -> str:
     rows = {}
-    for collector in Telemetry()._registry._collector_to_names:
+    for collector in Telemetry().registry._collector_to_names:
         if hasattr(collector, "_labelnames"):
             kind, name = type(collector).__name__.lower(), collector._name
             rows[name + ("_total" if kind == "counter" else "")] = (
@@ -253,7 +329,19 @@ def _series() -> str:
         " `rest_client_` and `leader_election_` have the names that Kubernetes' own components use. `process_*` are"
         " series of the Prometheus client library."
     )
-    return _page("Series", intro, _table(["series", "type", "labels", "meaning"], table))
+    if tuple(HELD_BY) != holds.REASONS:
+        raise SystemExit(f"tools/reference.py has other reasons than hpad/engine/holds.py: {holds.REASONS}")
+    reasons = [[f"`{name}`", text] for name, text in HELD_BY.items()]
+    return _page(
+        "Series",
+        intro,
+        _table(["series", "type", "labels", "meaning"], table),
+        "## Of each HPA",
+        _OF_EACH_HPA,
+        "## Reasons of `hpad_hpa_held_by`",
+        "Several may hold an HPA at once. An HPA without a sample has, or gets, the replicas that its metrics ask for.",
+        _table(["reason", "what holds the replicas"], reasons),
+    )
 
 
 def _conditions() -> str:
@@ -267,7 +355,8 @@ def _conditions() -> str:
         "## Reasons",
         _table(["reason", "condition", "meaning"], reasons),
         "## Events",
-        "On the HPA; `event_component` ([settings](settings.md)) names their component.",
+        "On the HPA; `event_component` ([settings](settings.md)) names their component. With `explain_events` the"
+        " events of rescales give the former count and all reasons of the new one, after the text of Kubernetes.",
         _table(["reason", "type", "meaning"], events),
     )
 
@@ -285,7 +374,7 @@ def _sources() -> str:
 
 
 def stale(folder: Path = FOLDER) -> list[str]:
-    """The names of the pages that differ from what the code says."""
+    """Returns the names of the pages that are not current."""
     return [
         name
         for name, text in pages().items()

@@ -6,7 +6,7 @@ more; minReplicas, maxReplicas and behavior apply as for any metric.
 
 import asyncio
 import zoneinfo
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated
 
@@ -15,7 +15,8 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, shown
 
-_ZONES = zoneinfo.available_timezones()  # reads files: here, as modules are imported in a thread
+# Reads files: at import, which hpad does in a thread.
+_ZONES = zoneinfo.available_timezones()
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -38,16 +39,15 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         for field in ("start", "end"):
             try:
                 next(cronsim.CronSim(getattr(self, field), datetime(2000, 1, 1, tzinfo=UTC)))
-            except (cronsim.CronSimError, StopIteration):
-                given = getattr(self, field)
-                raise ValueError(
-                    f'{field}: {shown(given)} is no schedule that comes round; write something like "0 8 * * 1-5"'
-                ) from None
+            except (cronsim.CronSimError, StopIteration):  # StopIteration: a date that never comes, such as 30 February
+                text = shown(getattr(self, field))
+                raise ValueError(f'{field}: {text} is not a schedule; write something like "0 8 * * 1-5"') from None
 
     def value(self, now: datetime, zone: tzinfo) -> int:
-        """The value at this time. Inside the window the next end comes before the next start."""
+        """Returns the value at this time."""
         here = now.astimezone(zone)
         start, end = (next(cronsim.CronSim(expression, here)) for expression in (self.start, self.end))
+        # Inside the window the next end comes before the next start.
         return self.replicas if end < start else self.otherwise
 
 
@@ -58,7 +58,7 @@ class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cron:
-    """External metrics of the configuration's names."""
+    """Answers External metrics that the configuration names, from their schedules."""
 
     serves = frozenset({EXTERNAL})
     metrics: Sequence[str] = ()
@@ -71,9 +71,11 @@ class Cron:
         self._zones: dict[str, tzinfo] = {}
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The present value of each schedule."""
+        """Returns the present value of each schedule."""
         if not self._zones:
-            self._zones = await asyncio.to_thread(_zones, {window.timezone for window in self._windows.values()})
+            # In a thread, because ZoneInfo reads files.
+            names = {window.timezone for window in self._windows.values()}
+            self._zones = await asyncio.to_thread(lambda: {name: zoneinfo.ZoneInfo(name) for name in names})
         return [self._answer(query, self._clock.now()) for query in queries]
 
     async def aclose(self) -> None:
@@ -86,8 +88,3 @@ class Cron:
             there = ", ".join(self._windows) or "none"
             return AdapterError(f'there is no schedule "{query.name}"{hint}; there are {there}', "spec")
         return ExternalSample((window.value(now, self._zones[window.timezone]) * 1000,), now)
-
-
-def _zones(names: Iterable[str]) -> dict[str, tzinfo]:
-    """The time zones by name. Blocks, because it reads files."""
-    return {name: zoneinfo.ZoneInfo(name) for name in names}

@@ -20,9 +20,11 @@ from hpad.adapter import (
     MetricValue,
     MetricValueList,
     Query,
+    Sample,
     custom_pod_sample,
     fetch_failed,
     object_sample,
+    or_error,
 )
 from hpad_adapters import lists
 
@@ -30,7 +32,7 @@ _API = "custom"
 _GROUP = "custom.metrics.k8s.io"
 _EVERY = "*"
 _APART_SECONDS = 600.0
-"""Objects are read one by one for so long after the API has refused to list them."""
+"""Seconds for which objects are read one by one after the API has refused to list them."""
 _VERSIONS = (f"{_GROUP}/v1beta2", f"{_GROUP}/v1beta1")
 
 
@@ -90,7 +92,7 @@ class CustomMetrics:
         self._discovering = asyncio.Lock()
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """A value per selected pod, or the object's; timestamps and windows are the server's own."""
+        """Returns a value per selected pod, or the object's; timestamps and windows are the server's own."""
         try:
             version = await self._preferred_version() if queries else ""
         except AdapterError as error:
@@ -103,11 +105,12 @@ class CustomMetrics:
         listed = await asyncio.gather(*(self._listed(members, version) for members in shared))
         found = {query: answer for answers in listed for query, answer in answers.items()}
         alone = [query for query in queries if query not in found]
-        answers = await asyncio.gather(*(self._one(query, version) for query in alone))
-        return [(found | dict(zip(alone, answers, strict=True)))[query] for query in queries]
+        answers = await asyncio.gather(*(or_error(self._one(query, version)) for query in alone))
+        found |= zip(alone, answers, strict=True)
+        return [found[query] for query in queries]
 
     def group(self, query: Query) -> Group | None:
-        """Namespace, kind and metric: one list holds the metric of all objects of a kind in a namespace."""
+        """Returns namespace, kind and metric: one list holds the metric of all objects of a kind in a namespace."""
         if query.object is None or _is_namespace(query.object):
             return None
         of = query.object
@@ -118,7 +121,7 @@ class CustomMetrics:
         """Does nothing: hpad closes its client of the API server."""
 
     async def _listed(self, members: Sequence[Query], version: str) -> dict[Query, Answer]:
-        """The answers to queries whose objects are in the list; {} where the API has no such list."""
+        """Returns the answers to queries whose objects are in the list; {} if the API has no such list."""
         first = members[0]
         assert first.object is not None
         namespace, metric = quote(first.namespace, safe=""), quote(first.name, safe="")
@@ -127,6 +130,7 @@ class CustomMetrics:
             path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
             items = (await self._reader.read(path, selector, _LIST)).items or ()
         except AdapterError:
+            # Some servers answer for single objects only; their own answers say what is wrong.
             self._read_apart(first)
             return {}
         named: dict[str, list[MetricValue]] = {}
@@ -136,38 +140,31 @@ class CustomMetrics:
 
     def _read_apart(self, query: Query) -> None:
         now, group = self._clock.monotonic(), self.group(query)
-        self._apart = {held: until for held, until in self._apart.items() if until > now}
+        self._apart = {each: until for each, until in self._apart.items() if until > now}
         if group is not None:
             self._apart[group] = now + _APART_SECONDS
 
-    async def _one(self, query: Query, version: str) -> Answer:
+    async def _one(self, query: Query, version: str) -> Sample:
         namespace, metric = quote(query.namespace, safe=""), quote(query.name, safe="")
         root = f"/apis/{version}/namespaces/{namespace}"
         selector = {"metricLabelSelector": "" if query.selector is None else str(query.selector)}
-        try:
-            if query.object is not None:
-                what = await self._object(query.object)
-                return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _LIST)).items or ())
-            pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}
-            return custom_pod_sample((await self._reader.read(f"{root}/pods/*/{metric}", pods, _LIST)).items or ())
-        except AdapterError as error:
-            return error
-
-    async def _object(self, reference: CrossVersionObjectReference) -> str:
-        """The part of the path that names the object; a Namespace can only be the HPA's own."""
-        if _is_namespace(reference):
-            return "metrics"
-        return f"{await self._resource(reference)}/{quote(reference.name, safe='')}"
+        if query.object is not None:
+            # The API has a form of its own for a Namespace, which can only be that of the HPA.
+            name = quote(query.object.name, safe="")
+            what = "metrics" if _is_namespace(query.object) else f"{await self._resource(query.object)}/{name}"
+            return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _LIST)).items or ())
+        pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}
+        return custom_pod_sample((await self._reader.read(f"{root}/pods/{_EVERY}/{metric}", pods, _LIST)).items or ())
 
     async def _resource(self, reference: CrossVersionObjectReference) -> str:
-        """What the objects of that kind are called in a path."""
+        """Returns the name of that kind in a path, such as "ingresses.networking.k8s.io"."""
         group, plural = _group_of(reference), await self._plural(reference)
         return f"{plural}.{group}" if group else plural
 
     async def _plural(self, reference: CrossVersionObjectReference) -> str:
-        """The resource of a kind, by discovery; kept, since it does not change.
+        """Returns the resource of a kind, by discovery; cached, because it does not change.
 
-        As in Kubernetes the version in a reference does not matter, the group does; and the kind may be in lower case.
+        As in Kubernetes, the group of a reference counts, its version does not, and the kind may be in lower case.
         """
         group, kind = _group_of(reference), reference.kind
         async with self._discovering:
@@ -179,6 +176,7 @@ class CustomMetrics:
         for root in await self._roots(group):
             answer = await self._reader.read(root, {}, _RESOURCES)
             for each in answer.resources:
+                # A name with a slash is a subresource, such as ingresses/status.
                 if kind in (each.kind, each.kind.lower()) and "/" not in each.name:
                     return each.name
         what = f"{kind}.{group}" if group else kind
@@ -186,7 +184,7 @@ class CustomMetrics:
         raise AdapterError(fetch_failed(_API, text).message, "spec")
 
     async def _roots(self, group: str) -> list[str]:
-        """Where the resources of a group are listed, those of its preferred version first; [] for an unknown group."""
+        """Returns the paths with the resources of a group, its preferred version first; [] for an unknown group."""
         if not group:
             return ["/api/v1"]
         found = await self._group(group)
@@ -197,15 +195,15 @@ class CustomMetrics:
         return next((each for each in answer.groups if each.name == name), None)
 
     async def _preferred_version(self) -> str:
-        """The version that the server prefers among those spoken here; kept once there is one."""
+        """Returns the server's preferred version among the supported ones; cached once there is one."""
         if self._version is None:
             group = await self._group(_GROUP)
             if group is None:
                 raise fetch_failed(_API, f"no custom metrics API ({_GROUP}) registered")
-            spoken = [version for version in group.offered if version in _VERSIONS]
-            if not spoken:
+            supported = [version for version in group.offered if version in _VERSIONS]
+            if not supported:
                 raise fetch_failed(_API, "no known available metric versions found")
-            self._version = spoken[0]
+            self._version = supported[0]
         return self._version
 
 

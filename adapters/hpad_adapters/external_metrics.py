@@ -10,38 +10,43 @@ from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalMetricValueList, Query, external_sample
+from hpad.adapter import (
+    EXTERNAL,
+    Answer,
+    Context,
+    ExternalMetricValueList,
+    ExternalSample,
+    Query,
+    external_sample,
+    or_error,
+)
 from hpad_adapters import lists
 
 _LIST = msgspec.json.Decoder(ExternalMetricValueList)
-_API = "external"
 
 
 class ExternalMetrics:
     """External metrics of any name, one request for each metric and selector.
 
-    The API has no list of several, and a list without a selector could not be divided here: the selector also says
-    which series go into a value, or (with KEDA) the server that answers.
+    The API has no list of several metrics, and a list without a selector could not be divided here: the selector also
+    determines which series go into a value, or (with KEDA) which server answers.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.Reader(_API, configured, context)
+        self._reader = lists.Reader("external", configured, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The values of all series that the metric's selector matches."""
-        return list(await asyncio.gather(*(self._one(query) for query in queries)))
+        """Returns the values of all series that the metric's selector matches."""
+        return list(await asyncio.gather(*(or_error(self._one(query)) for query in queries)))
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes its client of the API server."""
 
-    async def _one(self, query: Query) -> Answer:
+    async def _one(self, query: Query) -> ExternalSample:
         namespace, name = quote(query.namespace, safe=""), quote(query.name, safe="")
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}"
         selector = "" if query.selector is None else str(query.selector)
-        try:
-            return external_sample((await self._reader.read(path, {"labelSelector": selector}, _LIST)).items or ())
-        except AdapterError as error:
-            return error
+        return external_sample((await self._reader.read(path, {"labelSelector": selector}, _LIST)).items or ())

@@ -8,7 +8,7 @@ import asyncio
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -21,10 +21,11 @@ from hpad.adapter import (
     Quantity,
     Query,
     meant,
-    parse_duration,
+    or_error,
+    positive_duration,
     shown,
 )
-from hpad.adapter_http import Http, HttpOptions, SecretRef, TlsOptions, decoded, url_flaw
+from hpad.adapter_http import Http, HttpOptions, SecretRef, TlsOptions, decoded, url_error
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[(\*)\]")
 _INT64 = range(-(2**63), 2**63)
@@ -47,8 +48,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     params: list[str] = []
 
     def __post_init__(self) -> None:
-        if flaw := url_flaw(self.url, ("http", "https"), "http://host/path"):
-            raise ValueError(f"url: {flaw}")
+        if error := url_error(self.url, ("http", "https"), "http://host/path"):
+            raise ValueError(f"url: {error}")
         if urllib.parse.urlsplit(self.url).fragment:
             raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
         steps(self.path)
@@ -70,25 +71,27 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca: str = ""
     insecure: bool = False
     proxy: str = ""
-    max_bytes: int = 1 << 20
-    max_elements: int = 50_000
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
+    max_elements: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1 or self.max_elements < 1:
-            raise ValueError("max_bytes and max_elements are numbers of 1 or more")
-        if self.seconds <= 0:
-            raise ValueError(f"request_timeout: {shown(self.request_timeout)} is not a duration above zero")
-        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
-            raise ValueError(f"proxy: {flaw}")
-
-    @property
-    def seconds(self) -> float:
-        """The timeout in seconds; raises ValueError."""
-        return parse_duration(self.request_timeout).total_seconds()
+        self.http_options()
 
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
+
+    def http_options(self) -> HttpOptions:
+        """Returns the options of requests; raises ValueError."""
+        timeout = positive_duration("request_timeout", self.request_timeout).total_seconds()
+        return HttpOptions(
+            headers=self.headers,
+            tls=TlsOptions(ca=self.ca, insecure=self.insecure),
+            proxy=self.proxy,
+            timeout=timeout,
+            connect_timeout=timeout,
+            max_bytes=self.max_bytes,
+        )
 
 
 class HttpJson:
@@ -102,25 +105,17 @@ class HttpJson:
         self.metrics = tuple(settings.metrics)
         self._settings = settings
         self._clock = context.clock
-        options = HttpOptions(
-            headers=settings.headers,
-            tls=TlsOptions(ca=settings.ca, insecure=settings.insecure),
-            proxy=settings.proxy,
-            timeout=settings.seconds,
-            connect_timeout=settings.seconds,
-            max_bytes=settings.max_bytes,
-        )
-        self._http = Http(context, options)
+        self._http = Http(context, settings.http_options())
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """A sample or an error per query; each document is fetched once."""
+        """Returns a sample or an error per query; each document is fetched once."""
         urls = [self._url(query) for query in queries]
         distinct = list(dict.fromkeys(url for url in urls if isinstance(url, str)))
-        bodies = await asyncio.gather(*map(self._body, distinct))
+        bodies = await asyncio.gather(*(or_error(self._body(url)) for url in distinct))
         return await asyncio.to_thread(self._samples, queries, urls, dict(zip(distinct, bodies, strict=True)))
 
     def group(self, query: Query) -> str | None:
-        """The URL of the document: one request serves all the numbers in it."""
+        """Returns the URL of the document: one request serves all the numbers in it."""
         url = self._url(query)
         return None if isinstance(url, AdapterError) else url
 
@@ -146,17 +141,16 @@ class HttpJson:
             return metric.url
         return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(parameters)}"
 
-    async def _body(self, url: str) -> bytes | AdapterError:
-        try:
-            response = await self._http.fetch(url, name=_name(url))
-        except AdapterError as error:
-            return error
-        return response.body if response.status == 200 else AdapterError(f"{_name(url)} answers {response.status}")
+    async def _body(self, url: str) -> bytes:
+        response = await self._http.fetch(url, name=_name(url))
+        if response.status != 200:
+            raise AdapterError(f"{_name(url)} answers {response.status}")
+        return response.body
 
     def _samples(
         self, queries: Sequence[Query], urls: Sequence[str | AdapterError], bodies: Mapping[str, bytes | AdapterError]
     ) -> list[Answer]:
-        """The answers. Runs in a thread, because a document may hold as many numbers as `max_elements` allows."""
+        """Decodes the documents. Runs in a thread, because a document may hold `max_elements` numbers."""
         documents = {url: self._decoded(url, body) for url, body in bodies.items()}
         return [
             url if isinstance(url, AdapterError) else self._sample(query, documents[url])
@@ -164,7 +158,7 @@ class HttpJson:
         ]
 
     def _decoded(self, url: str, body: bytes | AdapterError) -> Any:
-        """The document, or an AdapterError."""
+        """Returns the document, or an AdapterError."""
         if isinstance(body, AdapterError):
             return body
         try:
@@ -186,17 +180,17 @@ class HttpJson:
 
 
 def _unfit(message: str, *, lasting: bool = False) -> AdapterError:
-    """An error of one document: the server has answered, and other documents may be fine."""
+    """Makes an error of one document: the server has answered, and its other documents may be valid."""
     return AdapterError(message, lasting=lasting, alive=True)
 
 
 def _name(url: str) -> str:
-    """The document as errors name it: without its parameters, whose values may come from an HPA."""
+    """Returns the document's name in errors: its URL without parameters, whose values may come from an HPA."""
     return urllib.parse.urlsplit(url)._replace(query="").geturl()
 
 
 def steps(path: str) -> list[Step]:
-    """The steps of a path: names, positions, and None for every element of a list. Raises ValueError."""
+    """Parses a path into names, positions, and None for every element of a list. Raises ValueError."""
     found: list[Step] = []
     position = 0
     while position < len(path):
@@ -209,7 +203,7 @@ def steps(path: str) -> list[Step]:
 
 
 def _found(document: Any, path: Sequence[Step]) -> list[Any]:
-    """The values at the end of the path; raises KeyError, IndexError or TypeError where a step is absent."""
+    """Returns the values at the end of the path; raises KeyError, IndexError or TypeError if a step is absent."""
     values = [document]
     for step in path:
         if step is None:
@@ -228,7 +222,8 @@ def _list(value: Any) -> list[Any]:
 
 
 def _milli(value: Any) -> int:
-    """Thousandths of a JSON number, or of a number in quotes; raises ValueError, TypeError."""
+    """Returns thousandths of a JSON number, or of a number in quotes; raises ValueError, TypeError."""
+    # In Python a bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError
     milli = value * 1000 if isinstance(value, int) else Quantity.parse(value).milli()

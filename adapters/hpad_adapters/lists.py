@@ -1,15 +1,16 @@
-"""Reads the metrics APIs of Kubernetes (metrics.k8s.io and others) through the API server."""
+"""Lists of the API server: the metrics APIs of Kubernetes (metrics.k8s.io and others), and an index of objects."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
-from hpad.adapter import AdapterError, ApiReader, Context, fetch_failed, parse_duration, shown
+from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration
 
 T = TypeVar("T")
 _CONCURRENCY = 16
+_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -18,13 +19,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
-        if self.seconds <= 0:
-            raise ValueError(f"request_timeout: {shown(self.request_timeout)} is not a duration above zero")
+        self.timeout_seconds()
 
-    @property
-    def seconds(self) -> float:
-        """The timeout in seconds; raises ValueError."""
-        return parse_duration(self.request_timeout).total_seconds()
+    def timeout_seconds(self) -> float:
+        """Returns the timeout in seconds; raises ValueError."""
+        return positive_duration("request_timeout", self.request_timeout).total_seconds()
 
 
 class Reader:
@@ -32,12 +31,12 @@ class Reader:
 
     def __init__(self, api: str, settings: Settings, context: Context) -> None:
         self._api = api
-        self._timeout = settings.seconds
+        self._timeout = settings.timeout_seconds()
         self._server: ApiReader | None = context.api
-        self._slots = asyncio.Semaphore(_CONCURRENCY)
+        self._semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def read(self, path: str, params: Mapping[str, str], decoder: msgspec.json.Decoder[T]) -> T:
-        """The decoded body; empty parameters are left out.
+        """Returns the decoded body; empty parameters are left out.
 
         Raises AdapterError with the text of Kubernetes and the message of the API server.
         """
@@ -45,7 +44,7 @@ class Reader:
             raise fetch_failed(self._api, "hpad runs without an API server; answer this metric from another source")
         parameters = {name: value for name, value in params.items() if value}
         try:
-            async with self._slots, asyncio.timeout(self._timeout):
+            async with self._semaphore, asyncio.timeout(self._timeout):
                 return decoder.decode(await self._server.get(path, parameters))
         except AdapterError as error:
             message = fetch_failed(self._api, error.message).message
@@ -54,3 +53,26 @@ class Reader:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None
+
+
+class LabelIndex(Generic[T]):
+    """Objects by each of their labels, so that each of many selectors tests few of them.
+
+    `unlabelled`: whether there are objects, and none of them has a label.
+    """
+
+    def __init__(self, objects: Sequence[T], labels: Callable[[T], Mapping[str, str] | None]) -> None:
+        self._objects = objects
+        self._labels = labels
+        self._labelled: dict[tuple[str, str], list[T]] = {}
+        for each in objects:
+            for label in (labels(each) or {}).items():
+                self._labelled.setdefault(label, []).append(each)
+        self.unlabelled = bool(objects) and not self._labelled
+
+    def select(self, selector: Selector) -> list[T]:
+        """Returns the objects that the selector matches, in their order."""
+        exact = (term for term in selector.requirements if term.operator in _EQUALITY and len(term.values) == 1)
+        narrowed = (self._labelled.get((term.key, term.values[0]), ()) for term in exact)
+        candidates = min(narrowed, key=len, default=self._objects)
+        return [each for each in candidates if selector.matches(self._labels(each) or {})]

@@ -5,17 +5,16 @@ budget of bytes and elements, so that a server can neither fill the memory nor b
 """
 
 import asyncio
+import contextlib
 import re
-import ssl
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
-from hpad.adapter_http import Tls, TlsOptions, failure, read_secrets, secret, url_flaw
+from hpad.adapter_http import Tls, TlsOptions, failure, read_secrets, secret, secret_error, url_error
 
 MAX_BYTES = 4 << 20
 """The limit for all replies of a batch together. The summary of XPENDING takes about 60 bytes per consumer."""
@@ -41,7 +40,7 @@ Reply = str | int | list["Reply"] | None | ReplyError
 
 
 def encoded(command: Sequence[str]) -> bytes:
-    """A command in RESP2: an array of bulk strings, which may hold any text."""
+    """Encodes a command in RESP2: an array of bulk strings, which may hold any text."""
     parts = [part.encode() for part in command]
     return b"".join((b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)))
 
@@ -56,10 +55,7 @@ class Replies:
         self._elements = MAX_ELEMENTS
 
     async def next(self, depth: int = 0) -> Reply:
-        """One reply, None for nil. Raises ProtocolError, EOFError where the connection ends, and OSError.
-
-        A length above the budget is refused before anything of that length is read or allocated.
-        """
+        """Reads one reply, None for nil. Raises ProtocolError, EOFError at the end of the connection, and OSError."""
         self._take_elements(1)
         if self._elements % _PAUSE_ELEMENTS == 0:
             await self._pause()
@@ -89,10 +85,11 @@ class Replies:
         if size == _NIL:
             return None
         length = _length(size)
+        # Counted first: a length above the budget must not be allocated.
         self._take_bytes(length + 2)
         text = await self._reader.readexactly(length + 2)
         if not text.endswith(b"\r\n"):
-            raise ProtocolError("sent a text that is longer than it said")
+            raise ProtocolError("sent a text that is longer than its length")
         return text[:-2].decode("utf-8", "replace")
 
     async def _array(self, size: bytes, depth: int) -> list[Reply] | None:
@@ -101,6 +98,7 @@ class Replies:
         length = _length(size)
         if depth >= _DEEPEST:
             raise ProtocolError(f"sent arrays nested more than {_DEEPEST} levels deep")
+        # The elements are counted one by one as they are read; this refuses a hopeless array at once.
         if length > self._elements:
             self._take_elements(length)
         return [await self.next(depth + 1) for _ in range(length)]
@@ -117,7 +115,7 @@ class Replies:
 
 
 def _length(text: bytes) -> int:
-    """A length in digits. The only negative one, -1 for nil, is handled by the callers."""
+    """Parses a length in digits. The only negative one, -1 for nil, is handled by the callers."""
     if not _LENGTH.match(text):
         raise ProtocolError(f"sent {_shown(text)} where the length of a value belongs")
     return int(text)
@@ -168,15 +166,20 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        if flaw := url_flaw(self.url, ("redis", "rediss"), _EXAMPLE):
-            raise ValueError(f"url: {flaw}")
+        if error := url_error(self.url, ("redis", "rediss"), _EXAMPLE):
+            raise ValueError(f"url: {error}")
         if not (urllib.parse.urlsplit(self.url).path.strip("/") or "0").isdecimal():
             raise ValueError(f'url: the path is not the number of a database, as in "{_EXAMPLE}"')
-        if sum(map(bool, (self.password, self.password_file, self.password_env))) > 1:
-            raise ValueError("give one of password, password_file and password_env")
+        if error := secret_error(self, "password") or self.tls.error:
+            raise ValueError(error)
 
     def __repr__(self) -> str:
         return f"RedisSettings(url={self.url!r}, …)"
+
+    @property
+    def tls(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions(ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure)
 
 
 class Redis:
@@ -195,12 +198,11 @@ class Redis:
         parts = urllib.parse.urlsplit(settings.url)
         self._host, self._port = parts.hostname or "", parts.port or _PORT
         self._database = parts.path.strip("/") or "0"
-        tls = TlsOptions(ca=settings.ca, cert=settings.cert, key=settings.key, insecure=settings.insecure)
-        self._tls = Tls(tls) if parts.scheme == "rediss" else None
+        self._tls = Tls(settings.tls) if parts.scheme == "rediss" else None
         self._where = f"Redis {self._host}:{self._port}"
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """A sample or an error per query; a server that does not answer is an error of the whole batch."""
+        """Returns a sample or an error per query; raises AdapterError if the server does not answer."""
         planned = [self._commands(query) for query in queries]
         commands = [command for pair in planned if not isinstance(pair, AdapterError) for command in pair]
         if not commands:
@@ -215,27 +217,28 @@ class Redis:
         """Does nothing: a connection ends with its batch."""
 
     def _commands(self, query: Query) -> tuple[Sequence[str], Sequence[str]] | AdapterError:
-        """TYPE and the command that returns the count."""
+        """Returns the two commands of a query: TYPE, and the one that returns the count; an error if it is invalid."""
         needed = ("key", "group") if query.name == PENDING else ("key",)
-        terms = query.selector.requirements if query.selector is not None else ()
-        given = {term.key: term.values[0] for term in terms if term.operator.value in ("=", "==")}
+        requirements = query.selector.requirements if query.selector is not None else ()
+        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
         if query.name not in _TYPES:
             hint = meant(query.name, _TYPES)
             return AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(_TYPES)}', "spec")
-        if set(given) != set(needed) or len(terms) != len(needed) or not all(given.values()):
+        if set(labels) != set(needed) or len(requirements) != len(needed) or not all(labels.values()):
             return AdapterError(
                 f'metric "{query.name}" needs a selector "{",".join(f"{name}=…" for name in needed)}"', "spec"
             )
-        if self._settings.only_keys and given["key"] not in self._settings.keys:
+        if self._settings.only_keys and labels["key"] not in self._settings.keys:
             return AdapterError(
-                f'the key "{given["key"]}" is not one of the keys that the configuration allows', "spec"
+                f'the key "{labels["key"]}" is not one of the keys that the configuration allows', "spec"
             )
-        key = self._settings.keys.get(given["key"], given["key"])
-        counts = {LIST: ("LLEN", key), STREAM: ("XLEN", key), PENDING: ("XPENDING", key, given.get("group", ""))}
+        key = self._settings.keys.get(labels["key"], labels["key"])
+        counts = {LIST: ("LLEN", key), STREAM: ("XLEN", key), PENDING: ("XPENDING", key, labels.get("group", ""))}
         return ("TYPE", key), counts[query.name]
 
     def _sample(self, query: Query, kind: Reply, count: Reply) -> Answer:
         for reply in (kind, count):
+            # The count of a key of another type is an error reply too, but less clear than the check of the type below.
             if isinstance(reply, ReplyError) and (reply is kind or kind == _TYPES[query.name]):
                 return AdapterError(f'{self._where}: "{query.name}" of "{query.selector}": {reply}')
         if kind == "none":
@@ -256,7 +259,7 @@ class Redis:
         return ExternalSample((number * 1000,), self._clock.now())
 
     async def _replies(self, commands: Sequence[Sequence[str]]) -> list[Reply]:
-        """The replies to the commands; raises AdapterError."""
+        """Returns the replies to the commands; raises AdapterError."""
         settings = self._settings
         source = {"password": secret(settings.password, settings.password_file, settings.password_env)}
         try:
@@ -269,7 +272,8 @@ class Redis:
             opening.append(("AUTH", *filter(None, (settings.username,)), password))
         opening.append(("SELECT", self._database))
         try:
-            async with _connected(self._host, self._port, tls) as (reader, writer):
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls)
+            with contextlib.closing(writer):
                 writer.write(b"".join(map(encoded, (*opening, *commands))))
                 incoming = Replies(reader, lambda: self._clock.sleep(0))
                 replies = [await incoming.next() for _ in (*opening, *commands)]
@@ -281,14 +285,3 @@ class Redis:
             if isinstance(reply, ReplyError):
                 raise AdapterError(f"{self._where} refuses: {reply}")
         return replies[len(opening) :]
-
-
-@asynccontextmanager
-async def _connected(
-    host: str, port: int, tls: ssl.SSLContext | None
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()

@@ -42,7 +42,7 @@ class Static:
         self._clock = context.clock
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The present numbers; an absent name, or a value that is not a number, is an error."""
+        """Returns the present numbers; an absent name, or a value that is not a number, is an error."""
         try:
             numbers = yaml.safe_load(await asyncio.to_thread(self._file.read_bytes))
         except (OSError, yaml.YAMLError) as error:

@@ -1,6 +1,6 @@
-"""Amounts as people read them: three digits or more, enough to show on which side of its target a value lies.
+"""Amounts in messages: three digits or more, enough to show on which side of its target a value lies.
 
-The API writes "449996m"; a person reads "450". Exact quantities are in `hpad.api.quantity`.
+The API writes "449996m"; a message has "450". Exact quantities are in `hpad.api.quantity`.
 """
 
 import enum
@@ -29,11 +29,11 @@ def exact(milli: int, unit: Unit = Unit.COUNT) -> str:
         scaled = amount / size
         if (scaled * 1000).denominator == 1:
             return _written(scaled, 3) + suffix
-    raise AssertionError("thousandths of the unit itself have no more than three decimals")
+    raise AssertionError("an amount in milli-units has at most three decimals in the unit itself")
 
 
 def rounded(milli: Fraction | int, beside: int = 0, unit: Unit = Unit.COUNT) -> str:
-    """Returns an amount in milli-units with three digits, or as many as show on which side of `beside` it lies.
+    """Returns an amount in milli-units with three digits, or as many as it takes to differ from `beside`.
 
     Digits before the point are never cut. Cores are written in the unit that `exact` takes for `beside`.
     """

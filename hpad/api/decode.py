@@ -1,15 +1,16 @@
 """Decodes an HPA document of any autoscaling version into autoscaling/v2.
 
-A field that belongs to another version is reported together with what to write instead.
+The error for a field of another version says what to write instead.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api import conversion, strict
 from hpad.api import hpa as v2
+from hpad.api import strict
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import FieldError, not_supported, required, shown, type_invalid
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -53,15 +54,15 @@ _IN_V2: Final[dict[tuple[str, str], str]] = {
     ("MetricTarget", "name"): _DESCRIBED,
     ("MetricTarget", "apiVersion"): _DESCRIBED,
 }
-_FORMS: Final[dict[str, dict[tuple[str, str], str]]] = {
+_ADVICE: Final[dict[str, dict[tuple[str, str], str]]] = {
     "autoscaling/v2": _IN_V2,
     "autoscaling/v2beta2": {**_IN_V2, ("HPAScalingRules", "tolerance"): _USE_V2},
     "autoscaling/v2beta1": {
-        ("HorizontalPodAutoscalerSpec", "targetCPUUtilizationPercentage"): (
+        ("V2beta1Spec", "targetCPUUtilizationPercentage"): (
             "{field} is autoscaling/v1: in {version} write metrics: [{{type: Resource, resource: {{name: cpu, "
             "targetAverageUtilization: {value}}}}}]"
         ),
-        ("HorizontalPodAutoscalerSpec", "behavior"): _USE_V2,
+        ("V2beta1Spec", "behavior"): _USE_V2,
         ("ResourceMetricSource", "target"): _FLAT_RESOURCE,
         ("ContainerResourceMetricSource", "target"): _FLAT_RESOURCE,
         ("PodsMetricSource", "target"): _FLAT_METRIC,
@@ -72,27 +73,22 @@ _FORMS: Final[dict[str, dict[tuple[str, str], str]]] = {
         ("ObjectMetricSource", "describedObject"): _FLAT % "target: {{apiVersion, kind, name}} names the object",
     },
     "autoscaling/v1": {
-        ("HorizontalPodAutoscalerSpec", "metrics"): (
+        ("V1Spec", "metrics"): (
             "{version} has no metrics: write apiVersion: autoscaling/v2, or for a CPU target alone "
             "targetCPUUtilizationPercentage: 50"
         ),
-        ("HorizontalPodAutoscalerSpec", "behavior"): _USE_V2,
+        ("V1Spec", "behavior"): _USE_V2,
     },
 }
 
 
-def hint(version: str) -> Callable[[str, str, Any], str | None]:
-    """Returns, for one apiVersion, a function from (struct, field, value) to advice; None for any other field."""
-    forms = _FORMS[version]
-
-    def advice(struct: str, field: str, value: Any) -> str | None:
-        form = forms.get((struct, field))
-        if form is None:
-            return None
-        text = value if isinstance(value, str) else shown(value)
-        return form.format(version=version, field=field, value=text)
-
-    return advice
+def _advice(version: str, struct: str, field: str, value: Any) -> str | None:
+    """Returns what to write instead of a field of another version; None for any other field."""
+    form = _ADVICE[version].get((struct, field))
+    if form is None:
+        return None
+    text = value if isinstance(value, str) else shown(value)
+    return form.format(version=version, field=field, value=text)
 
 
 def _from_v2(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
@@ -101,50 +97,34 @@ def _from_v2(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 _VERSIONS: Final[dict[str, tuple[type, Callable[[Any], HorizontalPodAutoscaler]]]] = {
-    "autoscaling/v1": (older.HorizontalPodAutoscaler, conversion.from_v1),
-    "autoscaling/v2beta1": (older.V2beta1, conversion.from_v2beta1),
+    "autoscaling/v1": (older.V1, older.from_v1),
+    "autoscaling/v2beta1": (older.V2beta1, older.from_v2beta1),
     "autoscaling/v2beta2": (HorizontalPodAutoscaler, _from_v2),
     "autoscaling/v2": (HorizontalPodAutoscaler, _from_v2),
 }
 VERSIONS: Final = tuple(_VERSIONS)
 
 
-class DecodeError(ValueError):
-    """The document is not an HPA; `errors` says what is wrong with which field."""
-
-    def __init__(self, errors: list[FieldError]) -> None:
-        super().__init__("; ".join(error.message for error in errors))
-        self.errors = errors
-
-
 class Reading(msgspec.Struct, frozen=True):
-    """The HPA of a document (None where a value has the wrong type), and everything that is wrong."""
+    """The HPA of a document (None where a value has the wrong type), all errors, and the apiVersion."""
 
     hpa: HorizontalPodAutoscaler | None
     errors: tuple[FieldError, ...] = ()
     version: str = v2.API_VERSION
 
 
-def decode(value: Any) -> HorizontalPodAutoscaler:
-    """Returns the HPA of a document in autoscaling/v1, v2beta1, v2beta2 or v2, without defaulting or validation.
-
-    `value` is JSON-like. Raises DecodeError for anything wrong with it, unknown fields included.
-    """
-    reading = read(value)
-    if reading.hpa is None or reading.errors:
-        raise DecodeError(list(reading.errors))
-    return reading.hpa
-
-
 def read(value: Any) -> Reading:
-    """Returns the HPA as `decode` does, but also where a document has errors."""
+    """Reads a JSON-like document in autoscaling/v1, v2beta1, v2beta2 or v2, without defaulting or validation.
+
+    Unknown fields are errors; the HPA is returned without them.
+    """
     version = value.get("apiVersion") if isinstance(value, dict) else None
     fault = _header_fault(value, version)
     if fault is not None:
         return Reading(None, (fault,))
     assert isinstance(version, str)
     kind, convert = _VERSIONS[version]
-    reader = strict.Reader(hint(version))
+    reader = strict.Reader(functools.partial(_advice, version))
     clean = reader.read(value, kind)
     if not reader.sound:
         return Reading(None, tuple(reader.errors), version)

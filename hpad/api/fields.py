@@ -33,39 +33,39 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """The field is missing."""
+    """Returns the error for a missing field."""
     return FieldError(REQUIRED, path, f"{path}: Required value{': ' if detail else ''}{detail}")
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """The value has the right type but breaks a rule."""
+    """Returns the error for a value of the right type that breaks a rule."""
     return FieldError(INVALID, path, f"{path}: Invalid value: {shown(value)}: {detail}")
 
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """The value has the wrong type, so the API server cannot decode it."""
+    """Returns the error for a value of the wrong type, which the API server cannot decode."""
     return FieldError(TYPE_INVALID, path, f"{f'{path}: ' if path else ''}Invalid value: {_outline(value)}: {detail}")
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """The field is not allowed here."""
+    """Returns the error for a field that is not allowed in this place."""
     return FieldError(FORBIDDEN, path, f"{path}: Forbidden: {detail}")
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """The value is not one of the allowed ones."""
+    """Returns the error for a value outside the allowed ones."""
     choices = ", ".join(map(quoted, supported))
     return FieldError(NOT_SUPPORTED, path, f"{path}: Unsupported value: {shown(value)}: supported values: {choices}")
 
 
 def unknown(path: str, hint: str = "") -> FieldError:
-    """The field does not exist; the text is that of `fieldValidation=Strict`."""
+    """Returns the error for a field that does not exist, with the text of `fieldValidation=Strict`."""
     detail = f"strict decoding error: unknown field {quoted(path)}"
     return FieldError(UNKNOWN, path, f"{path}: {detail}{': ' if hint else ''}{hint}")
 
 
 def duplicate(path: str) -> FieldError:
-    """The field occurs twice; the text is that of `fieldValidation=Strict`."""
+    """Returns the error for a field that occurs twice, with the text of `fieldValidation=Strict`."""
     return FieldError(DUPLICATE, path, f"{path}: strict decoding error: duplicate field {quoted(path)}")
 
 

@@ -4,8 +4,8 @@ Field for field k8s.io/api/autoscaling/v2 (1.36). Every field may be missing in 
 required, `defaulted` sets defaults. In the output a field is omitted where Go's `omitempty` omits it; the others
 (`field(default_factory=...)` below, which msgspec never omits) are always written.
 
-Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go. Settings of the controller, such as the
-downscale stabilization window, are not part of the object and stay absent.
+Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go: SetDefaults_HorizontalPodAutoscaler.
+Settings of the controller, such as the downscale stabilization window, are not part of the object and stay absent.
 """
 
 import functools
@@ -20,10 +20,6 @@ from hpad.api.selector import LabelSelector, Selector, SelectorError, parse
 
 API_VERSION = "autoscaling/v2"
 KIND = "HorizontalPodAutoscaler"
-
-
-def _null() -> None:
-    return None
 
 
 class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -55,28 +51,36 @@ class MetricTarget(_Wire, frozen=True):
 
 
 class ObjectMetricSource(_Wire, frozen=True):
+    """A metric of the type Object: one value that belongs to another object."""
+
     described_object: CrossVersionObjectReference = CrossVersionObjectReference()
     target: MetricTarget = MetricTarget()
     metric: MetricIdentifier = MetricIdentifier()
 
 
 class PodsMetricSource(_Wire, frozen=True):
+    """A metric of the type Pods: one value per pod."""
+
     metric: MetricIdentifier = MetricIdentifier()
     target: MetricTarget = MetricTarget()
 
 
 class ResourceMetricSource(_Wire, frozen=True):
+    """A metric of the type Resource: the CPU or memory of the pods."""
+
     name: str = msgspec.field(default_factory=str)
     target: MetricTarget = MetricTarget()
 
 
-class ContainerResourceMetricSource(_Wire, frozen=True):
-    name: str = msgspec.field(default_factory=str)
-    target: MetricTarget = MetricTarget()
+class ContainerResourceMetricSource(ResourceMetricSource, frozen=True):
+    """A metric of the type ContainerResource: the CPU or memory of one container of each pod."""
+
     container: str = msgspec.field(default_factory=str)
 
 
 class ExternalMetricSource(_Wire, frozen=True):
+    """A metric of the type External: values that belong to no object of the cluster."""
+
     metric: MetricIdentifier = MetricIdentifier()
     target: MetricTarget = MetricTarget()
 
@@ -110,6 +114,8 @@ class HPAScalingRules(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
+    """The rules for scaling up and down."""
+
     scale_up: HPAScalingRules | None = None
     scale_down: HPAScalingRules | None = None
 
@@ -125,40 +131,50 @@ class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
 
 
 class MetricValueStatus(_Wire, frozen=True):
+    """The current value of a metric, in the fields of its metric target."""
+
     value: Quantity | None = None
     average_value: Quantity | None = None
     average_utilization: int | None = None
 
 
 class ObjectMetricStatus(_Wire, frozen=True):
+    """The current value of a metric of the type Object."""
+
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
     described_object: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
 
 
 class PodsMetricStatus(_Wire, frozen=True):
+    """The current average of a metric of the type Pods."""
+
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
 class ResourceMetricStatus(_Wire, frozen=True):
+    """The current average of a metric of the type Resource."""
+
     name: str = msgspec.field(default_factory=str)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
-class ContainerResourceMetricStatus(_Wire, frozen=True):
-    name: str = msgspec.field(default_factory=str)
-    current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
+class ContainerResourceMetricStatus(ResourceMetricStatus, frozen=True):
+    """The current average of a metric of the type ContainerResource."""
+
     container: str = msgspec.field(default_factory=str)
 
 
 class ExternalMetricStatus(_Wire, frozen=True):
+    """The current value of a metric of the type External."""
+
     metric: MetricIdentifier = msgspec.field(default_factory=MetricIdentifier)
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
 class MetricStatus(_Wire, frozen=True):
-    """The last value of one entry of spec.metrics; all fields are empty (`type` "") where there was none."""
+    """The last value of one entry of spec.metrics; all fields are empty (`type` "") if it had none."""
 
     type: str = msgspec.field(default_factory=str)
     object: ObjectMetricStatus | None = None
@@ -173,7 +189,7 @@ class HorizontalPodAutoscalerCondition(_Wire, frozen=True):
 
     type: str = msgspec.field(default_factory=str)
     status: str = msgspec.field(default_factory=str)
-    last_transition_time: datetime | None = msgspec.field(default_factory=_null)
+    last_transition_time: datetime | None = msgspec.field(default_factory=lambda: None)
     reason: str = ""
     message: str = ""
 
@@ -183,12 +199,12 @@ class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
     last_scale_time: datetime | None = None
     current_replicas: int = 0
     desired_replicas: int = msgspec.field(default_factory=int)
-    current_metrics: tuple[MetricStatus, ...] | None = msgspec.field(default_factory=_null)
+    current_metrics: tuple[MetricStatus, ...] | None = msgspec.field(default_factory=lambda: None)
     conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
 
 
 class HorizontalPodAutoscaler(_Wire, frozen=True):
-    """An HPA, converted from whichever version it was written in."""
+    """An HPA in autoscaling/v2, converted from the version of its document."""
 
     kind: str = msgspec.field(default_factory=lambda: KIND)
     api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
@@ -221,7 +237,7 @@ def to_builtins(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))  # unlike to_builtins: lists, not tuples
 
 
-class ScaleSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+class ScaleSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     replicas: int = 0
 
 
@@ -233,7 +249,7 @@ class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @functools.cached_property
     def parsed_selector(self) -> Selector | SelectorError | None:
-        """The selector, parsed at the first use; the error where it is invalid, None where there is none."""
+        """The parsed selector, cached; the error if it is invalid, None if the target has no selector."""
         if not self.selector:
             return None
         try:
@@ -242,7 +258,7 @@ class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             return error
 
 
-class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Scale(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """autoscaling/v1 Scale with all its fields, so that it may be PUT back. `metadata` is kept as received."""
 
     kind: str = msgspec.field(default_factory=lambda: "Scale")  # a factory: always written
@@ -253,7 +269,7 @@ class Scale(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def pod_selector(self) -> Selector | None:
-        """The selector of the target's pods; None where it is missing or invalid."""
+        """The selector of the target's pods; None if it is missing or invalid."""
         parsed = self.status.parsed_selector
         return None if isinstance(parsed, SelectorError) else parsed
 
@@ -284,7 +300,8 @@ def defaulted(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Returns the HPA with defaults in its behavior only, if it has one.
 
-    Versions without these defaults need the rules written out.
+    An API version without these defaults needs the rules in full.
+    Source: v2/defaults.go: SetDefaults_HorizontalPodAutoscalerBehavior.
     """
     if hpa.spec.behavior is None:
         return hpa
@@ -298,7 +315,8 @@ def with_behavior(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 def with_minimum_and_metrics(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Returns the HPA with defaults for `minReplicas` and `metrics` only.
 
-    autoscaling/v1 and v2beta1 set these before validation (pkg/apis/autoscaling/v1/defaults.go).
+    autoscaling/v1 sets these before validation (v1/defaults.go: SetDefaults_HorizontalPodAutoscaler, and conversion.go:
+    Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
     """
     spec = hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
@@ -307,8 +325,9 @@ def with_minimum_and_metrics(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutos
 
 
 def _rules(rules: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
-    """Returns the default rules, overridden by all fields that are set; an empty list of policies counts as set."""
+    """Returns the default rules, overridden by all fields that are set (v2/defaults.go: copyHPAScalingRules)."""
     if rules is None:
         return default
+    # An empty list of policies counts as set: validation then refuses it, as the API server does.
     fields = {name: value for name in HPAScalingRules.__struct_fields__ if (value := getattr(rules, name)) is not None}
     return msgspec.structs.replace(default, **fields)

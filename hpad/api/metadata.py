@@ -68,13 +68,12 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 """An RFC 3339 time with a zone. A time without one is rejected, since it cannot be compared with others."""
 
 
-MAX_BYTES: Final = 63
-MAX_PREFIX_BYTES: Final = 253
-
+_MAX_NAME: Final = 63
+_MAX_SUBDOMAIN: Final = 253
 _NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_NAME})?"
-_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_KEY_PREFIX: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 
 _ALPHANUMERIC: Final = (
     "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
@@ -86,66 +85,17 @@ _VALUE_RULE: Final = (
     f"a valid label must be an empty string or {_ALPHANUMERIC} "
     f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '{_VALUE}')"
 )
-_SUBDOMAIN_RULE: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_KEY_PREFIX}')"
-)
-_PREFIX_RULE: Final = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-_NAME_PATTERN: Final = re.compile(_NAME)
-_VALUE_PATTERN: Final = re.compile(_VALUE)
-_SUBDOMAIN_PATTERN: Final = re.compile(_KEY_PREFIX)
-
-
-def key_faults(key: str) -> list[str]:
-    """Returns what is wrong with a label key (`[prefix/]name`), one message per fault; empty if nothing is."""
-    prefix, slash, name = key.rpartition("/")
-    if "/" in prefix:
-        return [f"a valid label key {_NAME_RULE} {_PREFIX_RULE}"]
-    faults = [f"prefix part {fault}" for fault in _prefix_faults(prefix)] if slash else []
-    if not name:
-        faults.append("name part must be non-empty")
-    elif _bytes(name) > MAX_BYTES:
-        faults.append(f"name part must be no more than {MAX_BYTES} bytes")
-    if not _NAME_PATTERN.fullmatch(name):
-        faults.append(f"name part {_NAME_RULE}")
-    return faults
-
-
-def value_faults(value: str) -> list[str]:
-    """What is wrong with a label value, a message each; empty if nothing is."""
-    faults = []
-    if _bytes(value) > MAX_BYTES:
-        faults.append(f"must be no more than {MAX_BYTES} bytes")
-    if not _VALUE_PATTERN.fullmatch(value):
-        faults.append(_VALUE_RULE)
-    return faults
-
-
-def _prefix_faults(prefix: str) -> list[str]:
-    if not prefix:
-        return ["must be non-empty"]
-    faults = []
-    if _bytes(prefix) > MAX_PREFIX_BYTES:
-        faults.append(f"must be no more than {MAX_PREFIX_BYTES} bytes")
-    if not _SUBDOMAIN_PATTERN.fullmatch(prefix):
-        faults.append(_SUBDOMAIN_RULE)
-    return faults
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_LABEL_PATTERN: Final = re.compile(_LABEL)
-
-_MAX_LABEL: Final = 63
-_MAX_SUBDOMAIN: Final = 253
 _LABEL_RULE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     f"an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
 )
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
+_PREFIX_RULE: Final = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+
+_EXTENDED_RULE: Final = "doesn't follow extended resource name standard"
 
 _CONTAINER_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 _OTHER_RESOURCES: Final = (
@@ -154,6 +104,63 @@ _OTHER_RESOURCES: Final = (
     "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps",
     "persistentvolumeclaims", "storage", "requests.storage", "services.nodeports", "services.loadbalancers",
 )  # fmt: skip
+
+
+def key_faults(key: str) -> list[str]:
+    """Returns what is wrong with a label key (`[prefix/]name`), one message per fault.
+
+    Source: Kubernetes 1.36, apimachinery, pkg/api/validate/content/kube.go: IsLabelKey.
+    """
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return [f"a valid label key {_NAME_RULE} {_PREFIX_RULE}"]
+    faults = []
+    if slash:
+        found = _faults(prefix, _SUBDOMAIN, _SUBDOMAIN_RULE, _MAX_SUBDOMAIN) if prefix else ["must be non-empty"]
+        faults = [f"prefix part {fault}" for fault in found]
+    if not name:
+        faults.append("name part must be non-empty")
+    return faults + [f"name part {fault}" for fault in _faults(name, _NAME, _NAME_RULE, _MAX_NAME)]
+
+
+def value_faults(value: str) -> list[str]:
+    """Returns what is wrong with a label value, one message per fault (kube.go: IsLabelValue)."""
+    return _faults(value, _VALUE, _VALUE_RULE, _MAX_NAME)
+
+
+def subdomain_faults(name: str) -> list[str]:
+    """Returns why a name is not a DNS subdomain (RFC 1123), one message per fault."""
+    return _faults(name, _SUBDOMAIN, _SUBDOMAIN_RULE, _MAX_SUBDOMAIN, "characters")
+
+
+def label_faults(name: str) -> list[str]:
+    """Returns why a name is not a DNS label (RFC 1123), one message per fault."""
+    rule = "must not contain dots" if re.fullmatch(_SUBDOMAIN, name) else _LABEL_RULE
+    return _faults(name, _LABEL, rule, _MAX_NAME, "characters")
+
+
+def _faults(text: str, pattern: str, rule: str, most: int, unit: str = "bytes") -> list[str]:
+    """Checks a text against a pattern and its length in bytes. Kubernetes calls the bytes of a name characters."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    found = [f"must be no more than {most} {unit}"] if size > most else []
+    return found if re.fullmatch(pattern, text) else [*found, rule]
+
+
+def resource_faults(name: str) -> list[str]:
+    """Returns why a name is not a compute resource of a container; an empty name is checked elsewhere.
+
+    Source: Kubernetes 1.36, pkg/apis/core/v1/validation/validation.go: ValidateContainerResourceName.
+    """
+    if not name:
+        return []
+    found = key_faults(name)
+    if "/" in name:
+        extended = not name.startswith("requests.") and not key_faults(f"requests.{name}")
+        return found if extended or "kubernetes.io/" in name else [*found, _EXTENDED_RULE]
+    standard = name in _CONTAINER_RESOURCES or name.startswith("hugepages-")
+    if not found and not standard and name not in _OTHER_RESOURCES:
+        found = ["must be a standard resource type or fully qualified"]
+    return found if standard else [*found, "must be a standard resource for containers"]
 
 
 def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
@@ -177,28 +184,3 @@ def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
         yield from (invalid("metadata.labels", value, fault) for fault in value_faults(value))
     for key in meta.annotations or {}:
         yield from (invalid("metadata.annotations", key, fault) for fault in key_faults(key.lower()))
-
-
-def subdomain_faults(name: str) -> list[str]:
-    """Returns why a name is not a DNS subdomain (RFC 1123)."""
-    found = [f"must be no more than {_MAX_SUBDOMAIN} characters"] if len(name.encode()) > _MAX_SUBDOMAIN else []
-    return found if _SUBDOMAIN_PATTERN.fullmatch(name) else [*found, _SUBDOMAIN_RULE]
-
-
-def label_faults(name: str) -> list[str]:
-    """Returns why a name is not a DNS label (RFC 1123)."""
-    found = [f"must be no more than {_MAX_LABEL} characters"] if len(name.encode()) > _MAX_LABEL else []
-    return found if _LABEL_PATTERN.fullmatch(name) else [*found, _LABEL_RULE]
-
-
-def resource_faults(name: str) -> list[str]:
-    """Returns why a name is not a compute resource of a container; an empty name is checked elsewhere."""
-    if not name:
-        return []
-    found = key_faults(name)
-    if "/" in name:
-        return found
-    standard = name in _CONTAINER_RESOURCES or name.startswith("hugepages-")
-    if not found and not standard and name not in _OTHER_RESOURCES:
-        found = ["must be a standard resource type or fully qualified"]
-    return found if standard else [*found, "must be a standard resource for containers"]

@@ -2,14 +2,14 @@
 
 metrics.k8s.io/v1beta1 PodMetricsList, custom.metrics.k8s.io/v1beta2 (and v1beta1) MetricValueList and
 external.metrics.k8s.io/v1beta1 ExternalMetricValueList. Quantities are parsed on conversion. Lists may be null: Go
-writes an empty one so.
+encodes a nil slice as null.
 
-Missing is never zero: a pod whose containers do not all report is left out, an empty list is an error. Source of rules
+Missing is never zero: a pod with a container that has no usage is left out, an empty list is an error. Source of rules
 and texts: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/client.go.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -95,7 +95,7 @@ def pod_sample(items: Sequence[PodMetrics] | None, resource: str, container: str
         raise _nothing(RESOURCE_API)
     values = {}
     for item in items:
-        usage = _container_usage(item, resource, container) if container else _pod_usage(item, resource)
+        usage = _usage(item, resource, container)
         if usage is not None:
             values[item.metadata.name] = PodValue(usage, item.timestamp or _UNKNOWN_TIME, _window(item))
     return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
@@ -145,25 +145,13 @@ def _nothing(api: str) -> AdapterError:
     return AdapterError(f"no metrics returned from {api} metrics API")
 
 
-def _container_usage(item: PodMetrics, resource: str, name: str) -> int | None:
-    for container in item.containers or ():
-        if container.name == name:
-            usage = (container.usage or {}).get(resource)
-            return (
-                None if usage is None else _milli(usage, f"{resource} of container {name} of pod {item.metadata.name}")
-            )
-    return None
-
-
-def _pod_usage(item: PodMetrics, resource: str) -> int | None:
-    usages = ((container.usage or {}).get(resource) for container in item.containers or ())
-    return _sum(usages, f"{resource} of pod {item.metadata.name}")
-
-
-def _sum(usages: Iterable[str | int | float | None], what: str) -> int | None:
-    """Returns the sum; None where there are no usages or one is missing."""
-    total = None
-    for usage in usages:
+def _usage(item: PodMetrics, resource: str, container: str) -> int | None:
+    """Returns the usage of one container or, for "", the sum of all; None if one of them has no usage."""
+    total, what = None, f"{resource} of {f'container {container} of ' if container else ''}pod {item.metadata.name}"
+    for each in item.containers or ():
+        if container and each.name != container:
+            continue
+        usage = (each.usage or {}).get(resource)
         if usage is None:
             return None
         total = (total or 0) + _milli(usage, what)
@@ -174,14 +162,14 @@ def _milli(value: str | int | float, what: str) -> int:
     try:
         return parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
-        raise AdapterError(f"{what} reads {shown(value)}, which is no quantity: {error}") from error
+        raise AdapterError(f"{what} is {shown(value)}, which is not a quantity: {error}") from error
 
 
 def _seconds(seconds: int, what: str) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except OverflowError as error:
-        raise AdapterError(f"{what} stands for {seconds} seconds, which no time is") from error
+        raise AdapterError(f"{what} has a window of {seconds} seconds, which is too long") from error
 
 
 def _window(item: PodMetrics) -> timedelta:

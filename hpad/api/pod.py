@@ -1,5 +1,6 @@
 """The fields of a pod that decisions depend on."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -20,7 +21,7 @@ class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A pod as the API server describes it; `engine.pods` judges its readiness.
+    """A pod as the API server describes it; `engine.pods` decides whether it is ready.
 
     `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
     `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
@@ -52,38 +53,31 @@ def effective_requests(
     containers, or the peak of an init container if that is more. `initial` gives for each init container, in their
     order, whether it is restartable. Source: Kubernetes 1.36, component-helpers, resource/helpers.go: PodRequests.
     """
-    counted = {name: amount for name, amount in (own or {}).items() if _is_pod_level(name)}
-    if not counted:
+    supported = [name for name in own or {} if name in ("cpu", "memory") or name.startswith("hugepages-")]
+    if own is None or not supported:
         return None
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for requests in containers:
-        _add(total, requests)
-    sidecars: dict[str, int] = {}
+        total.update(requests)
+    sidecars: Counter[str] = Counter()
     peak: dict[str, int] = {}
     for restartable, requests in initial:
+        # An init container runs beside the sidecars that were started before it.
+        together = Counter(sidecars)
+        together.update(requests)
         if restartable:
-            _add(total, requests)
-            _add(sidecars, requests)
-        together = dict(sidecars)
-        if not restartable:
-            _add(together, requests)
-        _raise(peak, together)
-    _raise(total, peak)
-    total.update(counted)
-    _add(total, overhead)
-    return total
+            total.update(requests)
+            sidecars = together
+        _raise_to(peak, together)
+    _raise_to(total, peak)
+    for name in supported:
+        total[name] = own[name]
+    total.update(overhead)
+    return dict(total)
 
 
-def _is_pod_level(resource: str) -> bool:
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise(total: dict[str, int], least: Mapping[str, int]) -> None:
+def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
+    # Not the operator | of Counter, which drops requests of 0: a request of 0 differs from none.
     for name, amount in least.items():
         total[name] = max(amount, total.get(name, amount))
 

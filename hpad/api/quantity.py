@@ -21,13 +21,16 @@ _SUFFIX_ERROR: Final = "unable to parse quantity's suffix"
 _SPLIT: Final = re.compile(r"(([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+)([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
 
+MAX_INT32: Final = 2**31 - 1
+MIN_INT32: Final = -(2**31)
+MAX_INT64: Final = 2**63 - 1
+MIN_INT64: Final = -(2**63)
 _NANO: Final = -9
-_MAX_BINARY: Final = 2**63 - 1
 _MAX_EXPONENT: Final = 308  # where float64 ends
 _MAX_EXPONENT_CHARACTERS: Final = 20  # an int64 with its sign
-_MAX_DIGITS: Final = 400  # a guard: even what float64 can hold has no more than 309 before the point
+_MAX_DIGITS: Final = 400  # bounds the time of big integers; a float64 has at most 309 digits before the point
 
-# How many digits Kubernetes keeps in an int64 with the exponent as written, rather than as a count of nanos.
+# Up to this many digits, Kubernetes keeps an int64 with the exponent as written; beyond, a count of nanos.
 # Only the last bits of the float depend on it.
 _SHORT_DECIMAL: Final = 18
 _SHORT_BINARY: Final = 14
@@ -54,13 +57,14 @@ _BINARY_NAMES: Final = ("", *_BINARY_SUFFIXES)
 
 
 @final
+@functools.total_ordering
 class Quantity:
     """`mantissa * 10**exponent`, exact, with the format it is printed in; compared and hashed by its value.
 
     Build one with `parse`, `from_milli` or `from_value`; the exponent lies between -9 (nano) and 308.
     """
 
-    # No dataclass: msgspec would read and write one as an object of three fields and never ask the hooks.
+    # A dataclass would not do: msgspec reads and writes it as an object of three fields, without calling the hooks.
     __slots__ = ("exponent", "format", "mantissa")
     mantissa: int
     exponent: int
@@ -79,10 +83,10 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
-        """The quantity that a string, or a number as JSON and YAML write it, stands for.
+        """Returns the quantity of a text, or of a number of JSON or YAML.
 
-        Raises QuantityError, also where Kubernetes takes what no one can mean: an exponent beyond 308, or
-        more than 400 digits, as given or as printed.
+        Raises QuantityError; unlike Kubernetes also for an exponent beyond 308, and for more than 400 digits, in the
+        text or in the printed form.
         """
         if isinstance(text, str):
             return parsed(text)
@@ -104,7 +108,7 @@ class Quantity:
 
     @property
     def nano(self) -> int:
-        """The exact number of billionths."""
+        """The number of billionths, exact."""
         return _scaled(self.mantissa, self.exponent - _NANO)
 
     @property
@@ -114,19 +118,19 @@ class Quantity:
 
     @property
     def is_zero(self) -> bool:
-        """Whether the quantity is zero, however it was written."""
+        """Whether the quantity is zero, in any notation."""
         return self.mantissa == 0
 
     def milli(self) -> int:
-        """Thousandths, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
+        """Returns thousandths, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
         return _scaled(self.mantissa, self.exponent + 3)
 
     def value(self) -> int:
-        """Whole units, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
+        """Returns whole units, rounded away from zero. Never overflows, unlike int64 in Kubernetes."""
         return _scaled(self.mantissa, self.exponent)
 
     def __float__(self) -> float:
-        """The nearest float, give or take the last bit: the same bits as `AsApproximateFloat64`."""
+        """Returns the same bits as Kubernetes (quantity.go: AsApproximateFloat64), even if a nearer float exists."""
         try:
             mantissa = float(self.mantissa)
         except OverflowError:
@@ -136,7 +140,7 @@ class Quantity:
         return mantissa * (1.0 / 10.0**-self.exponent)
 
     def __str__(self) -> str:
-        """The canonical text: no fraction, the largest suffix that loses nothing."""
+        """Returns the canonical text: no fraction, and the largest suffix that is exact."""
         if self.mantissa == 0:
             return "0"
         if self.format is Format.BINARY_SI:
@@ -157,21 +161,12 @@ class Quantity:
     def __lt__(self, other: "Quantity") -> bool:
         return self.nano < other.nano
 
-    def __le__(self, other: "Quantity") -> bool:
-        return self.nano <= other.nano
-
-    def __gt__(self, other: "Quantity") -> bool:
-        return self.nano > other.nano
-
-    def __ge__(self, other: "Quantity") -> bool:
-        return self.nano >= other.nano
-
 
 @functools.lru_cache(maxsize=1 << 16)
 def parse_milli(text: str | bytes) -> int:
-    """Thousandths of a quantity's text, rounded away from zero: `parse_milli("194209608n")` is 195.
+    """Returns the thousandths of a quantity's text, rounded away from zero: `parse_milli("194209608n")` is 195.
 
-    For decoders, where the same texts come back tick after tick. Raises QuantityError.
+    The cache serves decoders, which meet the same texts in each list. Raises QuantityError.
     """
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
@@ -204,7 +199,7 @@ def _read(text: str) -> tuple[int, int, Format]:
     if exponent is None:
         exponent, format = _exponent(suffix), Format.DECIMAL_EXPONENT
     exponent -= len(fraction)
-    if digits + exponent % 3 > _MAX_DIGITS:  # its suffix being for thousands, it would print with more
+    if digits + exponent % 3 > _MAX_DIGITS:  # the printed exponent is a multiple of 3, which adds digits
         raise QuantityError(_NUMERIC_ERROR)
     if exponent >= _NANO and digits <= _SHORT_DECIMAL:
         return mantissa, exponent, format
@@ -222,10 +217,10 @@ def _exponent(suffix: str) -> int:
 
 
 def _binary(mantissa: int, exponent: int) -> tuple[int, int, Format]:
-    """A number with a binary suffix, kept in nanos; capped, and no longer binary where it is below one."""
+    """Returns a number with a binary suffix in nanos: capped, and in decimal format if it is below one."""
     nano = _scaled(mantissa, exponent - _NANO)
-    if abs(nano) > _MAX_BINARY * 10**9:
-        return (_MAX_BINARY if nano > 0 else -_MAX_BINARY), 0, Format.BINARY_SI
+    if abs(nano) > MAX_INT64 * 10**9:
+        return (MAX_INT64 if nano > 0 else -MAX_INT64), 0, Format.BINARY_SI
     return nano, _NANO, Format.DECIMAL_SI if 0 < abs(nano) < 10**9 else Format.BINARY_SI
 
 
@@ -247,7 +242,7 @@ def _binary_text(units: int) -> str:
 
 
 def _decimal_text(mantissa: int, exponent: int, format: Format) -> str:
-    while mantissa % 10 == 0 and exponent < _MAX_EXPONENT:  # beyond it nothing could be read back
+    while mantissa % 10 == 0 and exponent < _MAX_EXPONENT:  # `_exponent` refuses a larger one
         mantissa //= 10
         exponent += 1
     mantissa *= 10 ** (exponent % 3)
@@ -255,12 +250,6 @@ def _decimal_text(mantissa: int, exponent: int, format: Format) -> str:
     if format is not Format.DECIMAL_EXPONENT and exponent in _DECIMAL_NAMES:
         return f"{mantissa}{_DECIMAL_NAMES[exponent]}"
     return f"{mantissa}e{exponent}" if exponent else str(mantissa)
-
-
-MAX_INT32: Final = 2**31 - 1
-MIN_INT32: Final = -(2**31)
-MAX_INT64: Final = 2**63 - 1
-MIN_INT64: Final = -(2**63)
 
 
 def int32(number: int) -> int:

@@ -22,8 +22,8 @@ EXTERNAL = "External"
 SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """The HPA behind a query: its name, its labels (sorted pairs) and its target."""
+class HPAIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Identifies the HPA behind a query: its name, its labels (sorted pairs) and its target."""
 
     name: str
     target_kind: str
@@ -32,7 +32,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, hpa: HorizontalPodAutoscaler) -> Self:
-        """Returns the asker of an HPA."""
+        """Returns the identity of an HPA."""
         target, labels = hpa.spec.scale_target_ref, hpa.metadata.labels
         return cls(
             name=hpa.metadata.name,
@@ -42,13 +42,13 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One metric to read.
 
     `type` is one of SOURCE_TYPES; `name` is the name of the metric or resource. `pods` selects the target's pods
     (Resource, ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none;
-    `container` is set for ContainerResource, `object` for Object. `asker` is set only for an adapter whose answer
-    depends on it, so that equal queries of different HPAs are shared.
+    `container` is set for ContainerResource, `object` for Object. `hpa` is set only for an adapter whose answer depends
+    on it, so that equal queries of different HPAs are shared.
     """
 
     type: str
@@ -58,7 +58,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     pods: Selector | None = None
     selector: Selector | None = None
     object: CrossVersionObjectReference | None = None
-    asker: Asker | None = None
+    hpa: HPAIdentity | None = None
 
 
 class PodValue(msgspec.Struct, frozen=True, gc=False):
@@ -69,21 +69,21 @@ class PodValue(msgspec.Struct, frozen=True, gc=False):
     window: timedelta
 
 
-class PodSample(msgspec.Struct, frozen=True):
+class PodSample(msgspec.Struct, frozen=True, gc=False):
     """Answer to Resource, ContainerResource and Pods: pod name -> value; pods without a value are absent."""
 
     values: Mapping[str, PodValue]
     timestamp: datetime
 
 
-class ObjectSample(msgspec.Struct, frozen=True):
+class ObjectSample(msgspec.Struct, frozen=True, gc=False):
     """Answer to Object: one value in milli-units."""
 
     value: int
     timestamp: datetime
 
 
-class ExternalSample(msgspec.Struct, frozen=True):
+class ExternalSample(msgspec.Struct, frozen=True, gc=False):
     """Answer to External: the values of all matching series in milli-units; the engine sums them."""
 
     values: tuple[int, ...]
@@ -94,13 +94,12 @@ Sample = PodSample | ObjectSample | ExternalSample
 
 
 class AdapterError(Exception):
-    """Why there is no sample. Adapters return it in place of a sample, or raise it.
+    """The reason for a missing sample. Adapters return it in place of a sample, or raise it.
 
     `blame` is "spec" (the HPA asks for something impossible), "source" (the metric source failed), "cluster" (the
     API server failed) or "bug". The message is shown in the HPA's condition and event: it names the source and the
-    query, and never holds a secret. `lasting`: an immediate retry is useless, for example with wrong
-    credentials. `alive`: the source works and only this metric has no value, so the error does not open a
-    circuit breaker.
+    query, and never contains a secret. `lasting`: an immediate retry is useless, for example with wrong credentials.
+    `alive`: the source works and only this metric has no value, so the error does not open a circuit breaker.
     """
 
     def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:

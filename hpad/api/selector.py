@@ -13,23 +13,10 @@ from typing import Final
 import msgspec
 
 from hpad.api import selector_syntax
-from hpad.api.selector_syntax import Operator, Requirement, SelectorError
+from hpad.api.selector_syntax import Operator as Operator
+from hpad.api.selector_syntax import Requirement as Requirement
+from hpad.api.selector_syntax import SelectorError as SelectorError
 from hpad.api.text import quoted
-
-__all__ = [
-    "EVERYTHING",
-    "NOTHING",
-    "LabelSelector",
-    "LabelSelectorRequirement",
-    "Operator",
-    "Requirement",
-    "Selector",
-    "SelectorError",
-    "from_object",
-    "go_plus_v",
-    "parse",
-    "to_object",
-]
 
 _EXACT: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
 _OBJECT_OPERATORS: Final = {
@@ -39,7 +26,6 @@ _OBJECT_OPERATORS: Final = {
     "DoesNotExist": Operator.DOES_NOT_EXIST,
 }
 _NAMED: Final = {operator: name for name, operator in _OBJECT_OPERATORS.items()}
-_ORDERING: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -68,7 +54,7 @@ class Selector:
         return self.selectable and not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the selector matches an object with these labels."""
+        """Returns whether the selector matches an object with these labels."""
         for key, value in self._equal:
             if labels.get(key) != value:
                 return False
@@ -78,7 +64,7 @@ class Selector:
         return self.selectable
 
     def __str__(self) -> str:
-        """The canonical text; empty for the selectors of everything and of nothing."""
+        """Returns the canonical text; empty for the selectors of everything and of nothing."""
         return ",".join(map(str, self.requirements))
 
 
@@ -109,15 +95,15 @@ def from_object(selector: LabelSelector | None) -> Selector:
     """
     if selector is None:
         return NOTHING
-    terms = [
+    requirements = [
         selector_syntax.checked(key, Operator.EQUALS, (value,)) for key, value in sorted(selector.match_labels.items())
     ]
     for expression in selector.match_expressions:
         operator = _OBJECT_OPERATORS.get(expression.operator)
         if operator is None:
             raise SelectorError(f"{quoted(expression.operator)} is not a valid label selector operator")
-        terms.append(selector_syntax.checked(expression.key, operator, expression.values))
-    return _selector(terms)
+        requirements.append(selector_syntax.checked(expression.key, operator, expression.values))
+    return _selector(requirements)
 
 
 def to_object(selector: Selector) -> LabelSelector:
@@ -132,7 +118,7 @@ def to_object(selector: Selector) -> LabelSelector:
             equal[term.key] = term.values[0]
         elif term.operator in _NAMED:
             expressions.append(LabelSelectorRequirement(term.key, _NAMED[term.operator], term.values))
-        elif term.operator in _ORDERING:
+        elif term.operator in selector_syntax.ORDER:
             raise SelectorError(f"{quoted(term.operator)} isn't supported in label selectors")
         else:
             raise SelectorError(f"{quoted(term.operator)} is not a valid label selector operator")
@@ -160,11 +146,12 @@ def parse(text: str) -> Selector:
 
     A selector that is still in use is not parsed again.
     """
+    # The weak references outlast the LRU cache: with more than 1,024 targets, each would be parsed again every period.
     known = _KNOWN.get(text)
     if known is None:
-        known = _KNOWN[text] = _selector(selector_syntax.terms(text))
+        known = _KNOWN[text] = _selector(selector_syntax.requirements(text))
     return known
 
 
-def _selector(terms: list[Requirement]) -> Selector:
-    return Selector(tuple(sorted(terms, key=lambda term: term.key))) if terms else EVERYTHING
+def _selector(requirements: list[Requirement]) -> Selector:
+    return Selector(tuple(sorted(requirements, key=lambda term: term.key))) if requirements else EVERYTHING

@@ -50,8 +50,8 @@ SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
 
 _WRITTEN: Final = {operator: sign for sign, operator in SIGNS.items()}
 _UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
-_ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")  # no label holds more
+ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")  # the longest label value; bounds the time of int()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet the requirement. A missing label meets only `!=`, `notin` and `!`."""
+        """Returns whether the labels meet the requirement. A missing label meets only `!=`, `notin` and `!`."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN | Operator.EQUALS | Operator.DOUBLE_EQUALS:
@@ -101,7 +101,7 @@ def checked(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
     if fault := _count_fault(operator, values):
         errors.append(invalid("values", _listed(values), [fault]))
     for index, value in enumerate(values):
-        if operator in _ORDER and _int64(value) is None:
+        if operator in ORDER and _int64(value) is None:
             fault = "for 'Gt', 'Lt' operators, the value must be an integer"
             errors.append(invalid(f"values[{index}]", quoted(value), [fault]))
     for index, value in enumerate(values):
@@ -140,7 +140,7 @@ def _listed(values: Sequence[str]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def terms(text: str) -> list[Requirement]:
+def requirements(text: str) -> list[Requirement]:
     """Returns the requirements of a text, in the order written. Raises SelectorError."""
     tokens = _Tokens(text)
     found: list[Requirement] = []

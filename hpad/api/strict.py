@@ -1,7 +1,7 @@
 """Reads JSON-like values into structs with strict decoding, and reports every error at once with advice.
 
-Each error has its field path: unknown fields (with the nearest known one) and values of the wrong type. As in Go, null
-equals a missing field. Beyond the API server, a label selector may be text, and a whole number may be written `3.0`.
+The errors are unknown fields, with the most similar known one, and values of the wrong type, each with its path. As in
+Go, null equals a missing field. Beyond the API server, a label selector may be text, and an integer may be `3.0`.
 """
 
 import difflib
@@ -19,31 +19,16 @@ from hpad.api import selector
 from hpad.api.fields import FieldError, forbidden, type_invalid, unknown
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity, QuantityError
-from hpad.api.selector import LabelSelector
-from hpad.api.selector_syntax import Operator
+from hpad.api.selector import LabelSelector, Operator, Requirement, Selector, SelectorError
 
 Hint = Callable[[str, str, Any], str | None]
-"""Maps (struct, field, value) to why the field is not allowed there and what to write instead, if known."""
+"""Maps (struct, field, value) to advice on a field that is not allowed there; None if the field has no advice."""
 
 _INT32: Final = 2**31
 _INT64: Final = 2**63
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration"})
 _METADATA_NOT_READ: Final = frozenset({"selfLink", "deletionGracePeriodSeconds", "finalizers", "managedFields"})
 _UNITS: Final = ("n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_IN_FULL: Final = {
-    **dict.fromkeys(("milli", "millicore", "millicores", "millicpu", "millicpus"), "m"),
-    **{
-        f"{name}{suffix}": unit
-        for name, unit in (("kilo", "k"), ("mega", "M"), ("giga", "G"), ("tera", "T"))
-        for suffix in ("", "byte", "bytes")
-    },
-    **{
-        f"{name}{suffix}": unit
-        for name, unit in (("kibi", "Ki"), ("mebi", "Mi"), ("gibi", "Gi"), ("tebi", "Ti"))
-        for suffix in ("", "byte", "bytes")
-    },
-}
-_OF_TIME: Final = ("sec", "min", "hour", "day", "week", "month", "year", "milliseconds", "microseconds")
 _NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+")
 
 
@@ -55,10 +40,10 @@ def fields_of(struct: type) -> dict[str, Any]:
 
 
 def folded(value: Any, kind: Any) -> Any:
-    """The value with the names of its fields in the case the struct spells them, and nulls left out.
+    """Returns the value as Go's encoding/json reads it: with the struct's field names, and without nulls.
 
-    That is how Go's encoding/json reads: an exact name is preferred, else the case is not looked at; and it fails, with
-    msgspec.ValidationError here, where a whole number is none of 32 bits.
+    A name in the exact case is preferred to one in another case. Raises msgspec.ValidationError for a whole number that
+    does not fit 32 bits.
     """
     kind = _required(kind)
     if _is_struct(kind) and isinstance(value, dict):
@@ -79,9 +64,9 @@ def folded(value: Any, kind: Any) -> Any:
 
 
 class Reader:
-    """Reads values into what a struct wants; what is wrong gathers in `errors`.
+    """Reads values for structs and collects the errors in `errors`.
 
-    `sound` turns False once a value had the wrong type: what was read then lacks it and is not worth judging further.
+    `sound` is False once a value had the wrong type: the result then lacks it, so that validation would mislead.
     """
 
     def __init__(self, hint: Hint) -> None:
@@ -90,7 +75,7 @@ class Reader:
         self._hint = hint
 
     def read(self, value: Any, kind: Any, path: str = "") -> Any:
-        """Returns the value without anything `kind` has no field for, ready for `msgspec.convert`."""
+        """Returns the value without unknown fields and nulls, ready for `msgspec.convert` to `kind`."""
         kind = _required(kind)
         if kind is LabelSelector and isinstance(value, str):
             return self._selector(value, path)
@@ -143,9 +128,9 @@ class Reader:
 
     def _selector(self, text: str, path: str) -> Any:
         try:
-            return selector_object(text)
-        except ValueError as error:
-            return self._wrong(path, text, f'{error}; a selector reads like "queue=worker_tasks"')
+            return _selector_object(text)
+        except SelectorError as error:
+            return self._wrong(path, text, f'{error}; a selector has the form "queue=worker_tasks"')
 
     def _wrong(self, path: str, value: Any, advice: str) -> None:
         self.sound = False
@@ -153,7 +138,7 @@ class Reader:
 
 
 class _WrongType(ValueError):
-    """The value has the wrong type; the message says what would be right."""
+    """The value has the wrong type; the message says what to write."""
 
 
 def _text(value: Any, path: str) -> str:
@@ -163,7 +148,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _text_advice(value: Any) -> str:
-    """Returns what to write instead; only the type of a value that is not a number, which may be large."""
+    """Returns what to write instead. Only numbers and booleans are repeated: other values may be large."""
     if not isinstance(value, int | float):
         return "must be text"
     return f'must be text: write "{str(value).lower() if isinstance(value, bool) else value}" in quotes'
@@ -201,34 +186,24 @@ def _quantity_advice(value: Any) -> str:
     if match is None:
         return advice
     meant = _meant(*match.groups())
-    return f'{advice}; did you mean "{meant}"?' if _is_quantity(meant) else advice
-
-
-def _is_quantity(text: str) -> bool:
     try:
-        Quantity.parse(text)
+        Quantity.parse(meant)
     except QuantityError:
-        return False
-    return True
+        return advice
+    return f'{advice}; did you mean "{meant}"?'
 
 
 def _meant(number: str, unit: str) -> str:
-    """The quantity that a number with a wrong unit stands for; "" where that would be a guess.
+    """Returns the quantity that a number with a wrong unit probably means; "" without a good guess.
 
-    Another case (1K, 15mi), a letter twice (200mm), a unit of bytes (15MB, 15MiB) and a unit in full (500 millicores)
-    are plain. Any other word is what is counted (30 messages), unless it is one of time: no quantity is a time.
+    Understood are another case (1K, 15mi), a repeated letter (200mm) and a unit of bytes (15MB, 15MiB).
     """
     word = unit.lower()
-    if word in _IN_FULL:
-        return f"{number}{_IN_FULL[word]}"
     of_bytes = len(word) > 1 and word.endswith("b")
     plain = word.removesuffix("b")
     short = plain[:1] if len(set(plain)) == 1 else plain
-    for each in _UNITS:
-        if each.lower() == short and not (of_bytes and each in ("n", "u", "m")):
-            return f"{number}{each}"
-    is_counted = len(word) > 3 and "%" not in word and not word.startswith(_OF_TIME)
-    return number if is_counted else ""
+    guesses = (each for each in _UNITS if each.lower() == short and not (of_bytes and each in ("n", "u", "m")))
+    return next((f"{number}{each}" for each in guesses), "")
 
 
 def _time(value: Any, path: str) -> Any:
@@ -252,34 +227,21 @@ _SCALARS: Final[dict[Any, Callable[[Any, str], Any]]] = {
 }
 
 _EQUAL: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
-_OBJECT_OPERATORS: Final = {
-    Operator.IN: "In",
-    Operator.NOT_IN: "NotIn",
-    Operator.NOT_EQUALS: "NotIn",
-    Operator.EQUALS: "In",
-    Operator.DOUBLE_EQUALS: "In",
-    Operator.EXISTS: "Exists",
-    Operator.DOES_NOT_EXIST: "DoesNotExist",
-}
 
 
-def selector_object(text: str) -> dict[str, Any]:
-    """The API object of a selector's text: `queue=worker_tasks` is `{"matchLabels": {"queue": "worker_tasks"}}`.
+def _selector_object(text: str) -> Any:
+    """Returns the API object of a selector's text: `a=b` is `{"matchLabels": {"a": "b"}}`.
 
-    Raises ValueError where the text is no selector, or has `>` or `<`, for which the object has no operator.
+    Raises SelectorError if the text is not a selector, or has `>` or `<`, for which the object has no operator.
     """
-    labels: dict[str, str] = {}
-    expressions = []
+    requirements: list[Requirement] = []
     for term in selector.parse(text).requirements:
-        operator = _OBJECT_OPERATORS.get(term.operator)
-        if operator is None:
-            raise ValueError(f"{term} has no object form")
-        if term.operator in _EQUAL and term.key not in labels:
-            labels[term.key] = term.values[0]
-        else:
-            values = {"values": list(term.values)} if term.values else {}
-            expressions.append({"key": term.key, "operator": operator, **values})
-    return {name: part for name, part in (("matchLabels", labels), ("matchExpressions", expressions)) if part}
+        operator = Operator.NOT_IN if term.operator is Operator.NOT_EQUALS else term.operator
+        # matchLabels has room for one value of a label: a second one becomes an expression.
+        if operator in _EQUAL and any(term.key == other.key and other.operator in _EQUAL for other in requirements):
+            operator = Operator.IN
+        requirements.append(Requirement(term.key, operator, term.values))
+    return msgspec.to_builtins(selector.to_object(Selector(tuple(requirements))))
 
 
 def _required(kind: Any) -> Any:

@@ -1,9 +1,9 @@
 """Texts inside messages: quoting as Go does (`quoted`) or for people (`shown`), and escaping of control characters.
 
-Texts of others, such as metric sources, are escaped before they reach a terminal or a page. Escaped are: the control
-characters of terminals (C0, DEL, C1; ECMA-48), which can erase and forge output; line and paragraph separators; the
-bidirectional formatting characters (Unicode Standard Annex 9); and unpaired surrogates, which UTF-8 cannot encode. The
-escapes are those of JSON, so that JSON keeps its meaning.
+Texts from outside, such as those of metric sources, are escaped before they reach a terminal or a page. Escaped are:
+the control characters of terminals (C0, DEL, C1; ECMA-48), which can erase and forge output; line and paragraph
+separators; the bidirectional formatting characters (Unicode Standard Annex 9); and unpaired surrogates, which UTF-8
+cannot encode. The escapes are those of JSON, so that JSON keeps its meaning.
 """
 
 import difflib
@@ -24,7 +24,7 @@ def harmless(text: str) -> str:
 
 
 def harmless_lines(text: str) -> str:
-    """As `harmless`, but keeps tabs and line feeds."""
+    """Escapes control characters as `harmless` does, but keeps tabs and line feeds."""
     return text if text.isascii() and text.isprintable() else _IN_LINES.sub(_escaped, text)
 
 
@@ -39,8 +39,6 @@ def _escaped(found: re.Match[str]) -> str:
     return _SHORT.get(found[0], f"\\u{ord(found[0]):04x}")
 
 
-_INVISIBLE: Final = re.compile(f"[{CONTROLS}\t\n]")
-
 _ESCAPES: Final = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f",
     "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
@@ -49,10 +47,10 @@ _ESCAPES: Final = {
 
 def quoted(text: str) -> str:
     """Returns the text as Go's `%q` quotes it."""
-    return f'"{"".join(map(_quoting_escaped, text))}"' if not text.isalnum() else f'"{text}"'
+    return f'"{text}"' if text.isalnum() else f'"{"".join(map(_go_escaped, text))}"'
 
 
-def _quoting_escaped(character: str) -> str:
+def _go_escaped(character: str) -> str:
     code = ord(character)
     if character in _ESCAPES:
         return _ESCAPES[character]
@@ -75,7 +73,8 @@ def shown(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return _in_quotes(value.decode("utf-8", "replace"))
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_bare(name)}: {shown(entry)}' for name, entry in value.items())}}}"
+        names = [visible(name) if isinstance(name, str) else shown(name) for name in value]
+        return f"{{{', '.join(f'{name}: {shown(entry)}' for name, entry in zip(names, value.values(), strict=True))}}}"
     if isinstance(value, list | tuple | set | frozenset):
         return f"[{', '.join(map(shown, value))}]"
     return visible(str(value))
@@ -83,21 +82,17 @@ def shown(value: object) -> str:
 
 def visible(text: str) -> str:
     """Returns the text on one line, with pictures in place of control characters."""
-    return _INVISIBLE.sub(lambda found: _picture(found[0]), text)
+    return _IN_ONE_LINE.sub(_picture, text)
 
 
-def _bare(name: object) -> str:
-    return visible(name) if isinstance(name, str) else shown(name)
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
 
 
 def _in_quotes(text: str) -> str:
     quote = '"' if "'" in text and '"' not in text else "'"
     return f"{quote}{visible(text)}{quote}"
-
-
-def _picture(character: str) -> str:
-    code = ord(character)
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
 
 
 def meant(name: str, known: Iterable[str]) -> str:

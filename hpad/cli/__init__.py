@@ -1,32 +1,29 @@
-"""The command line `hpad`: one file per command, each with `add_parser(commands)` and `run(args) -> exit status`.
+"""The command line `hpad`: one file per command.
+
+Each has `add_parser(commands)`, which adds the command to argparse's subparsers with `run(args) -> exit status`.
 
 Exit status 0 is success, 1 a failure that one line on stderr explains, 2 wrong use, 130 an interrupt (Ctrl-C).
 """
 
 import argparse
 import difflib
-import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 import hpad
-from hpad.cli import output
-from hpad.cli.output import Failure
+from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "replay", "check", "convert"),
+    *("run", "demo", "cluster", "explain", "replay", "check", "convert"),
     *("sources", "adapters", "doctor", "config", "version"),
 )
-_INTERRUPTED: Final = 130
-_BROKEN_PIPE: Final = 141
 _EPILOG: Final = """\
 examples:
   hpad run --kubeconfig ~/.kube/config --dry-run   what hpad would decide in a cluster; it writes nothing
-  hpad doctor --kubeconfig ~/.kube/config          can hpad do its work there?
-  hpad check web.yaml                              is this HPA valid?
+  hpad doctor --kubeconfig ~/.kube/config          check whether hpad can work there
+  hpad check web.yaml                              check whether an HPA is valid
   hpad demo                                        real processes being scaled on this machine
 
 exit status: 0 success, 1 a failure that one line on standard error explains, 2 wrong use, 130 after Ctrl-C; the help
@@ -58,43 +55,14 @@ Source: kubernetes/kubernetes pull requests 90368 (1.19) and 124948 (1.31); CHAN
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. `argv`: arguments without the program (default: the process's)."""
-    with output.printing():
-        return _run(list(sys.argv[1:] if argv is None else argv))
-
-
-def _run(arguments: Sequence[str]) -> int:
-    try:
-        args = _parse(arguments)
-        status: int = args.run(args)
-        if sys.stdout is not None:  # None if the caller closed it
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        _discard_buffered_output()
-        return _BROKEN_PIPE
-    except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:  # standard output names no file
-            raise
-        _discard_buffered_output()
-        print(f"hpad: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
-    except Exception as error:
-        if not _is_expected(error):
-            raise
-        print(f"hpad: {error}", file=sys.stderr)
-        return 1
-    return status
-
-
-def _discard_buffered_output() -> None:
-    """Sends buffered output to /dev/null, so that the interpreter does not raise again when it flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return program.run("hpad", lambda: _parse(arguments))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments. At a mistake, ends the process with status 2 and suggests the nearest option."""
     parser, commands = _parser(arguments)
+    # argparse would report only that a command is required.
     if (
         arguments
         and arguments[0].startswith("-")
@@ -109,7 +77,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _refusal(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """The message on unknown arguments: a line for each retired flag, and one line for all others."""
+    """Returns the message on unknown arguments: a line for each retired flag, and one line for all others."""
     sentences, rest = _retired_flags(unknown)
     if rest:
         near = difflib.get_close_matches(rest[0].partition("=")[0], command._option_string_actions, n=1)
@@ -142,13 +110,12 @@ def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
-    """The parser of the program, and the parsers of its commands."""
-    parser = argparse.ArgumentParser(
+    """Returns the parser of the program, and the parsers of its commands."""
+    parser = program.Parser(
         prog="hpad",
         description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the "
         "Kubernetes metrics APIs, RabbitMQ, Prometheus and other sources.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hpad {hpad.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -156,9 +123,3 @@ def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
         importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
     return parser, commands
-
-
-def _is_expected(error: Exception) -> bool:
-    """Whether the message alone explains the error: hpad raised it on purpose, it is no bug."""
-    own = type(error).__module__.partition(".")[0] == "hpad"
-    return isinstance(error, Failure) or (own and isinstance(error, ValueError))

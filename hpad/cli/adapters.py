@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 
 from hpad.adapter import Adapter, AdapterError
 from hpad.api.sample import SOURCE_TYPES
+from hpad.cli import output
 from hpad.cli.output import Failure
 from hpad.sources import plugins
 
@@ -19,18 +21,15 @@ examples:
 
 exit status: 0 success, 1 an adapter cannot be loaded or there is none of that name, 2 wrong use
 """
-_MAPPINGS = (msgspec.inspect.DictType,)
 _LISTS = (msgspec.inspect.ListType, msgspec.inspect.SetType, msgspec.inspect.VarTupleType)
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "adapters",
-        help="list what can answer metrics, and how it is configured",
-        description="List the installed adapters, or describe one: the kinds of metric source and their settings.",
+        help="list the installed adapters of metric sources, or describe their settings",
+        description="List the installed adapters, the kinds of metric sources, or describe the settings of one.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=list_all)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
@@ -47,6 +46,17 @@ def add_parser(commands: Any) -> None:
     describe_parser.set_defaults(run=describe)
 
 
+def loadable() -> dict[str, type[Adapter]]:
+    """Returns the installed adapters that can be loaded, by name. Blocks: imports them."""
+    found = {}
+    for name in plugins.names():
+        try:
+            found[name] = plugins.adapter_class(name)
+        except AdapterError:
+            continue
+    return found
+
+
 def list_all(args: argparse.Namespace) -> int:
     """Prints one line per adapter, with the reason if it cannot be loaded. 0 if all can be loaded, else 1."""
     broken = 0
@@ -55,13 +65,11 @@ def list_all(args: argparse.Namespace) -> int:
         try:
             adapter = plugins.adapter_class(name)
             serves = "every type" if adapter.serves.issuperset(SOURCE_TYPES) else ", ".join(sorted(adapter.serves))
-            rows.append((name, serves, _summary(adapter)))
+            rows.append((name, serves, _text(adapter).partition("\n")[0]))
         except AdapterError as error:
             broken += 1
             rows.append((name, "-", f"broken: {error.message}"))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, serves, text in rows:
-        print(f"{name:<{widths[0]}}  {serves:<{widths[1]}}  {text}".rstrip())
+    output.show_table(rows)
     return 1 if broken else 0
 
 
@@ -74,7 +82,7 @@ def describe(args: argparse.Namespace) -> int:
         raise Failure(error.message) from None
     print(args.name)
     if _text(adapter):
-        print(_indented(_text(adapter)))
+        print(textwrap.indent(_text(adapter), "  "))
     print(f"\nserves:   {', '.join(sorted(adapter.serves))}")
     print(f"metrics:  {_metrics(metrics)}")
     print("\nsettings, besides those of every source (adapter, match, timeout, limits, namespaces, fallback):\n")
@@ -83,33 +91,31 @@ def describe(args: argparse.Namespace) -> int:
 
 
 def _metrics(metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> str:
-    """The metrics that a source of this adapter answers without a `match` or route."""
+    """Returns the metrics that a source of this adapter answers without a `match` or route."""
     if isinstance(metrics, Mapping):
         by_type = (f"{kind}: {', '.join(patterns)}" for kind, patterns in sorted(metrics.items()))
-        return "; ".join(by_type) or "those that its settings or a `match` name"
+        return "; ".join(by_type) or "only metrics that its settings or a `match` name"
     return "any name" if "*" in metrics else ", ".join(metrics)
 
 
-def _summary(adapter: type[Adapter]) -> str:
-    return _text(adapter).partition("\n")[0]
-
-
 def _text(kind: type) -> str:
-    """The docstring of the class itself, not an inherited one."""
+    """Returns the docstring of the class itself, not an inherited one."""
     return inspect.cleandoc(vars(kind).get("__doc__") or "")
 
 
 def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.Struct], ...] = ()) -> Iterator[str]:
-    """The fields of a struct with type, default and meaning, then the fields of nested structs."""
+    """Yields the fields of a struct with type, default and meaning, then the fields of nested structs."""
     inner: list[type[msgspec.Struct]] = []
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     for field in info.fields:
-        yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{_described(field.type)}"
+        description = (getattr(field.type, "extra_json_schema", None) or {}).get("description")  # of its msgspec.Meta
+        meaning = f"  {description}" if description else ""
+        yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{meaning}"
     text = _text(kind)
     if text and not text.startswith(f"{kind.__name__}("):
         yield ""
-        yield _indented(text, indent)
+        yield textwrap.indent(text, indent)
     for each in dict.fromkeys(inner):
         if each not in seen and each is not kind:
             yield f"\n{indent}{each.__name__}:"
@@ -117,13 +123,13 @@ def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.St
 
 
 def _type(kind: msgspec.inspect.Type, inner: list[type[msgspec.Struct]]) -> str:
-    """The type in words; appends nested structs to `inner`."""
+    """Returns the type in words; appends nested structs to `inner`."""
     if isinstance(kind, msgspec.inspect.Metadata):
         return _type(kind.type, inner)
     if isinstance(kind, msgspec.inspect.StructType):
         inner.append(kind.cls)
         return kind.cls.__name__
-    if isinstance(kind, _MAPPINGS):
+    if isinstance(kind, msgspec.inspect.DictType):
         return f"mapping of {_type(kind.key_type, inner)} to {_type(kind.value_type, inner)}"
     if isinstance(kind, _LISTS):
         return f"list of {_type(kind.item_type, inner)}"
@@ -142,14 +148,3 @@ def _default(field: msgspec.inspect.Field) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     text = msgspec.json.encode(value, enc_hook=str).decode()
     return "" if value is None else f" (default: {text})"
-
-
-def _described(kind: msgspec.inspect.Type) -> str:
-    """The description in the field's `msgspec.Meta`, if any."""
-    extra = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
-    text = (extra or {}).get("description")
-    return f"  {text}" if text else ""
-
-
-def _indented(text: str, indent: str = "  ") -> str:
-    return "\n".join(f"{indent}{line}".rstrip() for line in text.splitlines())

@@ -2,27 +2,29 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from hpad import settings
+from hpad.api import decode
 from hpad.api import hpa as v2
-from hpad.api.conversion import older
+from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
-from hpad.cli import inputs
-from hpad.engine import fallback_policy
-from hpad.engine.spec import compiled_spec
-from hpad.manifests import hpas
+from hpad.cli import output
+from hpad.engine.annotations import policies_of
+from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
 
-_EPILOG = """\
+_EPILOG: Final = """\
 examples:
   hpad check web.yaml                  every error with file, line and field
   hpad check /etc/hpad/hpas            all *.yaml, *.yml, *.json and *.jsonl of a folder
-  hpad check config/hpad.yaml          the daemon's own configuration
+  hpad check config/hpad.yaml          the daemon's configuration
   hpad check hpad.yaml hpas            both, with the feature gate HPAScaleToZero of the configuration
   kubectl get hpa -A -o yaml | hpad check -
   hpad check -o json web.yaml          {"file", "document", "name", "errors", "warnings", "defaulted"} a document, one
@@ -30,20 +32,27 @@ examples:
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2; its annotations hpad.io/… are checked as the daemon
-reads them. A selector may also be text ("queue=orders"): files of --manifests may hold it, an API server refuses it.
+reads them. A selector may also be text ("queue=orders"): files of --manifests may have it, an API server refuses it.
 A document without kind and apiVersion is checked as the daemon's configuration. If that sets the feature gate
 HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
 
-A value that holds REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
-autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. The exit status is 1 if anything is
-wrong, warnings aside.
+A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
+autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. The exit status is 1 if there is an
+error; warnings do not change it.
 """
+_ZERO: Final = (
+    "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
+    " together with the configuration that sets it"
+)
+_MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
+Place = tuple[str | int, ...]
+"""Keys and list positions from the top of a document to a value."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Checked:
     """The result for one document. `errors` and `warnings` come with their lines; `defaulted` is the object with all
-    defaults, None if the document is no object."""
+    defaults, None if the document is no valid HPA."""
 
     document: Document
     subject: str
@@ -53,13 +62,12 @@ class Verdict:
     warnings: tuple[tuple[int, FieldError], ...] = ()
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
         help="validate HPA manifests and the daemon's configuration",
         description="Validate HPA manifests, and the daemon's configuration.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
@@ -78,84 +86,62 @@ def run(args: argparse.Namespace) -> int:
     """Prints the errors of all documents; 0 if there are none, else 1."""
     count = wrong = skipped = about_zero = 0
     show = _as_json if args.output == "json" else _as_text
-    documents = list(inputs.read(args.files))
-    scale_to_zero = args.scale_to_zero or any(map(_allows_zero, documents))
-    for document in documents:
-        verdict = _judge(document, args.namespace, scale_to_zero)
-        if verdict is None:
+    read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
+    scale_to_zero = args.scale_to_zero or any(map(_allows_zero, read))
+    for document in read:
+        checked = _check(document, args.namespace, scale_to_zero)
+        if checked is None:
             skipped += 1
             continue
         count += 1
-        wrong += bool(verdict.errors)
-        show(verdict)
-        about_zero += any(hpas.is_about_zero(error) for _, error in verdict.errors)
+        wrong += bool(checked.errors)
+        show(checked)
+        about_zero += any(hpas.is_about_zero(error) for _, error in checked.errors)
     if about_zero:
         print(f"hpad: {_ZERO}", file=sys.stderr)
     if skipped:
-        print(f"hpad: skipped {_counted(skipped, 'document')} of other kinds", file=sys.stderr)
+        print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)
     if args.output == "text":
-        print(f"{_counted(count, 'document')} checked, {wrong or 'none'} with errors")
+        print(f"{output.counted(count, 'document')} checked, {wrong or 'none'} with errors")
     return 1 if wrong else 0
 
 
-_ZERO = (
-    "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
-    " together with the configuration that sets it"
-)
-_MISPLACED = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _allows_zero(document: Document) -> bool:
-    """Whether the document is configuration that turns the feature gate HPAScaleToZero on."""
-    if not document.parsed or hpas.is_hpa(document.value) or not _can_be_configuration(document):
+    """Returns whether the document is configuration that turns the feature gate HPAScaleToZero on.
+
+    False if its gates are invalid.
+    """
+    if not _may_be_configuration(document):
         return False
-    from hpad.cli import config  # imported late, since checking HPAs does not need it
-
-    return config.scale_to_zero(document.value)
-
-
-def _can_be_configuration(document: Document) -> bool:
-    """Whether a document that is no HPA can be configuration: an object without a kind, the first of its file."""
-    value = document.value
-    if not isinstance(value, dict) or document.index or document.file.endswith(".jsonl"):
+    try:
+        gates = settings.PARSERS["feature_gates"](document.value.get("feature_gates", {}))
+    except ValueError:
         return False
-    return not value.keys() & {"kind", "apiVersion", "spec"}
+    return bool(gates.get("HPAScaleToZero", False))
 
 
-def _judge(document: Document, namespace: str, scale_to_zero: bool) -> Verdict | None:
-    """Judges one document; None if it is neither an HPA nor configuration."""
+def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked | None:
+    """Checks one document; None if it is neither an HPA nor configuration."""
     value = document.value
     if not document.parsed:
-        return _without_object(document, "", document.faults)
+        return _only_errors(document, "", document.faults)
     if hpas.is_hpa(value):
-        return _hpa(document, namespace, scale_to_zero)
+        return _check_hpa(document, namespace, scale_to_zero)
     if not isinstance(value, dict):
-        return _without_object(document, "", (hpas.not_an_object(document),))
+        return _only_errors(document, "", decode.read(document.value).errors)
     if "kind" in value or "apiVersion" in value:
         return None
-    if not _can_be_configuration(document):
-        if _has_only_settings(value):
-            return _without_object(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
-        detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
-        return _without_object(document, "", (*document.faults, required("kind", detail)))
-    from hpad.cli import config  # imported late, since checking HPAs does not need it
-
-    unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
-    errors = (*_placed(document, document.faults), *config.errors(document), *unset)
-    return Verdict(document, "configuration", "", errors)
+    if _may_be_configuration(document):
+        unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
+        errors = (*_placed(document, document.faults), *configuration_errors(document), *unset)
+        return Checked(document, "configuration", "", errors)
+    if value and value.keys() <= settings.PARSERS.keys():
+        return _only_errors(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
+    detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
+    return _only_errors(document, "", (*document.faults, required("kind", detail)))
 
 
-def _has_only_settings(value: dict[str, Any]) -> bool:
-    from hpad import settings  # imported late, since checking HPAs does not need it
-
-    return bool(value) and value.keys() <= settings.PARSERS.keys()
-
-
-def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
+def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Checked:
     loaded = hpas.load(document, namespace=namespace, scale_to_zero=scale_to_zero)
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
@@ -163,78 +149,123 @@ def _hpa(document: Document, namespace: str, scale_to_zero: bool) -> Verdict:
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
     warnings = _placed(document, tuple(_ignored_annotations(document.value)))
-    return Verdict(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
+    return Checked(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
 
 
 def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
-    """Warns of annotations of autoscaling/v1 that hold fields of v2 and cannot be decoded."""
+    """Warnings about annotations of autoscaling/v1 that stand for fields of v2 and cannot be decoded."""
     metadata = value.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if value.get("apiVersion") != older.V1_VERSION or not isinstance(annotations, dict):
+    present = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if value.get("apiVersion") != older.V1_VERSION or not isinstance(present, dict):
         return
-    for name in older.ignored(annotations):
-        yield invalid(f"metadata.annotations[{name}]", annotations[name], "it cannot be read, and is ignored")
+    for name in annotations.ignored(present):
+        yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
 
 
-def _placeholders(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The places of texts that still hold the placeholder written by `hpad convert`."""
-    if isinstance(value, str):
-        if PLACEHOLDER in value:
+def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Yields the places of texts with the placeholder that `hpad convert` writes."""
+    match value:
+        case str() if PLACEHOLDER in value:
             yield place
-        return
-    entries: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, dict):
-        entries = value.items()
-    elif isinstance(value, list):
-        entries = enumerate(value)
-    for step, entry in entries:
-        yield from _placeholders(entry, (*place, step if isinstance(step, int) else str(step)))
+        case dict():
+            for key, entry in value.items():
+                yield from _placeholders(entry, (*place, str(key)))
+        case list():
+            for index, entry in enumerate(value):
+                yield from _placeholders(entry, (*place, index))
 
 
-def _unset(place: tuple[str | int, ...]) -> FieldError:
-    field = ""
-    for step in place:
-        bare = isinstance(step, str) and not set(step) & set("./[]")
-        field += f".{step}" if bare else f"[{step}]"
-    field = field.removeprefix(".")
+def _unset(place: Place) -> FieldError:
+    field = _field_name(place)
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
-    detail = f"holds the placeholder {PLACEHOLDER} of hpad convert: write your own {named} in its place"
+    detail = f"is the placeholder {PLACEHOLDER} of hpad convert: replace it with your {named}"
     return FieldError(INVALID, field, f"{field}: {detail}")
 
 
 def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[FieldError]:
     """Errors in the annotations that the daemon reads; the API server accepts any value."""
-    annotations = hpa.metadata.annotations or {}
-    if any(name.startswith(fallback_policy.PREFIX) for name in annotations):
-        flaws = fallback_policy.annotation_errors(annotations, [metric.name for metric in compiled_spec(hpa).metrics])
-        for name, flaw in flaws.items():
-            yield invalid(f"metadata.annotations[{name}]", annotations[name], flaw)
+    present = hpa.metadata.annotations or {}
+    for name, error, _ in policies_of(hpa, None).errors:
+        yield invalid(f"metadata.annotations[{name}]", present[name], error)
 
 
-def _without_object(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Verdict:
-    return Verdict(document, subject, "", _placed(document, errors))
+def _may_be_configuration(document: Document) -> bool:
+    """Returns whether a document can be configuration: an object without a kind, the first of its file."""
+    if not isinstance(document.value, dict) or document.index or document.file.endswith(".jsonl"):
+        return False
+    return not document.value.keys() & {"kind", "apiVersion", "spec"}
+
+
+def configuration_errors(document: Document) -> Iterator[tuple[int, FieldError]]:
+    """Yields all errors of a configuration file and of its sources, each with its line.
+
+    Blocks: imports adapters, and reads the files that sources name.
+    """
+    from hpad.sources import plugins  # imported late, since `hpad check` of HPAs alone must start fast
+
+    file = Path(document.file)
+    if not file.is_file():
+        text = "configuration is checked from a file, not from standard input"
+        yield document.line, FieldError(INVALID, "", text)
+        return
+    try:
+        settings.load(file, {}, {})
+    except settings.SettingsError as error:
+        for text, place in zip(error.problems, error.places, strict=True):
+            yield _configuration_error(document, place, text.removeprefix(f"{file}: "))
+    # Sources are checked even if the settings have errors: one run of the command shows all problems.
+    for name, source in _sources(document.value):
+        for problem in plugins.check_settings(source):
+            yield _configuration_error(document, ("sources", name, *problem.path), f"sources: {name}: {problem}")
+
+
+def _sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.SourceSettings]]:
+    """Yields the sources whose adapters are known, even if other fields are invalid."""
+    sources = value.get("sources")
+    for key, source in (sources if isinstance(sources, dict) else {}).items():
+        if isinstance(source, dict) and isinstance(adapter := source.get("adapter", key), str):
+            own = settings.of_adapter(source)
+            yield str(key), settings.SourceSettings(name=str(key), adapter=adapter, settings=own)
+
+
+def _configuration_error(document: Document, place: Place, message: str) -> tuple[int, FieldError]:
+    """Returns an error with the line of the value at `place`, or of the nearest value around it."""
+    return document.line_at(place), FieldError(INVALID, _field_name(place), message)
+
+
+def _field_name(place: Place) -> str:
+    """Returns a place in a document as Kubernetes writes it, such as spec.metrics[0].type."""
+    field = ""
+    for step in place:
+        is_plain = isinstance(step, str) and not set(step) & set("./[]")
+        field += f".{step}" if is_plain else f"[{step}]"
+    return field.removeprefix(".")
+
+
+def _only_errors(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Checked:
+    return Checked(document, subject, "", _placed(document, errors))
 
 
 def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[int, FieldError], ...]:
     return tuple((document.line_of(error.field), error) for error in errors)
 
 
-def _as_text(verdict: Verdict) -> None:
-    subject = f"{verdict.subject}: " if verdict.subject else ""
-    for line, error in verdict.errors:
-        print(f"{inputs.place(verdict.document, line)}: {subject}{error.message}")
-    for line, warning in verdict.warnings:
-        print(f"{inputs.place(verdict.document, line)}: {subject}warning: {warning.message}")
+def _as_text(checked: Checked) -> None:
+    subject = f"{checked.subject}: " if checked.subject else ""
+    for line, error in checked.errors:
+        print(f"{checked.document.place(line)}: {subject}{error.message}")
+    for line, warning in checked.warnings:
+        print(f"{checked.document.place(line)}: {subject}warning: {warning.message}")
 
 
-def _as_json(verdict: Verdict) -> None:
+def _as_json(checked: Checked) -> None:
     row = {
-        "file": verdict.document.file,
-        "document": verdict.document.index,
-        "name": verdict.name,
-        "errors": _rows(verdict.document, verdict.errors),
-        "warnings": _rows(verdict.document, verdict.warnings),
-        "defaulted": verdict.defaulted,
+        "file": checked.document.file,
+        "document": checked.document.index,
+        "name": checked.name,
+        "errors": _rows(checked.document, checked.errors),
+        "warnings": _rows(checked.document, checked.warnings),
+        "defaulted": checked.defaulted,
     }
     print(msgspec.json.encode(row).decode())
 

@@ -1,7 +1,7 @@
 """The checks of `hpad doctor` on configuration, manifests, API server, state store, scale to zero and metric sources.
 
-Each check returns findings; it never raises for what it finds wrong. Rights and competing controllers have files of
-their own.
+Each check returns findings and raises no exception for problems. Rights are checked in doctor.py, competing controllers
+in competing.py.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from hpad.adapter import AdapterError, Query
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli import question
+from hpad.cli import offline
+from hpad.cli.output import counted
 from hpad.clock import Clock
 from hpad.daemon import assembly
 from hpad.engine.spec import compile_metric
@@ -25,14 +26,14 @@ from hpad.kube import access, cluster, codec, errors, paths
 from hpad.kube.client import Client
 from hpad.manifests import folder
 from hpad.settings import Settings
-from hpad.sources import manager, plugins
+from hpad.sources import plugins
 
 OK: Final = "ok"
 NOTE: Final = "note"
 WARNING: Final = "warning"
 ERROR: Final = "error"
 LEVELS: Final = (OK, NOTE, WARNING, ERROR)
-"""note: works, but good to know; warning: something does not work as it could; error: hpad cannot do its work."""
+"""note: works, with a limitation; warning: something does not work as it could; error: hpad cannot do its work."""
 
 _OLDEST_VERSION = (1, 23)
 """The first version of Kubernetes with autoscaling/v2."""
@@ -42,7 +43,7 @@ _SKEW_TOLERATED, _SKEW_HARMFUL = timedelta(seconds=2), timedelta(seconds=30)
 """Windows, Leases and the age of metrics compare this machine's clock with timestamps of other machines."""
 _LISTED = 3
 """Names that a message lists before it says how many more there are."""
-_MAX_QUERIES = 20
+_MAX_QUERIES = 20  # a cluster may have thousands of metrics; their sources shall not notice hpad doctor
 _ANSWER_SECONDS = 10.0
 _ALL_PODS = selector.parse("")
 
@@ -56,27 +57,21 @@ class Finding(msgspec.Struct, frozen=True):
     do: str = ""
 
 
-def count_of_hpas(count: int) -> str:
-    """A number of HPAs in words, such as "no HPAs" or "1 HPA"."""
-    return f"{count or 'no'} HPA{'' if count == 1 else 's'}"
-
-
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Returns a text of the first names and the number of further ones."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"
 
 
 async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]:
-    """Builds each configured source without asking it for a metric: one error per problem, or one finding that says
-    that all settings are valid."""
+    """Builds each configured source without querying it. Returns an error per problem, or one finding without any."""
     found = []
     make = plugins.Contexts(clock)
     for source in settings.sources:
-        problems = [str(flaw) for flaw in await asyncio.to_thread(plugins.check_settings, source)]
+        problems = [str(problem) for problem in await asyncio.to_thread(plugins.check_settings, source)]
         try:
             if not problems:
-                async with question.opened(source, make):
+                async with offline.adapter(source, make):
                     pass
         except AdapterError as error:
             problems = [error.message.removeprefix(f'source "{source.name}": ')]
@@ -91,7 +86,7 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
 
 
 async def check_manifests(settings: Settings, clock: Clock) -> tuple[list[Finding], list[HorizontalPodAutoscaler]]:
-    """One finding per problem of the manifests, one with the number of HPAs; and the valid HPAs."""
+    """Returns the findings, one per problem and one with the number of HPAs, and the valid HPAs."""
     if settings.manifests is None:
         return [], []
     try:
@@ -107,21 +102,21 @@ async def check_manifests(settings: Settings, clock: Clock) -> tuple[list[Findin
         for problems in read.errors.values()
         for problem in problems
     ]
-    found.append(Finding("manifests", OK, f"{count_of_hpas(len(read))} in {settings.manifests}"))
+    found.append(Finding("manifests", OK, f"{counted(len(read), 'HPA')} in {settings.manifests}"))
     return found, list(read.values())
 
 
-async def check_server(client: Client) -> list[Finding]:
-    """Can the API server be reached, is it new enough, and do the clocks agree?
+async def check_server(client: Client, settings: Settings) -> tuple[list[Finding], Settings | None]:
+    """Checks whether the API server can be reached, whether it is new enough, and whether the clocks agree.
 
-    A finding of level error means that no other check of the cluster can succeed.
+    Also returns the settings with the defaults that depend on its version, None if it cannot be reached.
     """
     try:
         server = await access.probe_version(client)
-        now = client.clock.now()
+        now = client.clock.now()  # before the next request, so that the difference of the clocks excludes its duration
         await client.request("GET", paths.HPAS.root)
     except errors.ApiError as error:
-        return [Finding("server", ERROR, error.message, _server_advice(client, error))]
+        return [Finding("server", ERROR, error.message, _server_advice(client, error))], None
     says = f"{client.config.server} is Kubernetes {server.version}, as {client.config.source} says"
     findings = [Finding("server", OK, says)]
     version = access.numbers(server.version)
@@ -130,19 +125,11 @@ async def check_server(client: Client) -> list[Finding]:
         findings.append(Finding("server", WARNING, says, "upgrade the cluster to 1.23 or later"))
     if server.date is not None:
         findings.append(_check_clock(now - server.date))
-    return findings
-
-
-async def settings_on_server(client: Client, settings: Settings) -> Settings:
-    """The settings with the defaults that depend on the version of this API server."""
-    try:
-        return settings.on_server(access.numbers((await access.probe_version(client)).version))
-    except errors.ApiError:
-        return settings
+    return findings, settings.on_server(version)
 
 
 def _check_clock(skew: timedelta) -> Finding:
-    """`skew`: how far this machine's clock is ahead of the API server's."""
+    """Compares the clocks. `skew` is the time by which this machine's clock is ahead of the API server's."""
     if abs(skew) <= _SKEW_TOLERATED:
         return Finding("clock", OK, "the clocks of this machine and of the API server agree")
     direction = "ahead of" if skew > timedelta(0) else "behind"
@@ -153,7 +140,7 @@ def _check_clock(skew: timedelta) -> Finding:
 
 def _server_advice(client: Client, error: errors.ApiError) -> str:
     if error.status == 401:
-        return f"the credentials are not accepted: look at {client.config.source or 'the kubeconfig'}"
+        return f"the credentials are not accepted: check those in {client.config.source or 'the kubeconfig'}"
     if error.status == 404:
         return "autoscaling/v2 is missing there: hpad needs Kubernetes 1.23 or later"
     if error.reason == "Certificate" and _NO_TLS in error.message:
@@ -162,11 +149,11 @@ def _server_advice(client: Client, error: errors.ApiError) -> str:
         return "the certificate-authority of the kubeconfig does not fit the server"
     if error.status == 0:
         return f"check the address {client.config.server}, the network between, and whether the server runs"
-    return "ask the administrator of the cluster"
+    return "show the message to the administrator of the cluster"
 
 
 async def check_store(settings: Settings, own_namespace: str | None) -> list[Finding]:
-    """One finding on where the state of HPAs is kept. `own_namespace` is hpad's; None without a cluster."""
+    """Returns one finding on where the state of HPAs is kept. `own_namespace` is hpad's; None without a cluster."""
     store = settings.store
     if settings.dry_run:
         return [Finding("store", OK, "a dry run keeps the state of HPAs in memory")]
@@ -189,13 +176,13 @@ def _check_file(path: Path) -> Finding:
 
 
 def check_zero(settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
-    """A warning if HPAs have minReplicas 0 while the feature gate HPAScaleToZero is off."""
+    """Returns a warning if HPAs have minReplicas 0 while the feature gate HPAScaleToZero is off."""
     names = sorted(str(hpa.metadata.key) for hpa in hpas if hpa.spec.min_replicas == 0)
     if settings.tunables.gates.HPAScaleToZero or not names:
         return []
     says = f"minReplicas is 0 in {listed(names)}, but the feature gate HPAScaleToZero is off: "
     if settings.tunables.gates.HPAMinimumOfOne:
-        says += "metrics never ask for less than 1 replica there, and do not wake a target that is at zero"
+        says += "metrics never propose less than 1 replica there, and do not wake a target that is at zero"
     else:
         says += "hpad scales to zero, and metrics never wake a target from there"
     do = "set feature_gates: {HPAScaleToZero: true}, as in the API server, or minReplicas: 1"
@@ -208,15 +195,15 @@ def decode_hpas(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
     for item in items:
         try:
             found.append(codec.hpa(item).value)
-        except codec.UndecodableError:
+        except codec.UNDECODABLE:
             continue
     return found
 
 
 def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]]:
-    """One query per metric type and name, at most 20, each with the first HPA that names the metric.
+    """Returns one query per metric type and name, at most 20, each with the first HPA that names the metric.
 
-    Queries about pods ask about all pods of the namespace, since no target is looked up.
+    Queries about pods select all pods of the namespace, since no target is read.
     """
     found: dict[tuple[str, str], tuple[Key, Query]] = {}
     for hpa in hpas:
@@ -231,28 +218,25 @@ def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Q
 
 
 async def check_sources(client: Client, settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
-    """Asks once for each metric of the HPAs: a finding per metric, and an error per built-in source that fails to
-    build. `check_configuration` has reported configured sources that fail to build."""
+    """Queries each metric of the HPAs once: a finding per metric, and an error per built-in source that fails to build.
+
+    `check_configuration` has reported configured sources that fail to build.
+    """
     queries = metric_queries(hpas)
-    period = settings.sync_period.total_seconds()
+    configured = {source.name for source in settings.sources}
     make = plugins.Contexts(client.clock, api=cluster.Api(client))
-    gatherer = manager.Gatherer(settings.sources, settings.routes, contexts=make, period=period)
-    await gatherer.start()
-    try:
-        configured = {source.name for source in settings.sources}
+    async with offline.gatherer(settings, make) as gatherer:
         found = [
             Finding("sources", ERROR, error.message, "install hpad again: one of its own adapters does not work")
             for name, error in gatherer.problems().items()
             if name not in configured
         ]
         for key, query in queries:
-            (answer,) = await gatherer.gather(key, [query], deadline=_ANSWER_SECONDS)
+            (answer,) = await gatherer.gather([query], deadline=_ANSWER_SECONDS)
             found.append(_finding_on_answer(key, query, answer))
-    finally:
-        await gatherer.aclose()
     if settings.sources and not queries:
-        says = "no HPA names a metric yet, so the sources were built, but not asked"
-        found.append(Finding("sources", NOTE, says, "ask one yourself: hpad sources test"))
+        says = "no HPA names a metric yet, so the sources were built, but not queried"
+        found.append(Finding("sources", NOTE, says, "query one: hpad sources test"))
     return found or [Finding("sources", OK, "no metric source is configured, and no HPA names a metric")]
 
 
@@ -262,8 +246,8 @@ def _finding_on_answer(key: Key, query: Query, answer: object) -> Finding:
         return Finding("sources", OK, f"{metric} has an answer")
     advice = {
         "spec": "correct the HPA, or the settings of the source",
-        "cluster": "look at the API that serves it: kubectl get apiservices",
+        "cluster": "check the API that serves it: kubectl get apiservices",
         "bug": "report it with the log of hpad run --log-level=debug",
     }
-    do = advice.get(answer.blame, "look at the source, and at how it is configured")
+    do = advice.get(answer.blame, "check the source and its configuration")
     return Finding("sources", WARNING, f"{metric}: {answer.message}", do)

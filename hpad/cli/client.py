@@ -1,21 +1,25 @@
-"""Reads JSON from a running hpad over HTTP or HTTPS, for `hpad sources`."""
+"""Reads JSON from a running hpad by HTTP or HTTPS, at the address that the command line names."""
 
 import argparse
 import http.client
-import json
 import os
 import ssl
-import urllib.error
 import urllib.parse
-import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpad.api.text import shown
+from hpad.cli.fetch import Answer, Refusal, fetch
 from hpad.cli.output import Failure
 
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
+_ADVICE = {
+    401: "authenticate with --token-file or --cert",
+    403: "the cluster must allow you to `get` that path (a non-resource URL)",
+}
+_OTHER = "does hpad listen there?"
 _ALTERNATIVE = "name another --address, or a --config to check it offline"
 
 
@@ -27,28 +31,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cacert", type=Path, metavar="FILE", help="trust servers certified by these authorities (PEM)"
     )
     parser.add_argument("--cert", type=Path, metavar="FILE", help="authenticate with this client certificate (PEM)")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="its private key, unless it is in the same file (PEM)")
+    parser.add_argument(
+        "--key", type=Path, metavar="FILE", help="private key of --cert, unless it is in the same file (PEM)"
+    )
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="authenticate with the first bearer token of this file"
     )
 
 
-def ask(args: argparse.Namespace, path: str) -> Any:
-    """GETs a path and returns the decoded JSON; raises Failure."""
-    url = _url(args) + path
-    request = urllib.request.Request(url)
-    if args.token_file is not None:
-        request.add_unredirected_header("Authorization", f"Bearer {_token(args.token_file)}")
-    try:
-        with _opener(args).open(request, timeout=_SECONDS) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        raise Failure(f"{url} answered {error.code} {error.reason}: {_advice(error.code)}") from None
-    except OSError as error:
-        cause = getattr(error, "reason", error)
-        raise Failure(f"no hpad answers on {url}: {_reason(cause)}; {_ALTERNATIVE}") from None
-    except (ValueError, http.client.HTTPException):
-        raise Failure(f"{url} did not answer with JSON: is it hpad that listens there?") from None
+@dataclass(frozen=True)
+class Direct:
+    """A Reader of the hpad at one address.
+
+    `context` is None for plain HTTP, `token` without authentication. `host` is the name that the certificate must have,
+    by default that of the URL. `name` stands for the URL in messages, and `advice` ends them where no hpad answers.
+    """
+
+    url: str
+    context: ssl.SSLContext | None = None
+    token: str | None = None
+    host: str = ""
+    name: str = ""
+    advice: str = _ALTERNATIVE
+
+    def __str__(self) -> str:
+        return self.name or self.url
+
+    def get(self, path: str) -> Any:
+        """See Reader.get. Raises Refusal if hpad answers with another status than 200, else Failure."""
+        what = self.name or f"{self.url}{path}"
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        try:
+            answer = fetch(self._connection(), path, headers, _SECONDS)
+            if answer.status != 200:
+                raise _refusal(what, answer)
+            return answer.json()
+        except OSError as error:
+            raise Failure(f"no hpad answers on {what}: {reason(error)}{self.advice and '; '}{self.advice}") from None
+        except (ValueError, RecursionError, http.client.HTTPException):
+            raise Failure(f"{what} did not answer with JSON: {_OTHER}") from None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        # http.client uses no proxy of the environment and follows no redirect, either of which would see the token.
+        parts = urllib.parse.urlsplit(self.url)
+        if self.context is None:
+            return http.client.HTTPConnection(parts.netloc)
+        return _Secure(parts.netloc, self.context, self.host or parts.hostname or "")
+
+
+class _Secure(http.client.HTTPConnection):
+    """A connection with TLS to a server whose certificate has the name `host`."""
+
+    default_port = http.client.HTTPS_PORT
+
+    def __init__(self, address: str, context: ssl.SSLContext, host: str) -> None:
+        super().__init__(address)
+        self._context = context
+        self._host = host
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self._host)
+
+
+def _refusal(what: str, answer: Answer) -> Refusal:
+    error = "" if answer.status in _ADVICE else answer.error
+    text = error or f"{what} answered {answer.status} {answer.reason}: {_ADVICE.get(answer.status, _OTHER)}"
+    return Refusal(text, answer.status, error)
+
+
+def reader(args: argparse.Namespace) -> Direct:
+    """Returns the Reader that the flags of `add_arguments` name; raises Failure if one is invalid."""
+    url = _url(args)
+    context = tls_context(args)
+    token = None if args.token_file is None else read_token(args.token_file)
+    return Direct(url, context if url.startswith("https:") else None, token)
 
 
 def _url(args: argparse.Namespace) -> str:
@@ -58,6 +115,7 @@ def _url(args: argparse.Namespace) -> str:
         address = f"127.0.0.1{address}"
     if (separator and scheme not in ("http", "https")) or not _is_address(address):
         raise Failure(f"--address: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT")
+    # Without a scheme, TLS follows from the settings of hpad on this machine, or from flags that only TLS uses.
     by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
     by_flags = args.cacert is not None or args.cert is not None
     tls = scheme == "https" if separator else by_environment or by_flags
@@ -68,7 +126,7 @@ def _url(args: argparse.Namespace) -> str:
 
 
 def _is_address(address: str) -> bool:
-    """Whether the text has a host and, if it has a port, a valid one."""
+    """Returns whether the text has a host and, if it has a port, a valid one."""
     try:
         parts = urllib.parse.urlsplit(f"//{address}")
         return bool(parts.hostname) and parts.port != 0 and address.isascii() and " " not in address
@@ -76,56 +134,40 @@ def _is_address(address: str) -> bool:
         return False
 
 
-def _opener(args: argparse.Namespace) -> urllib.request.OpenerDirector:
-    """Connects directly, without a proxy of the environment, and follows no redirect."""
-    context = ssl.create_default_context()
+def tls_context(args: argparse.Namespace) -> ssl.SSLContext:
+    """Returns the TLS context of the flags; raises Failure if a file cannot be used."""
     try:
-        if args.cacert is not None:
-            context = ssl.create_default_context(cafile=str(args.cacert))
+        context = ssl.create_default_context(cafile=None if args.cacert is None else str(args.cacert))
     except OSError as error:
-        raise Failure(f"--cacert: {args.cacert} holds no certificate authorities: {_reason(error)}") from None
+        raise Failure(f"--cacert: {args.cacert} has no certificate authorities: {reason(error)}") from None
     try:
         if args.cert is not None:
             context.load_cert_chain(args.cert, args.key, password=_no_password)
     except (OSError, ValueError) as error:
-        raise Failure(f"--cert: {args.cert} cannot be used: {_reason(error)}") from None
-    return urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _NoRedirects()
-    )
+        raise Failure(f"--cert: {args.cert} cannot be used: {reason(error)}") from None
+    return context
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, which hpad never sends."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-def _token(file: Path) -> str:
+def read_token(file: Path) -> str:
+    """Returns the first line of a file of tokens that is not empty; raises Failure."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="ascii").splitlines() if line.strip()]
     except OSError as error:
         raise Failure(f"--token-file: {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Failure(f"--token-file: {file} holds no token: it is not plain text") from None
+        raise Failure(f"--token-file: {file} has no token: it is not plain text") from None
     if not lines:
         raise Failure(f"--token-file: {file} is empty")
     return lines[0]
 
 
 def _no_password() -> str:
+    # Without this callback, OpenSSL would prompt for the password on the terminal.
     raise ValueError("its key is encrypted; name one that is not")
 
 
-def _advice(status: int) -> str:
-    if status == 401:
-        return "authenticate with --token-file or --cert"
-    if status == 403:
-        return "the cluster must allow you to `get` that path (a non-resource URL)"
-    return "is it hpad that listens there?"
-
-
-def _reason(error: object) -> object:
+def reason(error: object) -> object:
+    """Returns why a connection failed, without the number of the error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.verify_message}: name its authorities with --cacert"
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or error

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from hpad.api.text import shown
-from hpad.cli import inputs
 from hpad.cli.output import Failure
 from hpad.daemon import process
+from hpad.manifests import documents
 from hpad.manifests.documents import Document
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
 StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. A
-container without a command is simulated: it is running and ready, has no process, and an event of its pod says so.
+container without a command is simulated: it is running and ready, but has no process, as an event of its pod notes.
 Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
 with kubectl, and run until Ctrl-C, which stops everything.
 
@@ -37,13 +37,11 @@ exit status: 0 after Ctrl-C or SIGTERM, 1 if the cluster cannot start or a manif
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "cluster",
         help="start a cluster on this machine, to try manifests on",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="manifests to apply: a file, a folder, or -")
     parser.add_argument(
@@ -88,12 +86,17 @@ async def _serve(args: argparse.Namespace) -> None:
     if args.user and not (args.rbac and args.hpad):
         raise Failure("--as names hpad's user: it needs --hpad and --rbac")
     if args.config and not args.hpad:
-        raise Failure("--config holds hpad's settings: it needs --hpad")
+        raise Failure("--config has hpad's settings: it needs --hpad")
     documents = await asyncio.to_thread(_documents, args.files)
     async with contextlib.AsyncExitStack() as stack:
+        # Signals first: Ctrl-C during the start must not leave files or processes behind.
         stop = await stack.enter_async_context(process.stop_on_signals())
-        path = await asyncio.to_thread(_kubeconfig, args.kubeconfig, stack)
         own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-")))
+        path = own / "kubeconfig"
+        if args.kubeconfig is not None:
+            path = args.kubeconfig
+            await asyncio.to_thread(_check_kubeconfig, path)
+            stack.callback(path.unlink, missing_ok=True)
         try:
             files = await tls.made(own) if args.rbac else None
             cluster = Cluster(port=args.port, auto_ready=args.pretend, authorization=args.rbac, tls=files)
@@ -123,11 +126,11 @@ def _print_address(url: str, path: Path, *, rbac: bool) -> None:
 
 
 def _documents(names: Iterable[str]) -> list[Document]:
-    """The documents to apply; raises Failure for the first that is broken or no object."""
-    found = list(inputs.read(names))
+    """Returns the documents to apply; raises Failure for the first one that is not valid YAML or not an object."""
+    found = list(documents.read_all(names))
     for document in found:
         for fault in document.faults:
-            raise Failure(f"{inputs.place(document, document.line)}: {fault}")
+            raise Failure(f"{document.place(document.line)}: {fault}")
         if not isinstance(document.value, dict):
             raise Failure(f"{document.file}:{document.line}: not an object, but {shown(document.value)}")
     return found
@@ -143,33 +146,26 @@ def _apply(cluster: Any, document: Document) -> None:
     print(f"applied:    {made['kind'].lower()}/{made['metadata']['name']}", flush=True)
 
 
-def _kubeconfig(option: Path | None, stack: contextlib.AsyncExitStack) -> Path:
-    """The path of the kubeconfig, which is removed at the end.
-
-    Raises Failure if the file exists and is not from an earlier `hpad cluster`, or cannot be written.
-    """
-    if option is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpad-cluster-"))) / "kubeconfig"
+def _check_kubeconfig(file: Path) -> None:
+    """Raises Failure if the file exists and is not from an earlier `hpad cluster`, or cannot be written."""
     from hpad.lab.cluster import kubeconfig
 
-    if option.exists() and not kubeconfig.is_ours(option):
-        raise Failure(f"{option} exists already and is not from an earlier `hpad cluster`; name another file")
-    if not option.absolute().parent.is_dir():
-        raise Failure(f"{option} cannot be written: {option.absolute().parent} is no folder")
-    stack.callback(option.unlink, missing_ok=True)
-    return option
+    if file.exists() and not kubeconfig.is_ours(file):
+        raise Failure(f"{file} exists already and is not from an earlier `hpad cluster`; name another file")
+    if not file.absolute().parent.is_dir():
+        raise Failure(f"{file} cannot be written: {file.absolute().parent} is no folder")
 
 
 @contextlib.asynccontextmanager
 async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
     """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
-    from hpad.cli import config
+    from hpad.cli import flags
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
     from hpad.recording.format import RecordingError
     from hpad.serve import server
 
-    settings = config.load(file, {})
+    settings = flags.load(file)
     logs.configure(settings.log_level, settings.log_format)
     daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:

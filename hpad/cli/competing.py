@@ -4,9 +4,8 @@
 the replicas of their targets? Both are read from metadata.managedFields.
 """
 
-import itertools
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,110 +14,86 @@ import msgspec
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, count_of_hpas, listed
+from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
+from hpad.cli.output import counted
 from hpad.kube import codec, competitors, errors, managed_fields, paths, scale
 from hpad.kube.client import Client
 from hpad.kube.competitors import TargetKey
 from hpad.settings import Settings
 from hpad.settings.model import YIELD
 
-_OURS = "hpad"
-"""The manager that an API server notes for hpad's writes: its user agent up to the slash."""
-_STATUS_RECENT = timedelta(minutes=5)
-_SCALE_RECENT = timedelta(seconds=competitors.RECENT)
+_RECENT = timedelta(seconds=competitors.RECENT)
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
 _OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
 _PAGE = 500
+_WATCHED = {(kind.resource.group, kind.resource.kind.lower()): kind.resource for kind in scale.WATCHED}
 
 
-class _Writer(msgspec.Struct):
-    """An entry of managedFields."""
-
-    manager: str = ""
-    subresource: str = ""
-    time: datetime | None = None
-
-
-class _HpaMetadata(msgspec.Struct, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    managed_fields: list[_Writer] = []
-
-
-class _Hpa(msgspec.Struct):
-    metadata: _HpaMetadata
-
-
-class Hpas(msgspec.Struct):
-    """HPAs as the API server sent them, undecoded."""
-
-    items: list[msgspec.Raw] = []
-
-
-class _TargetMetadata(msgspec.Struct, rename="camel"):
+class _Metadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     managed_fields: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Target(msgspec.Struct):
-    metadata: _TargetMetadata
+class _Object(msgspec.Struct):
+    metadata: _Metadata
 
 
-async def hpas(client: Client, settings: Settings) -> Hpas:
-    """The first 500 HPAs of each namespace that hpad would own; raises ApiError."""
+async def hpas(client: Client, settings: Settings) -> list[msgspec.Raw]:
+    """Returns the HPAs that hpad would own, undecoded; raises ApiError."""
     chosen = {"labelSelector": settings.hpa_selector} if settings.hpa_selector else {}
-    pages = []
-    for namespace in settings.namespaces or ("",):
-        path = paths.HPAS.collection(namespace)
-        body = await client.request("GET", path, params={"limit": str(_PAGE), **chosen})
-        pages.append(msgspec.json.decode(body, type=Hpas))
-    return Hpas(list(itertools.chain.from_iterable(page.items for page in pages)))
+    return [
+        item
+        for namespace in settings.namespaces or ("",)
+        async for item in _items(client, paths.HPAS.collection(namespace), chosen)
+    ]
 
 
-async def check_controllers(client: Client, found: Hpas) -> list[Finding]:
-    """An error for each other controller that wrote the status of these HPAs within five minutes.
+async def check_controllers(client: Client, found: Sequence[msgspec.Raw]) -> list[Finding]:
+    """Returns an error for each other controller that wrote the status of these HPAs within five minutes.
 
-    Without any: a note if a kube-controller-manager holds its lease, and a finding that all is well.
+    Without any: a note if the Lease of a kube-controller-manager is current, and a finding that there is none.
     """
     now = client.clock.now()
-    writers: dict[str, list[str]] = {}
-    for raw in found.items:
-        metadata = msgspec.json.decode(raw, type=_Hpa).metadata
-        for entry in metadata.managed_fields:
-            recent = entry.time is not None and now - entry.time < _STATUS_RECENT
-            if entry.subresource == "status" and entry.manager != _OURS and recent:
-                writers.setdefault(entry.manager, []).append(f"{metadata.namespace}/{metadata.name}")
+    writers: dict[str, list[str]] = defaultdict(list)
+    for item in found:
+        metadata = msgspec.json.decode(item, type=_Object).metadata
+        for manager, time in managed_fields.writers_of_status(metadata.managed_fields).items():
+            if _is_recent(time, now):
+                writers[manager].append(f"{metadata.namespace}/{metadata.name}")
     if writers:
         return [_other_controller(manager, names) for manager, names in sorted(writers.items())]
-    if found.items:
-        says = f"no other controller writes the status of {count_of_hpas(len(found.items))}"
+    if found:
+        says = f"no other controller writes the status of {counted(len(found), 'HPA')}"
     else:
         says = "there are no HPAs yet, so no other controller writes their status"
     return [*await _built_in_controller(client, now), Finding("controllers", OK, says)]
 
 
 def _other_controller(manager: str, names: list[str]) -> Finding:
-    says = f"{manager} has written the status of {listed(names)} within the last minutes: two controllers own the same"
+    says = f"{manager} has written the status of {listed(names)} within the last five minutes: two controllers own the"
     do = f"run kube-controller-manager with {_OFF}, or give hpad HPAs of its own (--manifests)"
-    return Finding("controllers", ERROR, f"{says} HPAs", do)
+    return Finding("controllers", ERROR, f"{says} same HPAs", do)
 
 
 async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
-    """A note if a kube-controller-manager is active: its lease does not tell whether its HPA controller is off."""
+    """Returns a note if a kube-controller-manager is active.
+
+    Its Lease does not show whether its HPA controller is off.
+    """
     try:
         lease: dict[str, Any] = msgspec.json.decode(await client.request("GET", _LEASE))
-        renewed = msgspec.convert(lease["spec"]["renewTime"], datetime, strict=False)
+        renewed = lease["spec"]["renewTime"]
     except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
         return []
-    if now - renewed > _STATUS_RECENT:
+    if not _is_recent(renewed, now):
         return []
     says = "a kube-controller-manager is active; whether its HPA controller is off shows only once there are HPAs"
     return [Finding("controllers", NOTE, says, f"make sure that it runs with {_OFF}")]
 
 
 async def check_targets(client: Client, settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
-    """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas` are those of hpad."""
+    """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas`: hpad's HPAs."""
     ours: dict[TargetKey, set[Key]] = defaultdict(set)
     for hpa in hpas:
         ours[competitors.target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)].add(hpa.metadata.key)
@@ -150,7 +125,7 @@ def _competing_hpa(settings: Settings, target: TargetKey, ours: set[Key], others
 
 
 async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey, set[Key]]:
-    """The HPAs of the API server that hpad does not own, by target; raises ApiError."""
+    """Returns the HPAs of the API server that hpad does not own, by target; raises ApiError."""
     found: dict[TargetKey, set[Key]] = defaultdict(set)
     if settings.manifests is None and not settings.hpa_selector:
         return found
@@ -159,71 +134,64 @@ async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey,
         async for item in _items(client, paths.HPAS.collection(namespace)):
             try:
                 scaler, is_ours = competitors.decode(item, chosen)
-            except codec.UndecodableError:
+            except codec.UNDECODABLE:
                 continue
             if not is_ours:
                 found[scaler.target_key].add(scaler.key)
     return found
 
 
-async def _competing_clients(client: Client, ours: Iterable[TargetKey]) -> list[Finding]:
-    """Clients that set the replicas of these targets recently; looks at the kinds that hpad watches."""
-    by_kind = defaultdict(set)
-    for target in ours:
-        by_kind[target.group, target.kind].add(target)
+async def _competing_clients(client: Client, ours: Collection[TargetKey]) -> list[Finding]:
+    """Clients that set the replicas of these targets recently, for targets of the kinds that hpad watches."""
     now, found = client.clock.now(), []
-    for kind in scale.WATCHED:
-        resource = kind.resource
-        targets = by_kind.get((resource.group, resource.kind.lower()), set())
-        for namespace in sorted({target.namespace for target in targets}):
-            try:
-                async for item in _items(client, resource.collection(namespace)):
-                    found += _competing_client(item, resource, targets, now)
-            except errors.ApiError:
-                continue  # the check `rights` reports kinds that hpad may not list
+    for namespace, group, kind in sorted({target[:3] for target in ours}):
+        if (resource := _WATCHED.get((group, kind))) is None:
+            continue
+        try:
+            async for item in _items(client, resource.collection(namespace)):
+                found += _competing_client(item, (group, kind), ours, now)
+        except errors.ApiError:
+            continue  # the check `rights` reports kinds that hpad may not list
     return found
 
 
 def _competing_client(
-    item: msgspec.Raw, resource: paths.Resource, targets: set[TargetKey], now: datetime
+    item: msgspec.Raw, kind: tuple[str, str], ours: Collection[TargetKey], now: datetime
 ) -> list[Finding]:
     try:
-        metadata = msgspec.json.decode(item, type=_Target).metadata
+        metadata = msgspec.json.decode(item, type=_Object).metadata
     except msgspec.MsgspecError:
         return []
-    target = TargetKey(metadata.namespace, resource.group, resource.kind.lower(), metadata.name)
+    target = TargetKey(metadata.namespace, *kind, metadata.name)
     owner = managed_fields.owner_of_replicas(metadata.managed_fields)
-    if target not in targets or owner is None or not _competes(owner, now):
+    if target not in ours or owner is None or owner.manager == managed_fields.OURS:
+        return []
+    # A count that was set with the whole object, as by kubectl apply, comes from a user: controllers write the scale.
+    if owner.subresource != managed_fields.SCALE or not _is_recent(owner.time, now):
         return []
     says = f"{owner.manager} has set the replicas of {_target_name(target)} at {owner.time}, through its scale"
-    do = "let one controller alone scale a target; a count set by hand holds until hpad scales again"
+    do = "let one controller alone scale a target; a count set by hand stays until hpad scales again"
     return [Finding("targets", WARNING, says, do)]
 
 
-def _competes(owner: managed_fields.Entry, now: datetime) -> bool:
-    if owner.manager == managed_fields.OURS or owner.subresource != managed_fields.SCALE:
-        return False
+def _is_recent(time: object, now: datetime) -> bool:
+    """Returns whether a time of the API server is less than five minutes old; False if it is not readable."""
     try:
-        return now - msgspec.convert(owner.time, datetime) < _SCALE_RECENT
-    except (msgspec.ValidationError, TypeError):
+        return now - msgspec.convert(time, datetime) < _RECENT
+    except (msgspec.ValidationError, TypeError):  # TypeError: the time has no zone
         return False
 
 
-async def _items(client: Client, path: str) -> AsyncIterator[msgspec.Raw]:
-    """The objects of a list, page by page; raises ApiError."""
-    token = ""
+async def _items(client: Client, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
+    """Yields the objects of a list, page by page; raises ApiError."""
+    query = {**(params or {}), "limit": str(_PAGE)}
     while True:
-        more = {"continue": token} if token else {}
-        body = await client.request("GET", path, params={"limit": str(_PAGE), **more})
-        try:
-            page = msgspec.json.decode(body, type=codec.Page)
-        except msgspec.MsgspecError as error:
-            raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
+        page = codec.page(await client.request("GET", path, params=query))
         for item in page.items or ():
             yield item
-        token = page.metadata.continue_
-        if not token:
+        if not page.metadata.continue_:
             return
+        query["continue"] = page.metadata.continue_
 
 
 def _hpa_names(keys: Iterable[Key]) -> str:
@@ -232,5 +200,5 @@ def _hpa_names(keys: Iterable[Key]) -> str:
 
 
 def _target_name(target: TargetKey) -> str:
-    kinds = {kind.resource.kind.lower(): kind.resource.kind for kind in scale.WATCHED}
-    return f"{kinds.get(target.kind, target.kind)}/{target.name} in {target.namespace}"
+    resource = _WATCHED.get((target.group, target.kind))
+    return f"{resource.kind if resource else target.kind}/{target.name} in {target.namespace}"

@@ -14,7 +14,7 @@ from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.output import Failure
 from hpad.daemon import process
-from hpad.lab.demo.pace import LEAST, USUAL
+from hpad.lab.demo.timing import DEFAULT, MINIMUM
 
 DESCRIPTION = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
@@ -38,21 +38,19 @@ after Ctrl-C
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "demo",
         help="show real processes being scaled",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", choices=("cpu", "queue"), help="run one half alone")
     parser.add_argument(
         "--seconds",
         type=_seconds,
-        default=USUAL,
+        default=DEFAULT,
         metavar="N",
-        help=f"take about N seconds for both halves, {LEAST:.0f} to 3600 (default {USUAL:.0f})",
+        help=f"take about N seconds for both halves, {MINIMUM:.0f} to 3600 (default {DEFAULT:.0f})",
     )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
     parser.add_argument(
@@ -66,7 +64,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if the replicas reached the expected counts, 1 if they did not or the demo could not run, 130 if stopped."""
+    """Runs the demo. Returns 0 if the replicas reached the expected counts, 130 if a signal stopped it, otherwise 1."""
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         return runner.run(_play(args))
 
@@ -76,8 +74,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not LEAST <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds from {LEAST:.0f} to 3600")
+    if not MINIMUM <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds from {MINIMUM:.0f} to 3600")
     return seconds
 
 
@@ -85,7 +83,7 @@ async def _play(args: argparse.Namespace) -> int:
     from hpad.lab.demo import report, screen, show, style  # imported late, so that --help is quick
 
     terminal = output.raw(sys.stdout)
-    ink = style.Style.of(terminal, os.environ, wanted=not args.no_color)
+    ink = style.Style.of(terminal, os.environ, enabled=not args.no_color)
     on = screen.of(terminal, ink)
     halves = (args.only,) if args.only else show.HALVES
     options = show.Options(halves, args.seconds, args.keep_logs)
@@ -97,7 +95,7 @@ async def _play(args: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         pass
     except BrokenPipeError:
-        raise
+        raise  # of standard output, not of the demo, although FAILURES has OSError
     except show.FAILURES as error:
         raise Failure(f"the demo cannot run here: {_reason(error)}") from error
     finally:
@@ -106,15 +104,11 @@ async def _play(args: argparse.Namespace) -> int:
         print("stopped; nothing is left running", file=sys.stderr)
         return 130
     width, _ = screen.terminal_size()
-    print("\n".join(report.text(played, width, ink, _program())))
+    program = "hpad" if shutil.which("hpad") else sys.argv[0]  # for the commands that the report suggests
+    print("\n".join(report.text(played, width, ink, program)))
     if args.output == "json":
         print(json.dumps(report.machine(played)))
     return 0 if played.ok else 1
-
-
-def _program() -> str:
-    """The command to call hpad again: its name if it is on the PATH, else the path used now."""
-    return "hpad" if shutil.which("hpad") else sys.argv[0]
 
 
 def _reason(error: Exception) -> str:

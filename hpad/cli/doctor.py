@@ -1,23 +1,23 @@
-"""`hpad doctor`: checks whether hpad can do its work here, and says what to do if not.
+"""`hpad doctor`: checks whether hpad can do its work here, and advises how to correct problems.
 
-The check `rights` asks for each right that hpad needs with its settings; config/rbac.yaml grants them for all
-namespaces, config/rbac-one-namespace.yaml for one.
+The check `rights` requests a review of each right that hpad needs with its settings; config/rbac.yaml grants them for
+all namespaces, config/rbac-one-namespace.yaml for one.
 """
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
+import functools
+import itertools
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, output
-from hpad.cli import run as daemon
+from hpad.cli import checks, competing, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
-from hpad.kube import client, competitors, errors
+from hpad.kube import client, competitors, errors, scale
 from hpad.kube.access import Right, allowed
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
@@ -25,8 +25,8 @@ from hpad.kube.client import Client
 from hpad.settings import Settings, SettingsError
 from hpad.store import configmaps
 
-_AUTOSCALING, _APPS = "autoscaling", "apps"
-_KINDS = ((_APPS, "deployments"), (_APPS, "replicasets"), (_APPS, "statefulsets"), ("", "replicationcontrollers"))
+_AUTOSCALING = "autoscaling"
+_KINDS = [(kind.resource.group, kind.resource.plural) for kind in scale.WATCHED]
 _CONCURRENCY = 8
 """SelfSubjectAccessReviews in flight."""
 
@@ -35,89 +35,95 @@ class Need(NamedTuple):
     """A right, the level of its absence, and what fails without it.
 
     `names`: objects for which the right suffices if it is not granted for all; empty if it must be granted for all.
+    `file`: the sample that grants it, if it is neither config/rbac.yaml nor config/rbac-one-namespace.yaml.
     """
 
     right: Right
     level: str
     without: str
     names: tuple[str, ...] = ()
+    file: str = ""
+
+
+_Review = Callable[[Need], Coroutine[Any, Any, list[Need]]]
 
 
 def needs(settings: Settings, own_namespace: str, hpas: int = 0) -> list[Need]:
-    """All rights that hpad uses to own `hpas` HPAs; `own_namespace` is the namespace that hpad runs in."""
+    """Returns all rights that hpad uses to own `hpas` HPAs; `own_namespace` is the namespace that hpad runs in."""
     found = [need for namespace in settings.namespaces or ("",) for need in _for_reconciles(settings, namespace)]
     if settings.election.enabled and not settings.dry_run:
         found += _for_election(settings)
     if settings.store.kind == "cluster" and not settings.dry_run:
         place = assembly.store_namespace(settings, own_namespace)
-        maps = configmaps.CONFIG_MAPS.plural
-        without = "a restart loses the recommendations made before it"
+        maps, without = configmaps.CONFIG_MAPS.plural, "a restart loses the recommendations made before it"
         written, read = configmaps.objects(settings.store.name, hpas)
-        named: tuple[tuple[str, tuple[str, ...]], ...] = (("get", read), ("create", ()), ("update", written))
-        found += [Need(Right(verb, "", maps, namespace=place), WARNING, without, names) for verb, names in named]
+        for verb, names in (("get", read), ("create", ()), ("update", written)):
+            found.append(Need(_right(place, verb, "", maps), WARNING, without, names))
     if settings.serving.review and settings.listen is not None:
         without = "no client is admitted by its token of the cluster"
-        found += [
-            Need(Right("create", "authentication.k8s.io", "tokenreviews"), ERROR, without),
-            Need(Right("create", "authorization.k8s.io", "subjectaccessreviews"), ERROR, without),
-        ]
+        reviews = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
+        found += [Need(Right("create", *review), ERROR, without, file="config/rbac-review.yaml") for review in reviews]
     return found
+
+
+def _right(namespace: str, verb: str, group: str, resource: str) -> Right:
+    """Returns a right. `resource` is the plural, with a subresource after a slash; `namespace` is "" for all."""
+    plural, _, subresource = resource.partition("/")
+    return Right(verb, group, plural, subresource, namespace)
 
 
 def _for_election(settings: Settings) -> Iterable[Need]:
     election = settings.election
-
-    def need(verb: str, level: str, without: str, name: str = "") -> Need:
-        return Need(Right(verb, "coordination.k8s.io", "leases", "", election.namespace, name), level, without)
-
-    yield need("create", WARNING, "hpad cannot create the Lease; it must exist already")
+    right = functools.partial(_right, election.namespace)
+    leases = ("coordination.k8s.io", "leases")
+    yield Need(right("create", *leases), WARNING, "hpad cannot create the Lease; it must exist already")
     for verb in ("get", "update"):
-        yield need(verb, ERROR, "hpad never becomes leader, and so does nothing", election.name)
+        lease = right(verb, *leases)._replace(name=election.name)
+        yield Need(lease, ERROR, "hpad never becomes leader, and so does nothing")
     if election.shards:
+        file = "config/shards.yaml"
         for verb in ("list", "update"):
-            yield need(verb, ERROR, "no replica owns the HPAs assigned to this one")
-        yield need("delete", NOTE, "Leases of stopped replicas stay")
+            yield Need(right(verb, *leases), ERROR, "no replica owns the HPAs assigned to this one", file=file)
+        yield Need(right("delete", *leases), NOTE, "Leases of stopped replicas stay", file=file)
 
 
 def _for_reconciles(settings: Settings, namespace: str) -> Iterable[Need]:
-    """The rights for HPAs, pods and targets of one namespace, or of all of them ("")."""
-
-    def need(verb: str, group: str, resource: str, level: str, without: str) -> Need:
-        plural, _, subresource = resource.partition("/")
-        return Need(Right(verb, group, plural, subresource, namespace), level, without)
-
-    writing = not settings.dry_run
+    """Returns the rights for HPAs, pods and targets of one namespace, or of all of them ("")."""
+    right, writing = functools.partial(_right, namespace), not settings.dry_run
     for verb in ("list", "watch"):
         if settings.manifests is None:
-            yield need(verb, _AUTOSCALING, "horizontalpodautoscalers", ERROR, "hpad sees no HPA")
+            yield Need(right(verb, _AUTOSCALING, "horizontalpodautoscalers"), ERROR, "hpad sees no HPA")
         else:
-            yield need(verb, _AUTOSCALING, "horizontalpodautoscalers", NOTE, competitors.UNKNOWN)
-        yield need(verb, "", "pods", ERROR, "hpad decides nothing, since it does not see which pods are ready")
+            yield Need(right(verb, _AUTOSCALING, "horizontalpodautoscalers"), NOTE, competitors.UNKNOWN)
+        yield Need(right(verb, "", "pods"), ERROR, "hpad decides nothing, since it does not see which pods are ready")
         for group, kind in _KINDS:
-            yield need(verb, group, kind, NOTE, "each reconcile reads the scale of its target from the API server")
+            yield Need(
+                right(verb, group, kind), NOTE, "each reconcile reads the scale of its target from the API server"
+            )
     for group, kind in _KINDS:
-        yield need("get", group, f"{kind}/scale", WARNING, f"HPAs of {kind} do nothing (FailedGetScale)")
+        yield Need(right("get", group, f"{kind}/scale"), WARNING, f"HPAs of {kind} do nothing (FailedGetScale)")
         if writing:
-            yield need("update", group, f"{kind}/scale", WARNING, f"{kind} are not scaled (FailedUpdateScale)")
+            yield Need(right("update", group, f"{kind}/scale"), WARNING, f"{kind} are not scaled (FailedUpdateScale)")
     if writing:
         if settings.manifests is None:
             without = "kubectl shows no metrics and conditions"
-            yield need("update", _AUTOSCALING, "horizontalpodautoscalers/status", ERROR, without)
-        yield need("create", "", "events", WARNING, "kubectl describe shows no events")
-        yield need("patch", "", "events", NOTE, "the count of a repeated event does not rise")
-    yield need("list", "metrics.k8s.io", "pods", WARNING, "metrics of type Resource and ContainerResource fail")
-    yield need("get", "custom.metrics.k8s.io", "*", NOTE, "metrics of type Pods and Object from that API fail")
-    yield need("list", "external.metrics.k8s.io", "*", NOTE, "metrics of type External from that API fail")
+            yield Need(right("update", _AUTOSCALING, "horizontalpodautoscalers/status"), ERROR, without)
+        yield Need(right("create", "", "events"), WARNING, "kubectl describe shows no events")
+        yield Need(right("patch", "", "events"), NOTE, "the count of a repeated event does not rise")
+    yield Need(right("list", "metrics.k8s.io", "pods"), WARNING, "metrics of type Resource and ContainerResource fail")
+    yield Need(right("get", "custom.metrics.k8s.io", "*"), NOTE, "metrics of type Pods and Object from that API fail")
+    yield Need(right("list", "external.metrics.k8s.io", "*"), NOTE, "metrics of type External from that API fail")
 
 
 async def check_rights(client: Client, settings: Settings, hpas: int = 0) -> list[Finding]:
-    """A finding for each missing right, or one that says that none is missing. `hpas`: how many HPAs hpad owns."""
-    needed, reviews = needs(settings, client.config.namespace, hpas), _Reviews(client)
+    """Returns a finding for each missing right, or one if none is missing. `hpas`: how many HPAs hpad owns."""
+    needed = needs(settings, client.config.namespace, hpas)
+    review = functools.partial(_missing, client, asyncio.Semaphore(_CONCURRENCY))
     try:
-        missing = [need for each in await asyncio.gather(*map(reviews.missing, needed)) for need in each]
-        only_namespace = await _only_namespace(reviews, client, settings, missing)
+        missing = list(itertools.chain.from_iterable(await asyncio.gather(*map(review, needed))))
+        only_namespace = await _only_namespace(review, client, settings, missing)
     except errors.ApiError as error:
-        says = f"the server does not say what hpad may do: {error.message}"
+        says = f"the API server does not report which rights hpad has: {error.message}"
         return [Finding("rights", WARNING, says, "compare the rights of hpad's user with config/rbac.yaml")]
     if only_namespace:
         says = f"hpad's rights are for namespace {only_namespace} only, but its settings name all namespaces"
@@ -132,28 +138,22 @@ async def check_rights(client: Client, settings: Settings, hpas: int = 0) -> lis
     return found or [Finding("rights", OK, f"hpad has all {len(needed)} rights that it may need")]
 
 
-class _Reviews:
-    """Asks the API server which rights hpad has, a few at a time."""
+async def _missing(client: Client, semaphore: asyncio.Semaphore, need: Need) -> list[Need]:
+    """Returns the part of a need that is refused: nothing, some objects by name, or all. Raises ApiError."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._slots = asyncio.Semaphore(_CONCURRENCY)
+    async def is_granted(right: Right) -> bool:
+        async with semaphore:
+            return await allowed(client, right)
 
-    async def missing(self, need: Need) -> list[Need]:
-        """The part of a need that is refused: nothing, some objects by name, or all. Raises ApiError."""
-        if await self._allowed(need.right):
-            return []
-        named = [need._replace(right=need.right._replace(name=name)) for name in need.names]
-        refused = [each for each in named if not await self._allowed(each.right)]
-        return [need] if len(refused) == len(named) else refused
-
-    async def _allowed(self, right: Right) -> bool:
-        async with self._slots:
-            return await allowed(self._client, right)
+    if await is_granted(need.right):
+        return []
+    named = [need._replace(right=need.right._replace(name=name)) for name in need.names]
+    refused = [each for each in named if not await is_granted(each.right)]
+    return [need] if len(refused) == len(named) else refused
 
 
-async def _only_namespace(reviews: _Reviews, client: Client, settings: Settings, missing: list[Need]) -> str:
-    """The namespace in which hpad has every right that it lacks for all namespaces; "" if there is none.
+async def _only_namespace(review: _Review, client: Client, settings: Settings, missing: list[Need]) -> str:
+    """Returns the namespace in which hpad has every right that it lacks for all namespaces; "" if there is none.
 
     Tries the namespaces that hpad knows: its own, and those of its Lease and its ConfigMaps.
     """
@@ -164,7 +164,7 @@ async def _only_namespace(reviews: _Reviews, client: Client, settings: Settings,
     candidates = (client.config.namespace, settings.election.namespace if settings.election.enabled else "", stored)
     for candidate in dict.fromkeys(filter(None, candidates)):
         there = (need._replace(right=need.right._replace(namespace=candidate)) for need in lacking)
-        if not any(await asyncio.gather(*map(reviews.missing, there))):
+        if not any(await asyncio.gather(*map(review, there))):
             return candidate
     return ""
 
@@ -172,6 +172,8 @@ async def _only_namespace(reviews: _Reviews, client: Client, settings: Settings,
 def _advice(need: Need, settings: Settings) -> str:
     if need.right.name and need.names:
         return "add the name to the Role, as config/rbac-one-namespace.yaml lists them"
+    if need.file:
+        return f"grant it as {need.file} does"
     if need.right.namespace or settings.namespaces:
         return "grant it as config/rbac-one-namespace.yaml does, or for all namespaces as config/rbac.yaml does"
     return "grant it as config/rbac.yaml does, or limit hpad to the namespace that grants it with --namespace"
@@ -179,11 +181,11 @@ def _advice(need: Need, settings: Settings) -> str:
 
 _EPILOG = """\
 It takes the settings of `hpad run`, from the same places; run it as the same user, on the same machine. It reads
-objects, asks which rights hpad has (SelfSubjectAccessReview), and asks once for each metric that HPAs name, 20 at most.
-It changes nothing.
+objects, requests which rights hpad has (SelfSubjectAccessReview), and queries each metric that HPAs name once, 20 at
+most. It changes nothing.
 
-levels: ok, note (works, but good to know), warning (something does not work as it could), error (hpad cannot do its
-work). A line that starts with -> says what to do.
+levels: ok, note (works, with a limitation), warning (something does not work as it could), error (hpad cannot do its
+work). A line that starts with -> is advice.
 
 examples:
   hpad doctor --config /etc/hpad/hpad.yaml
@@ -196,23 +198,21 @@ exit status: 0 without a finding of level error, 1 with one, 2 for wrong use
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to argparse's subparsers."""
     parser = commands.add_parser(
         "doctor",
         help="check configuration, cluster, rights, sources and competing controllers",
-        description="Check whether hpad can do its work here, and say what to do if not.",
+        description="Check whether hpad can do its work here, and advise how to correct problems.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
-    daemon.add_settings(parser)
-    parser.set_defaults(run=run, flags={})
+    flags.add(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the findings; 0 if there is no error among them, else 1."""
     logs.configure("error", "text")
-    findings = asyncio.run(examine(lambda: daemon.read_settings(args)))
+    findings = asyncio.run(examine(lambda: flags.read(args)))
     if args.output == "json":
         print(msgspec.json.format(msgspec.json.encode(findings)).decode())
     else:
@@ -221,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def examine(read: Callable[[], Settings]) -> list[Finding]:
-    """All findings, in the order in which to correct them. A check that depends on one that failed is left out."""
+    """Returns all findings in the order in which to correct them. Skips a check that depends on a failed one."""
     try:
         settings = read()
     except SettingsError as error:
@@ -234,17 +234,16 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
         return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
     found += await checks.check_store(settings, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
-        on_server = await checks.check_server(api)
+        on_server, there = await checks.check_server(api, settings)
         found += on_server
-        if not any(finding.check == "server" and finding.level == ERROR for finding in on_server):
-            settings = await checks.settings_on_server(api, settings)
-            count, on_hpas = await _check_hpas(api, settings)
-            found += [*await check_rights(api, settings, count), *on_hpas]
+        if there is not None:
+            count, on_hpas = await _check_hpas(api, there)
+            found += [*await check_rights(api, there, count), *on_hpas]
     return found
 
 
 async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list[Finding]]:
-    """The number of HPAs, and the findings on them, their targets and their metrics."""
+    """Returns the number of HPAs, and the findings on them, their targets and their metrics."""
     if settings.manifests is not None:
         found, hpas = await checks.check_manifests(settings, api.clock)
         count = len(hpas)
@@ -254,7 +253,7 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
         except errors.ApiError as error:
             says = f"HPAs cannot be listed, so competing controllers and sources were not checked: {error.message}"
             return 0, [Finding("controllers", ERROR, says, "see the rights above")]
-        hpas, count = checks.decode_hpas(listed.items), len(listed.items)
+        hpas, count = checks.decode_hpas(listed), len(listed)
         found = await competing.check_controllers(api, listed)
     found += checks.check_zero(settings, hpas)
     found += await competing.check_targets(api, settings, hpas)
@@ -263,7 +262,7 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
 
 def _print(findings: Sequence[Finding]) -> None:
     """Prints each finding. Advice that consecutive findings share is printed once, after the last of them."""
-    for finding, following in zip_longest(findings, findings[1:]):
+    for finding, following in itertools.zip_longest(findings, findings[1:]):
         print(output.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
         if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):
             print(output.wrapped(f"{'':<23} -> {finding.do}", 27))

@@ -9,19 +9,23 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from hpad import clock as clocks
-from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample, parse_duration
+import structlog
+
+from hpad.adapter import Adapter, AdapterError, Answer, ObjectSample, PodSample, Query, parse_duration
 from hpad.api import amounts
 from hpad.api.text import shown
-from hpad.cli import output, question, sources
+from hpad.cli import adapters, metric_request, offline, output
+from hpad.cli.metric_request import MetricRequest
 from hpad.cli.output import Failure
+from hpad.clock import SystemClock
 from hpad.settings import Settings, SourceSettings
-from hpad.sources import manager, plugins
+from hpad.sources import answers, call, plugins, redact
+from hpad.sources.redact import Redactor
 
 DESCRIPTION: Final = """\
 Show a metric over time, as its source would have answered an HPA: the same query, over a span of time. Sources of the
-adapter prometheus have a history; others answer with present values only. For metrics of pods the average per pod is
-drawn, of the pods that exist now.
+adapter prometheus have a history; others have only present values. For metrics of pods the graph shows the average per
+pod, of the pods that exist now.
 """
 EPILOG: Final = """\
 examples:
@@ -38,16 +42,16 @@ history; 2 for wrong use
 _DAYS = re.compile(r"(\d+)([dw])")
 _DEFAULT_POINTS = 240
 _MAX_POINTS = 11_000
-"""The most points per series that Prometheus returns for a range query."""
+"""The most points per series that Prometheus returns for a range query. Source: web/api/v1/api.go: queryRange."""
 _TABLE_ROWS = 12
 _PIPE_WIDTH = 100
 
 
 class Track(NamedTuple):
-    """The answers at times `step` apart; `query` is what the source was asked."""
+    """The answers at times `step` apart. `explanation`: the query in the language of the source, if known."""
 
-    asked: question.Question
-    query: str | None
+    request: MetricRequest
+    explanation: str | None
     times: Sequence[datetime]
     step: timedelta
     answers: Sequence[Answer]
@@ -55,32 +59,35 @@ class Track(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags for span and step."""
-    parser.add_argument("--since", metavar="SPAN", default="1h", help="how far back, such as 30m, 6h or 7d (1h)")
+    parser.add_argument(
+        "--since", metavar="SPAN", default="1h", help="how far back, such as 30m, 6h or 7d (default: 1h)"
+    )
     parser.add_argument(
         "--step", metavar="SPAN", help="between values (default: the sync period, but at most 240 values)"
     )
 
 
 async def run(settings: Settings, args: argparse.Namespace) -> int:
-    """Asks and prints; 0 if there was a value, else 1. Raises Failure for an invalid question."""
-    asked, clock = await question.read(settings, args), clocks.SystemClock()
+    """Reads the metric and prints it; 0 if there was a value, else 1. Raises Failure for an invalid request."""
+    request = await metric_request.read(settings, args)
     since = _span("--since", args.since)
     step = _step(args.step, since, settings.sync_period)
-    end = clock.now().astimezone(UTC).replace(microsecond=0)
+    end = SystemClock().now().astimezone(UTC).replace(microsecond=0)
     times = [end - step * back for back in range(int(since / step), -1, -1)]
-    async with question.Cluster(settings, args, clock) as make:
-        await _check_route(settings, asked, make)
-        query, answers = await _answers(asked, times, make)
-    track = Track(asked, query, times, step, answers)
+    async with offline.contexts(settings, args) as make:
+        async with offline.gatherer(settings, make) as gatherer:
+            metric_request.check_route(gatherer, request)
+        explanation, found = await _answers(request, times, make)
+    track = Track(request, explanation, times, step, found)
     if args.output == "json":
         print(json.dumps(_as_json(track), indent=2, ensure_ascii=False))
     else:
         output.show(_as_text(track, output.width() or _PIPE_WIDTH))
-    return 1 if all(isinstance(answer, AdapterError) for answer in answers) else 0
+    return 1 if all(isinstance(answer, AdapterError) for answer in found) else 0
 
 
 def _span(flag: str, text: str) -> timedelta:
-    """A duration; also in days (7d) and weeks (1w)."""
+    """Parses a duration, also in days (7d) and weeks (1w); raises Failure if it is shorter than a second."""
     days = _DAYS.fullmatch(text)
     try:
         span = timedelta(**{"days" if days[2] == "d" else "weeks": int(days[1])}) if days else parse_duration(text)
@@ -92,7 +99,10 @@ def _span(flag: str, text: str) -> timedelta:
 
 
 def _step(text: str | None, since: timedelta, period: timedelta) -> timedelta:
-    """The step in whole seconds; raises Failure if the span would have more points than Prometheus returns."""
+    """Returns the step in whole seconds; raises Failure if it is longer than the span, or too short for Prometheus.
+
+    Prometheus returns a limited number of points per query.
+    """
     if text is None:
         seconds = max(1.0, period.total_seconds(), since.total_seconds() / _DEFAULT_POINTS)
         return timedelta(seconds=math.ceil(seconds))
@@ -105,38 +115,43 @@ def _step(text: str | None, since: timedelta, period: timedelta) -> timedelta:
     return step
 
 
-async def _check_route(settings: Settings, asked: question.Question, make: plugins.Contexts) -> None:
-    period = settings.sync_period.total_seconds()
-    gatherer = manager.Gatherer(settings.sources, settings.routes, contexts=make, period=period)
-    await gatherer.start()
-    try:
-        question.check_route(gatherer, asked)
-    finally:
-        await gatherer.aclose()
-
-
 async def _answers(
-    asked: question.Question, times: Sequence[datetime], make: plugins.Contexts
+    request: MetricRequest, times: Sequence[datetime], make: plugins.Contexts
 ) -> tuple[str | None, Sequence[Answer]]:
-    """What the source was asked, and its answers; raises Failure if the source has no history."""
+    """Returns the query in the language of the source, and the answers; raises Failure if the source has no history."""
     try:
-        async with question.opened(asked.source, make) as adapter:
-            query = question.asked_by(adapter, asked.query, asked.asker)
-            found = await question.history(asked.source, adapter, query, times)
-            if found is None:
-                raise Failure(await asyncio.to_thread(_no_history, asked.source))
-            return await question.explained(adapter, query), found
+        async with offline.adapter(request.source, make) as adapter:
+            query = metric_request.for_hpa(adapter, request)
+            found = await _history(request.source, adapter, query, times)
+            return await metric_request.explained(adapter, query), found
     except AdapterError as error:
         raise Failure(error.message) from None
 
 
+async def _history(
+    source: SourceSettings, adapter: Adapter, query: Query, times: Sequence[datetime]
+) -> Sequence[Answer]:
+    """Returns the answers at these times, without the source's secrets.
+
+    Raises Failure if the adapter has no history, AdapterError if the query as a whole fails.
+    """
+    history: Any = getattr(adapter, "history", None)
+    if history is None:
+        raise Failure(await asyncio.to_thread(_no_history, source))
+    try:
+        found = list(await history(query, times))
+    except AdapterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign code; the error's text may hold a secret
+        log = structlog.get_logger("hpad.source")
+        log.error("the adapter raised an exception", source=source.name, **redact.exception_fields(error))
+        raise answers.raised(source.name, query) from None
+    redactor = Redactor(source.settings)
+    return [call.readable(source.name, answer, redactor) for answer in found]
+
+
 def _no_history(source: SourceSettings) -> str:
-    capable = []
-    for name in plugins.names():
-        try:
-            capable += [name] if hasattr(plugins.adapter_class(name), "history") else []
-        except AdapterError:
-            continue
+    capable = [name for name, adapter in adapters.loadable().items() if hasattr(adapter, "history")]
     return (
         f'source "{source.name}" (adapter {source.adapter}) has no history; sources of these adapters do: '
         f"{', '.join(capable) or 'none'}"
@@ -145,13 +160,13 @@ def _no_history(source: SourceSettings) -> str:
 
 def _as_json(track: Track) -> dict[str, Any]:
     points = [
-        {**sources.answered(answer), "time": _moment(moment)}
+        {**metric_request.answer_fields(answer), "time": _moment(moment)}
         for moment, answer in zip(track.times, track.answers, strict=True)
     ]
     for point in points:
         point.pop("timestamp", None)
     span = {"start": _moment(track.times[0]), "end": _moment(track.times[-1]), "step": track.step.total_seconds()}
-    return {**sources.described(track.asked, track.query), **span, "points": points}
+    return {**metric_request.request_fields(track.request, track.explanation), **span, "points": points}
 
 
 def _moment(moment: datetime) -> str:
@@ -159,7 +174,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _as_text(track: Track, width: int) -> Iterator[str]:
-    yield from sources.heading(track.asked, track.query)
+    yield from metric_request.heading(track.request, track.explanation)
     begin, end = track.times[0], track.times[-1]
     yield f"time:       {_moment(begin)} to {_moment(end)}, every {track.step.total_seconds():g}s"
     values = [_value(answer) for answer in track.answers]
@@ -176,7 +191,7 @@ def _as_text(track: Track, width: int) -> Iterator[str]:
 
 
 def _value(answer: Answer) -> int | None:
-    """The value that an HPA compares, in thousandths: a total, or the average per pod. None for an error."""
+    """Returns the value that an HPA compares, in thousandths: a total, or the average per pod. None for an error."""
     if isinstance(answer, AdapterError):
         return None
     if isinstance(answer, PodSample):
@@ -186,7 +201,7 @@ def _value(answer: Answer) -> int | None:
 
 
 def _table(track: Track, values: Sequence[int | None]) -> Iterator[str]:
-    """At most 12 rows, each with the minimum, average and maximum of its slice of time."""
+    """Yields at most 12 rows, each with the minimum, average and maximum of its slice of time."""
     size = math.ceil(len(values) / _TABLE_ROWS)
     rows = [("FROM", "MIN", "AVERAGE", "MAX", "MISSING")]
     for first in range(0, len(values), size):
@@ -199,7 +214,4 @@ def _table(track: Track, values: Sequence[int | None]) -> Iterator[str]:
             rows.append((when, *figures, missing))  # type: ignore[arg-type]
         else:
             rows.append((when, "-", "-", "-", missing))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        cells = (row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)))
-        yield "  ".join(cells)
+    yield from output.table(rows, numbers=True)

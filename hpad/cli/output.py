@@ -4,6 +4,7 @@ Lines are wrapped only on a terminal, never in a pipe or file. Texts of metric s
 through `hpad.api.text.harmless_lines`.
 """
 
+import json
 import shutil
 import sys
 import textwrap
@@ -25,12 +26,12 @@ MIN_WIDTH: Final = 40
 
 
 def width() -> int | None:
-    """The columns of the terminal; None if standard output is no terminal."""
+    """Returns the columns of the terminal; None if standard output is no terminal."""
     return max(MIN_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def wrapped(text: str, indent: int) -> str:
-    """The text as one line; on a terminal wrapped, with later lines indented by `indent` columns.
+    """Returns the text as one line; on a terminal wrapped, with later lines indented by `indent` columns.
 
     Indents by 4 if `indent` leaves too few columns. Words longer than a line stay whole.
     """
@@ -48,8 +49,30 @@ def show(lines: Iterable[str]) -> None:
         print(line if line.startswith("query:") else wrapped(line, 12))
 
 
+def table(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Iterator[str]:
+    """Yields lines with columns two spaces apart. `numbers`: all columns but the first are flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [
+            cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(rest, widths[1:], strict=True)
+        ]
+        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table; on a terminal, the last column is wrapped."""
+    *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for line in table(rows):
+        print(wrapped(line, sum(widths) + 2 * len(widths)))
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a number of things, such as "1 document" or "2 documents"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def age(seconds: float) -> str:
-    """A span of time as kubectl prints it: 8s, 119s, 12m, 30h, 4d."""
+    """Returns a span of time as kubectl prints it: 8s, 119s, 12m, 30h, 4d."""
     whole = max(0, int(seconds))
     for unit, length, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if whole < most * length:
@@ -79,7 +102,7 @@ class EscapingStream:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Within the block, standard output and standard error escape control characters."""
+    """Escapes control characters in standard output and standard error within the block."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream and cast(TextIO, EscapingStream(stream)) for stream in before)
     try:
@@ -89,8 +112,18 @@ def printing() -> Iterator[None]:
 
 
 def raw(stream: TextIO) -> TextIO:
-    """The underlying stream, for a command that moves the cursor itself."""
+    """Returns the underlying stream, for a command that moves the cursor itself."""
     return stream.stream if isinstance(stream, EscapingStream) else stream
+
+
+def print_value(value: Any, form: str) -> None:
+    """Prints JSON-like builtins as `json` or `yaml`, a YAML document of its own."""
+    if form == "json":
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    import yaml  # late, since it takes long, and few commands need it
+
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
 def print_document(text: str) -> None:
@@ -108,7 +141,7 @@ _ONE_DAY: Final = timedelta(days=1)
 
 
 def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int) -> list[str]:
-    """A graph of block characters, at most `width` columns wide; `values`, in thousandths, are evenly spaced in time.
+    """Returns a graph of block characters, at most `width` columns wide, of `values` in thousandths at equal intervals.
 
     A column shows the highest value of its slice of time, a dot if there is none: missing is not zero. Empty if there
     is no value at all.
@@ -128,7 +161,7 @@ def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: i
 
 
 def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
-    """One value per column: the highest of a slice, or each value repeated if there are fewer values than columns."""
+    """Returns one value per column: the highest of a slice, or repeated values if there are fewer than columns."""
     count = most if len(values) > most else len(values) * (most // len(values))
     found: list[int | None] = []
     for column in range(count):
@@ -139,7 +172,7 @@ def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
 
 
 def _cell(value: int | None, low: int, scale: int, row: int) -> str:
-    """One cell of a column; the lowest value is a line in the bottom row, a missing value a dot there."""
+    """Returns one cell of a column; the lowest value is a line in the bottom row, a missing value a dot there."""
     if value is None:
         return GAP if row == 0 else " "
     eighths = round((value - low) * ROWS * 8 / scale) - row * 8
@@ -147,7 +180,7 @@ def _cell(value: int | None, low: int, scale: int, row: int) -> str:
 
 
 def _axis(columns: int, begin: datetime, end: datetime) -> list[str]:
-    """The time axis, from the first time to the last."""
+    """Returns the time axis, from the first time to the last."""
     form = "%H:%M" if end - begin < _ONE_DAY else "%m-%d %H:%M"
     ticks = max(1, columns // _TICK)
     line, numbers = ["─"] * columns, [" "] * columns

@@ -2,17 +2,17 @@
 
 import argparse
 import importlib.metadata
-import importlib.resources
 import json
 import platform
 import re
 import sys
+from importlib.metadata import Distribution
 from typing import Any
 
-import hpad
+from hpad import build as build_of_hpad
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "version",
         help="print the version, and what hpad runs on",
@@ -36,48 +36,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build() -> dict[str, Any]:
-    """The data of `hpad version -o json`.
+    """Returns the data of `hpad version -o json`.
 
     `commit` and `date`: what a release or image was built from, or the commit that pip recorded (PEP 610); None if
     unknown. `packages`: the distributions that hpad requires.
     """
-    origin = _build_file() or _pip_record()
+    found = build_of_hpad.read()
     return {
-        "version": hpad.__version__,
-        "commit": origin.get("commit") or None,
-        "date": origin.get("date") or None,
+        "version": found.version,
+        "commit": found.commit or None,
+        "date": found.date or None,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{platform.system()} {platform.machine()}",
         "executable": sys.executable,
-        "packages": _packages(),
+        "packages": _packages(build_of_hpad.installed()),
     }
 
 
-def _build_file() -> dict[str, str]:
-    """build.json, which .ci/dist.py or the Containerfile writes into the package."""
-    try:
-        content: dict[str, str] = json.loads((importlib.resources.files("hpad") / "build.json").read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    return content
-
-
-def _pip_record() -> dict[str, str]:
-    """The commit that pip recorded when it installed from a repository."""
-    try:
-        text = importlib.metadata.distribution("hpad").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    record: dict[str, Any] = json.loads(text) if text else {}
-    return {"commit": record.get("vcs_info", {}).get("commit_id", "")}
-
-
-def _packages() -> dict[str, str]:
-    """The versions of the installed distributions that hpad requires."""
-    try:
-        required = importlib.metadata.requires("hpad") or []
-    except importlib.metadata.PackageNotFoundError:
-        return {}
+def _packages(installed: Distribution | None) -> dict[str, str]:
+    """Returns the versions of the installed distributions that hpad requires."""
+    required = (installed and installed.requires) or []
     names = [re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line]
     found = {}
     for name in sorted(names, key=str.lower):

@@ -1,4 +1,4 @@
-"""What a reconcile needs of the cluster: protocols of its reads and writes, and the write of a replica count."""
+"""Protocols of the cluster: the reads and writes of a reconcile."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -7,14 +7,10 @@ from typing import Protocol
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, Asker, Query, Sample
+from hpad.api.sample import AdapterError, HPAIdentity, Query, Sample
 from hpad.api.selector import Selector
-from hpad.clock import Clock
-from hpad.election import owner
-from hpad.engine import settle
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor
-from hpad.kube import errors
 
 Change = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscaler | None], None]
 
@@ -43,8 +39,8 @@ class EventRecorder(Protocol):
 class Cluster(Protocol):
     """The cluster: its reads and writes raise kube.errors.ApiError and nothing else.
 
-    The next read sees what was written, whatever the watch has brought by then. Writes call `allowed` right before the
-    first byte is sent, and raise what it raises.
+    A read after a write sees at least that write, even if the watch has not reported it yet. Writes call `allowed`
+    right before the first byte is sent, and raise its exceptions.
     """
 
     @property
@@ -66,39 +62,5 @@ class Cluster(Protocol):
 
 class Metrics(Protocol):
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None
+        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None
     ) -> list[Sample | AdapterError]: ...
-
-
-ATTEMPTS = 5
-_PAUSE_SECONDS = 0.01
-
-
-async def scale_target(
-    cluster: Cluster, clock: Clock, permit: owner.Permit, scale: Scale, replicas: int
-) -> settle.Outcome:
-    """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
-
-    If another client changed the replica count meanwhile, nothing more is written and the next reconcile decides: the
-    decision was made for another count. Any other refusal is final for this reconcile. ApiErrors become part of the
-    outcome. Raises NotOwned or Edited if the permit ends before an attempt; no attempt before it has written anything.
-    """
-    namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
-    attempts: list[int] = []
-    decided_on = scale.spec.replicas
-    try:
-        while True:
-            try:
-                attempts.append(replicas)
-                await cluster.write_scale(namespace, target, scale.with_replicas(replicas), permit.require)
-                return settle.Outcome(attempts=tuple(attempts), error=None)
-            except errors.ApiError as error:
-                if not error.conflict or len(attempts) == ATTEMPTS:
-                    raise
-            await clock.sleep(_PAUSE_SECONDS)
-            scale = await cluster.fresh_scale(namespace, target)
-            if scale.spec.replicas not in (decided_on, replicas):
-                found = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{found}; the next reconcile decides again")
-    except errors.ApiError as error:
-        return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

@@ -6,7 +6,7 @@ import functools
 import traceback
 from collections.abc import Collection, Mapping
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -15,51 +15,20 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Change, Phase, Plan, Schedule, TooEarly
+from hpad.controller.schedule import Change, Phase, Plan, Schedule, Timing, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
-from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner
+from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner, Permit, decides_alike
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
-from hpad.telemetry.episode import Episodes
-
-NAMED: Final = 5
-
-
-class TimeoutLog:
-    """Logs reconciles that timed out, in one line for all within a period: under overload they may be thousands."""
-
-    def __init__(self, log: Any) -> None:
-        self._log = log
-        self._count = 0
-        self._some: list[str] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def note(self, key: Key, period: float) -> None:
-        """Counts a reconcile that timed out; the line follows within `period` seconds."""
-        self._count += 1
-        if len(self._some) < NAMED:
-            self._some.append(str(key))
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(period, self.tell)
-
-    def tell(self) -> None:
-        """Logs at once what has been counted, if anything."""
-        if self._timer is None:
-            return
-        self._timer.cancel()
-        count, some = self._count, self._some
-        self._count, self._some, self._timer = 0, [], None
-        self._log.error("reconciles took too long and were given up", reconciles=count, some=some)
-
+from hpad.telemetry.episode import Episode, Episodes
 
 _DEADLINE = 0.95
 """The part of the period that one reconcile may last, so that it can never make the next one late."""
 _DRAIN = _DEADLINE - limits.PATIENCE
-"""The part of the period in which those who wait for metrics at a time can be finished, once those have come: what the
-patience for metrics leaves of `_DEADLINE`."""
+"""The part of the period that is left for the work after the metrics have arrived (see `Workers.patience`)."""
 _NOTHING = 1e-6
-"""Seconds in which no timer can be set: a sum of times is not exact."""
+"""Seconds of a cooldown that count as none, because sums of times are not exact."""
 
 
 class TurnResult(Enum):
@@ -81,11 +50,11 @@ _CHANGES: Final = {
     TurnResult.COOLING_DOWN: Change.COOL_DOWN,
     TurnResult.NOT_OWNED: Change.DISOWN,
 }
-"""What the result of a turn means for the phase of the HPA; every other result is Change.COMPLETE."""
+"""The change of the HPA's phase for each result of a turn; for all others it is Change.COMPLETE."""
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` (seconds) with `workers` workers (see `Workers`).
+    """Reconciles every HPA of a source each `period` (seconds) with `workers` workers; `retune` changes both.
 
     Call `start` once the source has synced. `stop` waits for running turns. HPAs that `owner` does not own have
     turns, but nothing is decided in them.
@@ -106,16 +75,17 @@ class Controller:
         self._reconciler = reconciler
         self._telemetry = telemetry
         self._clock = clock
-        self._period = period
-        self._workers = workers
+        self.period = period
+        self.workers = workers
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
-        self._schedule = Schedule(source, self._queue, clock, period, self._forget)
+        self._schedule = Schedule(self._queue, clock, period)
         self._records = self._schedule.records
         self._dispatcher: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("hpad.controller")
-        self._timeouts = TimeoutLog(self._log)
+        late, punctual = "reconciles take too long and are given up", "no reconcile takes too long any more"
+        self._timeouts = Episode(self._log, clock, late, punctual, level="error")
         failed, well = "bug: the reconcile failed in an unexpected way", "the reconcile fails no more"
         self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
@@ -125,14 +95,16 @@ class Controller:
 
         HPAs that share pods compete from the first turn on, as they did before a restart.
         """
-        for hpa in self._source.values():
+        known = list(self._source.values())
+        for hpa in known:
             self._reconciler.overlap.register(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
-        self._schedule.start(at_once=self._workers)
-        self._source.subscribe(self._register)  # after the observer, which forgets an HPA that was created again
+        self._schedule.start([hpa.metadata.key for hpa in known], at_once=self.workers)
+        # No await since `known` was read, so that no change is missed.
+        self._source.subscribe(self._changed)
 
     async def wait_stopped(self) -> None:
-        """Waits until the controller stops. Raises what ended the dispatcher: without it nothing is reconciled."""
+        """Waits until the controller stops. Raises the exception that ended the dispatcher, which starts all turns."""
         dispatcher = self._dispatcher
         if dispatcher is not None:
             await asyncio.wait([dispatcher])
@@ -141,16 +113,17 @@ class Controller:
 
     def retune(self, *, period: float, workers: int) -> None:
         """Changes the period (seconds) and the number of workers. Running turns finish with the previous ones."""
-        if workers != self._workers:
-            self._workers = workers
+        if workers != self.workers:
+            self.workers = workers
+            # Running turns give their workers back to the previous pool.
             self._pool = Workers(workers, self._clock, period * _DRAIN)
-        if period != self._period:
-            self._period = period
+        if period != self.period:
+            self.period = period
             self._pool.patience = period * _DRAIN
             self._schedule.retune(period)
 
     async def stop(self, seconds: float) -> None:
-        """Starts no more turns, and gives running ones that many seconds before it cancels them."""
+        """Starts no more turns. Running turns are cancelled after the given number of seconds."""
         self._queue.shutdown()
         if self._dispatcher is None:
             return
@@ -158,21 +131,12 @@ class Controller:
             async with asyncio.timeout(seconds):
                 await self._queue.drained()
         except TimeoutError:
-            self._log.warning("reconciles under way were cut short", hpas=len(self.running()))
+            self._log.warning("running reconciles were cancelled", hpas=len(self.running()))
         tasks = (self._dispatcher, *self.running())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._dispatcher = None
-        self._timeouts.tell()
-
-    @property
-    def period(self) -> float:
-        return self._period
-
-    @property
-    def workers(self) -> int:
-        return self._workers
 
     @property
     def ours(self) -> int:
@@ -198,7 +162,10 @@ class Controller:
         gained, lost = owned - before, before - owned
         for key in gained:
             self._records[key].owned = True
-            self._take_over(key)  # the target may have another selector by now
+            hpa = self._source.get(key)
+            if hpa is not None:
+                # Its target may have another selector since, which only the previous owner has read.
+                self._reconciler.overlap.register(hpa)
         for key in lost:
             record = self._records[key]
             record.owned, record.cooldown_until = False, None
@@ -212,11 +179,16 @@ class Controller:
             if key in self._records and self._records[key].owned:
                 self._records[key].cooldown_until = now + seconds
 
-    def extend_cooldown(self, key: Key, seconds: float) -> None:
-        """Extends the cooldown of an HPA that has one to at least that many seconds from now."""
-        record = self._records.get(key)
-        if record is not None and record.cooldown_until is not None:
-            record.cooldown_until = max(record.cooldown_until, self._clock.monotonic() + seconds)
+    def status_changed(self, key: Key, seconds: float) -> None:
+        """Notes a change of the HPA's status, and extends a cooldown to at least that many seconds from now."""
+        record, now = self._records[key], self._clock.monotonic()
+        record.status_changed = now
+        if record.cooldown_until is not None:
+            record.cooldown_until = max(record.cooldown_until, now + seconds)
+
+    def since_status_change(self, key: Key) -> float:
+        """Returns the seconds since the HPA's status was last seen to change; infinity if it never was."""
+        return self._clock.monotonic() - self._records[key].status_changed
 
     def advance(self, waits: Mapping[Key, float]) -> None:
         """Plans turns after the given number of seconds, unless earlier ones are planned."""
@@ -225,22 +197,20 @@ class Controller:
                 self._queue.add_after(key, seconds)
 
     async def ended(self, keys: Collection[Key], seconds: float) -> None:
-        """Waits until no turn of these HPAs is running, for that many seconds at most."""
+        """Waits until no turn of these HPAs is running, at most the given number of seconds."""
         turns = [turn for key in keys if key in self._records and (turn := self._records[key].turn) is not None]
         if turns:
             await asyncio.wait(turns, timeout=seconds)
 
     async def _dispatch(self) -> None:
-        """Starts a task for each key whose turn has come, once a worker is free.
-
-        No worker is held while the queue is empty: reconciles that return from waiting for metrics need it.
-        """
+        """Starts a task for each queued key, once a worker is free."""
         while True:
             worker = Worker(self._pool)
             try:
+                # In this order: while the queue is empty, reconciles that have their metrics need all workers.
                 await self._queue.filled()
                 await worker.take()
-                if not len(self._queue):  # whose turn it was is gone
+                if not len(self._queue):  # the HPA was deleted while this waited for a worker
                     worker.give()
                     continue
                 key = await self._queue.get()
@@ -264,16 +234,17 @@ class Controller:
             return TurnResult.BUG
 
     def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
-        """Runs after every turn, also after one that was cancelled before it started."""
+        """Ends a turn. A callback of the task, so that it runs also if the task is cancelled before its first step."""
         worker.give()
         result = TurnResult.CANCELLED if turn.cancelled() else turn.result()
         try:
             self._plan_next(key, result)
             if result in {TurnResult.DONE, TurnResult.SCALED}:
                 self._bugs.ended(subject=key, hpa=str(key))
+                self._timeouts.ended(subject=key)
         except Exception as error:  # noqa: BLE001  # nothing else would plan another turn for this HPA
             self._report_bug(key, error)
-            self._queue.add_after(key, self._period)
+            self._queue.add_after(key, self.period)
         self._queue.done(key)
 
     async def _turn(self, key: Key, worker: Worker) -> TurnResult:
@@ -289,33 +260,34 @@ class Controller:
         if self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
         record.cooldown_until = None
-        last = await self._reconciler.last(key)  # what has to be read first may take a while
+        # Before the deadline starts, because the first turn waits here until the store has been read.
+        last = await self._reconciler.last(key)
         if record.planned is None:
             record.planned = last
         late, moment = self._schedule.lateness(key), self._schedule.moment(key)
         if late is not None:
-            self._telemetry.controller.late(late)
+            self._telemetry.controller.lateness.observe(late)
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._period * _DEADLINE):
-                current = functools.partial(self._source.get, key)
-                plan = Plan(self._schedule.next(key), self._period)
-                settlement = await self._reconciler.reconcile(hpa, worker, moment, current, plan)
+            async with asyncio.timeout(self.period * _DEADLINE):
+                permit = Permit(self._owner, hpa, functools.partial(self._source.get, key))
+                timing = Timing.of(moment, Plan(self._schedule.next(key), self.period), self._clock)
+                settlement = await self._reconciler.reconcile(permit, worker, timing, record)
         except TooEarly as early:
-            self._log.warning("a turn out of the plan waits: the state cannot be saved", hpa=str(key))
+            self._log.warning("a turn before its planned time is delayed: the state cannot be saved", hpa=str(key))
             record.cooldown_until = self._clock.monotonic() + early.seconds
             return TurnResult.COOLING_DOWN
         except TimeoutError:
             self._telemetry.controller.reconciled("none", "internal", self._clock.monotonic() - began)
-            self._timeouts.note(key, self._period)
+            self._timeouts.occurred(subject=key, hpa=str(key))
             return TurnResult.TIMED_OUT
         return TurnResult.SCALED if settlement.rescaled else TurnResult.DONE
 
     def _report_bug(self, key: Key, error: Exception) -> None:
-        """Call in an `except` block. A bug of another kind or at another line counts as another cause."""
-        self._telemetry.process.bug()
+        """Counts and logs a bug; called in an `except` block. Each type of exception and line is a cause of its own."""
+        self._telemetry.process.bugs.inc()
         self._telemetry.controller.reconciled("none", "internal", 0.0)
-        with contextlib.suppress(Exception):  # standard error may be the thing that fails
+        with contextlib.suppress(Exception):  # if writing the log is what failed, this would fail as well
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             cause = (type(error).__name__, frame.f_code.co_filename, line)
             self._bugs.occurred(subject=key, cause=cause, hpa=str(key))
@@ -323,8 +295,8 @@ class Controller:
     def _plan_next(self, key: Key, result: TurnResult) -> None:
         """Plans the next turn of an HPA; no other code does so after a turn.
 
-        An error brings it no earlier: the HPA controller has a fixed period, and the next turn is its retry. An HPA
-        that was edited during its turn has another at once, since nothing was written for it.
+        As in Kubernetes an error brings the next turn no earlier (rate_limiters.go: FixedItemIntervalRateLimiter). An
+        HPA that was edited during its turn has another at once, since nothing was written for it.
         """
         record = self._records[key]
         record.turn = None
@@ -339,30 +311,31 @@ class Controller:
             if result is TurnResult.EDITED:
                 self._queue.add(key)
 
-    def _register(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        if new is not None and (old is None or _target(old) != _target(new)):
+    def _changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
+        """Registers and queues a new or edited HPA, and drops a deleted one."""
+        # A watch that missed the deletion reports the HPA that was created under the same name as an edit.
+        if new is None or (old is not None and old.metadata.uid != new.metadata.uid):
+            self._forget(key)
+        if new is None:
+            return
+        if old is None or _target(old) != _target(new):
             self._reconciler.overlap.register(new)
-
-    def _take_over(self, key: Key) -> None:
-        hpa = self._source.get(key)
-        if hpa is not None:
-            self._reconciler.overlap.register(hpa)
+        if old is None or not decides_alike(old, new):
+            self._queue.add(key)
 
     def _forget(self, key: Key) -> None:
-        """Drops everything about a deleted HPA; called again after a turn that was running at that time.
-
-        The running turn is cancelled: a user who deletes an HPA may scale by hand next, and must not be overruled.
-        """
+        """Drops the state of a deleted HPA; called again after a turn that was running at that time."""
         record = self._records.get(key)
         if record is not None and record.turn is not None:
+            # A user who deletes an HPA may scale by hand next; the turn must not overwrite that.
             record.turn.cancel()
-        self._bugs.forget(key)
+        self._timeouts.ended(subject=key)
         self._schedule.forget(key)
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:
-        self._telemetry.controller.hpas(sum(1 for _ in self._source.values()))
-        self._telemetry.election.owned(self.ours)
+        self._telemetry.controller.hpas.set(sum(1 for _ in self._source.values()))
+        self._telemetry.election.owned.set(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())
 

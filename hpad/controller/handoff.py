@@ -1,7 +1,7 @@
 """Reassigns HPAs between replicas: cancels turns, saves and reads state, and plans the first turns of gained HPAs.
 
 A gained HPA has a cooldown after its last turn on the other replica, because a request of that replica may still be
-under way. The stored history tells when that turn was. An HPA without stored state is new and has no cooldown.
+under way. The stored state has the time of that turn. An HPA without stored state is new and has no cooldown.
 
 No first turn begins within a lease duration after a change of the HPA's status, which is the last write of a turn. This
 holds even if the other replica was slow or could not save its state.
@@ -9,7 +9,7 @@ holds even if the other replica was slow or could not save its state.
 
 import asyncio
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
@@ -20,21 +20,21 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
-from hpad.store.memory import Store
+from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 
 SPREAD: Final = 0.25
-"""The part of the period over which HPAs have their first turns here that come late already."""
+"""The part of the period over which late first turns are spread."""
 _PATIENCE: Final = 1.0
-"""Seconds for turns that were cut short to end."""
+"""Seconds that cancelled turns may take to end."""
 
 
 class Handoff:
     """Reacts to changes of the owned HPAs.
 
-    Call `changed` when the set of owned HPAs has changed. Await `hand_off` before another replica may own
-    the lost ones.
-    `cooldown` (after the start of a turn) and `lease` (after the status write that ends it) are in seconds.
+    Call `changed` when the set of owned HPAs has changed. Await `hand_off` before another replica may own the
+    lost ones. `cooldown` (after the start of a turn) and `lease` (after the status write that ends it) are in seconds.
+    `release` is called with the lost HPAs.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Handoff:
         *,
         cooldown: float = 0.0,
         lease: float = 0.0,
+        release: Callable[[Collection[Key]], None] | None = None,
     ) -> None:
         self._controller = controller
         self._store = store
@@ -54,7 +55,7 @@ class Handoff:
         self._clock = clock
         self._cooldown = cooldown
         self._lease = lease
-        self._written: dict[Key, float] = {}
+        self._release = release
         self._lost: set[Key] = set()
         self._beginning: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("hpad.shards")
@@ -71,11 +72,14 @@ class Handoff:
         self._lost = (self._lost | lost) - gained
         if not gained and not lost:
             return
+        if self._release is not None:
+            self._release(lost)
         self._telemetry.election.handed_off(len(gained), len(lost))
-        self._log.info("HPAs have changed hands", gained=len(gained), lost=len(lost))
+        self._log.info("HPAs were reassigned", gained=len(gained), lost=len(lost))
         if gained:
             self._store.refresh(gained)
-            self._controller.cool_down(dict.fromkeys(gained, self._cooldown))  # until it is known how long
+            # The full cooldown, until `_begin` has read the state: a turn that falls due before must not run.
+            self._controller.cool_down(dict.fromkeys(gained, self._cooldown))
             task = asyncio.create_task(self._begin(gained), name="first turns")
             self._beginning.add(task)
             task.add_done_callback(self._beginning.discard)
@@ -92,32 +96,28 @@ class Handoff:
             task.cancel()
 
     async def _begin(self, gained: Collection[Key]) -> None:
-        """Each a period after its last turn, wherever that was; those for which that has passed one after the other,
-        who waits for longest first."""
+        """Plans the first turn of each gained HPA: a period after its last turn on any replica.
+
+        Turns that are late already follow each other, the most overdue first.
+        """
         for key in gained:
             await self._store.get_loaded(key)
         now, period = self._clock.now(), self._controller.period
-        self._controller.cool_down({key: max(self._left(key, now, self._cooldown), self._fresh(key)) for key in gained})
+        for key in gained:
+            after_write = self._lease - self._controller.since_status_change(key)
+            self._controller.cool_down({key: max(self._left(key, now, self._cooldown), after_write)})
         due = {key: self._left(key, now, period) for key in gained}
         late = sorted((key for key in due if due[key] <= 0), key=lambda key: (due[key], key))
+        # A few late turns start at once; many would delay the planned turns of other HPAs.
         pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0
         self._controller.advance({**due, **{key: number * pause for number, key in enumerate(late)}})
 
     def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        if new is None:
-            self._written.pop(key, None)
-        elif old is not None and old.status != new.status:
-            self._written[key] = self._clock.monotonic()
-            self._controller.extend_cooldown(key, self._lease)
-
-    def _fresh(self, key: Key) -> float:
-        """How much is left of the lease duration after its status was seen to change."""
-        return self._written.get(key, -math.inf) + self._lease - self._clock.monotonic()
+        if old is not None and new is not None and old.status != new.status:
+            self._controller.status_changed(key, self._lease)
 
     def _left(self, key: Key, now: datetime, seconds: float) -> float:
-        """The seconds that are left of `seconds` since the last turn of the HPA; negative if they have passed.
-
-        Never more than `seconds`, even if the last turn was dated by a clock that is ahead of this one.
-        """
+        """Returns the seconds until `seconds` have passed since the last turn of the HPA; negative if they have."""
         at = self._store.get(key).at
+        # At most `seconds`: the clock of the other replica may be ahead of this one.
         return -math.inf if at is None else min((at - now).total_seconds() + seconds, seconds)

@@ -16,6 +16,7 @@ none.
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -28,7 +29,31 @@ from hpad.api.selector import Operator, Selector
 from hpad.controller.cluster import Cluster
 from hpad.kube import errors
 
-_Handle = tuple[str, str, str]
+Group = tuple[str, ...]
+
+
+class _Groups:
+    """HPAs by group, each HPA in at most one group. Empty groups are removed."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Key, Group] = {}
+        self._keys: dict[Group, set[Key]] = defaultdict(set)
+
+    def keys(self, group: Group) -> AbstractSet[Key]:
+        return self._keys.get(group, frozenset())
+
+    def put(self, key: Key, group: Group) -> None:
+        self.remove(key)
+        self._groups[key] = group
+        self._keys[group].add(key)
+
+    def remove(self, key: Key) -> None:
+        """Removes the HPA; unknown HPAs are ignored."""
+        group = self._groups.pop(key, None)
+        if group is not None:
+            self._keys[group].discard(key)
+            if not self._keys[group]:
+                del self._keys[group]
 
 
 class SelectorIndex:
@@ -40,50 +65,42 @@ class SelectorIndex:
 
     def __init__(self) -> None:
         self._selectors: dict[Key, Selector] = {}
-        self._handles: dict[Key, _Handle] = {}
-        self._by_handle: dict[_Handle, set[Key]] = defaultdict(set)
+        self._groups = _Groups()
 
-    def claim(self, key: Key, selector: Selector) -> None:
+    def put(self, key: Key, selector: Selector) -> None:
         """Registers the selector of the HPA's target."""
-        held = self._selectors.get(key)
-        if held == selector:
-            return
-        self.release(key)
-        self._selectors[key] = selector
-        self._handles[key] = handle = self._rarest(key.namespace, selector)
-        self._by_handle[handle].add(key)
+        if self._selectors.get(key) != selector:
+            self.release(key)  # before the choice of a group, which must not count this HPA
+            self._selectors[key] = selector
+            self._groups.put(key, self._smallest_group(key.namespace, selector))
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
-        if self._selectors.pop(key, None) is None:
-            return
-        handle = self._handles.pop(key)
-        self._by_handle[handle].discard(key)
-        if not self._by_handle[handle]:
-            del self._by_handle[handle]
+        self._selectors.pop(key, None)
+        self._groups.remove(key)
 
-    def rivals(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """The sorted names of the other HPAs of the namespace whose selectors match any of these pods."""
+    def competing(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
+        """Returns the sorted names of the other HPAs of the namespace whose selectors match any of these pods."""
         found: set[Key] = set()
-        for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # replicas share theirs
+        for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # equal labels of replicas are one object
             for other in self._candidates(key.namespace, labels):
                 if other != key and other not in found and self._selectors[other].matches(labels):
                     found.add(other)
         return tuple(sorted(other.name for other in found))
 
-    def _rarest(self, namespace: str, selector: Selector) -> _Handle:
-        """The exact requirement of the selector that the fewest others are indexed by."""
-        handles = [
+    def _smallest_group(self, namespace: str, selector: Selector) -> Group:
+        """Returns the exact requirement of the selector that the fewest others are indexed by."""
+        groups = [
             (namespace, term.key, term.values[0])
             for term in selector.requirements
             if term.operator in (Operator.EQUALS, Operator.DOUBLE_EQUALS)
         ]
-        return min(handles, key=lambda handle: len(self._by_handle.get(handle, ())), default=(namespace, "", ""))
+        return min(groups, key=lambda group: len(self._groups.keys(group)), default=(namespace,))
 
     def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Key]:
-        handles = [(namespace, label, value) for label, value in labels.items()]
-        for handle in (*handles, (namespace, "", "")):
-            yield from self._by_handle.get(handle, ())
+        yield from self._groups.keys((namespace,))
+        for label, value in labels.items():
+            yield from self._groups.keys((namespace, label, value))
 
 
 class Targets:
@@ -95,44 +112,42 @@ class Targets:
 
     def __init__(self) -> None:
         self._references: dict[Key, CrossVersionObjectReference] = {}
-        self._by_target: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
+        self._groups = _Groups()
 
     def refer(self, key: Key, ref: CrossVersionObjectReference) -> None:
         """Registers the target of the HPA."""
         if self._references.get(key) != ref:
-            self.release(key)
             self._references[key] = ref
-            self._by_target[_place(key, ref)].add(key)
+            self._groups.put(key, _group(key, ref))
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
-        ref = self._references.pop(key, None)
-        if ref is not None:
-            place = _place(key, ref)
-            self._by_target[place].discard(key)
-            if not self._by_target[place]:
-                del self._by_target[place]
+        self._references.pop(key, None)
+        self._groups.remove(key)
 
     def others(self, key: Key) -> list[str]:
-        """The names of the other HPAs that scale the target of this one."""
+        """Returns the names of the other HPAs that scale the target of this one."""
         ref = self._references.get(key)
         if ref is None:
             return []
-        alike = self._by_target[_place(key, ref)] - {key}
-        return [other.name for other in alike if _is_same_kind(self._references[other].kind, ref.kind)]
+        others = self._groups.keys(_group(key, ref)) - {key}
+        return [other.name for other in others if _is_same_kind(self._references[other].kind, ref.kind)]
 
 
-def _place(key: Key, ref: CrossVersionObjectReference) -> tuple[str, str, str, str]:
+def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
     return key.namespace, ref.api_version.rpartition("/")[0], ref.kind.lower(), ref.name
 
 
 def _is_same_kind(one: str, other: str) -> bool:
-    """WIDGET is no kind where Widget is one, and its HPA cannot act; widget names the same as Widget."""
+    """Whether two spellings that differ at most in case name one kind: Widget and widget do, Widget and WIDGET do not.
+
+    An HPA that refers to a kind WIDGET where only Widget exists cannot act, so it competes with no other.
+    """
     return one == other or one.islower() or other.islower()
 
 
 _AT_ONCE: Final = 8
-"""Scales that one turn reads at a time."""
+"""The number of scales that one turn reads at the same time."""
 
 
 class Overlap:
@@ -158,63 +173,64 @@ class Overlap:
         if scale is None:
             self._unread[key.namespace][key] = ref
         else:
-            self._take(key, scale)
+            self._register(key, scale)
 
     def refresh(self, hpa: HorizontalPodAutoscaler) -> None:
         """Updates the selector of a watched target; nothing is read for other targets."""
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         if scale is not None:
-            self._take(hpa.metadata.key, scale)
+            self._register(hpa.metadata.key, scale)
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
         self._selectors.release(key)
         self._targets.release(key)
-        self._read(key)
+        self._mark_read(key)
 
     def is_complete(self, hpa: Key) -> bool:
         """Whether all other HPAs of the namespace are known; this one may act only then."""
+        # Its own target is read by its turn in any case.
         return not self._unread.get(hpa.namespace, {}).keys() - {hpa}
 
     async def complete(self, hpa: Key) -> errors.ApiError | None:
         """Reads the unknown targets of the namespace. Returns an error if the caches are too old to decide.
 
-        One turn reads for all that wait, and what it has read stays if it is cancelled. A scale that cannot be read
-        delays no other HPA, because its own HPA cannot act either. A kind of targets whose API does not answer is
-        skipped as a whole.
+        One turn of the namespace reads while others wait; scales already read stay known if it is cancelled. A scale
+        that cannot be read delays no other HPA, because its own HPA cannot act either. If the API of a kind does not
+        answer, all targets of that kind are skipped.
         """
         async with self._reading.setdefault(hpa.namespace, asyncio.Lock()):
+            # HPAs that were deleted or read meanwhile leave the table, so each round takes a new list.
             while chosen := [key for key in self._unread.get(hpa.namespace, ()) if key != hpa][:_AT_ONCE]:
-                for stale in await asyncio.gather(*(self._ask(key) for key in chosen)):
+                for stale in await asyncio.gather(*(self._read(key) for key in chosen)):
                     if stale is not None:
                         return stale
         return None
 
     def seen(self, hpa: HorizontalPodAutoscaler, scale: Scale | None) -> None:
-        """Takes the scale that the HPA's own turn has read; None if it could not be read."""
+        """Registers the scale that the HPA's own turn has read; None if it could not be read."""
         key = hpa.metadata.key
         self._targets.refer(key, hpa.spec.scale_target_ref)
         if scale is not None and key in self._unread.get(key.namespace, ()):
-            self._take(key, scale)
+            self._register(key, scale)
 
-    def claim(self, key: Key, scale: Scale | None) -> None:
-        """Registers the selector of an HPA that has got as far as its metrics."""
-        picked = None if scale is None else scale.pod_selector
-        if picked is not None:
-            self._selectors.claim(key, picked)
+    def register_selector(self, key: Key, scale: Scale | None) -> None:
+        """Registers the selector of an HPA whose turn needs metrics."""
+        selector = None if scale is None else scale.pod_selector
+        if selector is not None:
+            self._selectors.put(key, selector)
 
     def others(self, key: Key, scale: Scale | None, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """The sorted names of the HPAs of the namespace that compete with this one.
-
-        Without replicas no HPA competes by its target: in Kubernetes that takes a pod.
-        """
-        found = set(self._selectors.rivals(key, pods))
+        """Returns the sorted names of the HPAs of the namespace that compete with this one."""
+        found = set(self._selectors.competing(key, pods))
+        # Kubernetes compares HPAs by their pods, so without replicas none competes
+        # (horizontal.go: hpasControllingPodsUnderSelector).
         if scale is not None and scale.spec.replicas:
             found.update(self._targets.others(key))
         return tuple(sorted(found))
 
-    async def _ask(self, key: Key) -> errors.ApiError | None:
-        """Reads one scale. Returns the error if the caches are too old to ask."""
+    async def _read(self, key: Key) -> errors.ApiError | None:
+        """Reads one scale and registers it. Returns the error if the caches are too old to decide."""
         ref = self._unread.get(key.namespace, {}).get(key)
         if ref is None:
             return None
@@ -225,18 +241,18 @@ class Overlap:
             failure = error
         if failure is not None and failure.stale:
             return failure
-        if self._unread.get(key.namespace, {}).get(key) is not ref:  # the HPA is gone, or has another target
+        if self._unread.get(key.namespace, {}).get(key) is not ref:  # deleted, or it has another target
             return None
-        self._take(key, scale)
+        self._register(key, scale)
         if failure is not None and failure.passing:
-            self._leave_out(key.namespace, ref, failure)
+            self._skip_kind(key.namespace, ref, failure)
         return None
 
-    def _leave_out(self, namespace: str, ref: CrossVersionObjectReference, error: errors.ApiError) -> None:
-        """Skips all targets of a kind whose API does not answer: each might take as long as a request may."""
+    def _skip_kind(self, namespace: str, ref: CrossVersionObjectReference, error: errors.ApiError) -> None:
+        """Skips all targets of a kind whose API does not answer: each read could take a whole request timeout."""
         alike = [key for key, other in self._unread.get(namespace, {}).items() if _kind(other) == _kind(ref)]
         for key in alike:
-            self._read(key)
+            self._mark_read(key)
         self._log.warning(
             "scales cannot be read: HPAs that select common pods may not be noticed before their own turns",
             target_namespace=namespace,
@@ -245,12 +261,13 @@ class Overlap:
             error=error.message,
         )
 
-    def _take(self, key: Key, scale: Scale | None) -> None:
-        self._read(key)
+    def _register(self, key: Key, scale: Scale | None) -> None:
+        self._mark_read(key)
+        # At zero, metrics are computed only after ScaledToZero (horizontal.go: shouldComputeMetricsForZeroReplicas).
         if scale is not None and scale.spec.replicas:
-            self.claim(key, scale)
+            self.register_selector(key, scale)
 
-    def _read(self, key: Key) -> None:
+    def _mark_read(self, key: Key) -> None:
         unread = self._unread.get(key.namespace, {})
         unread.pop(key, None)
         if not unread:

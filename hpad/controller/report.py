@@ -1,47 +1,54 @@
-"""What a reconcile reports: its last decision, log lines for news, and other writers of the same objects."""
+"""Reports a reconcile: the last decision for the page, log lines for changes, other writers, and series."""
 
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import structlog
-
-from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.metadata import Key
-from hpad.controller.cluster import Cluster
-from hpad.engine import decide, explain, settle
+from hpad.controller.schedule import Record
+from hpad.engine import decide, examine, explain, settle
+from hpad.engine.addresses import addresses
+from hpad.engine.history import Last
+from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
-from hpad.engine.view import HPA, STATUS, Competitor, View, Withheld, yielded
-from hpad.store.memory import Last
-from hpad.telemetry import Telemetry
+from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.view import HPA, Competitor, View, Withheld, yielded
+from hpad.telemetry.controller import ControllerSeries
+from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
 
-def told(view: View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement) -> Last:
-    """The last decision for page and API, with the cause of a failure and the count that was withheld."""
+def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement) -> Last:
+    """Returns the last decision for page and API, with the cause of a failure and the count that was withheld."""
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
         sentence=settle.sentence(decision, outcome),
-        error=(failed or decision.trouble or settlement.error) if settlement.error else None,
+        error=(failed or decision.cause or settlement.error) if settlement.error else None,
         withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
         fallbacks=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
     )
 
 
-def say(log: Any, view: View, decision: decide.Decision, now: Last, before: Last, *, dry_run: bool) -> None:
-    """Logs a change of the replica count or of the trouble at info or warning, everything else at debug.
+def log_decision(
+    log: Any, view: View, decision: decide.Decision, now: Last, before: Last | None, *, dry_run: bool
+) -> None:
+    """Logs a new error at warning, another change of the error or of the replica count at info, all else at debug.
 
     A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
     when it ends.
     """
-    _say_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
-    moves = decision.scale_to is not None and now.withheld is None
-    trouble = _topic(now.error) != _topic(before.error)
-    news = trouble or now.withheld != before.withheld
-    line = log.warning if now.error and trouble else log.info if news or moves else log.debug
-    line(
+    before = before or Last(view.now, "")
+    _log_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
+    scales = decision.scale_to is not None and now.withheld is None
+    other_error = _without_durations(now.error) != _without_durations(before.error)
+    if now.error and other_error:
+        write = log.warning
+    elif scales or other_error or now.withheld != before.withheld:
+        write = log.info
+    else:
+        write = log.debug
+    write(
         now.sentence,
         hpa=str(view.hpa.metadata.key),
         target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
@@ -51,64 +58,124 @@ def say(log: Any, view: View, decision: decide.Decision, now: Last, before: Last
     )
 
 
-def _say_fallbacks(
+def _log_fallbacks(
     log: Any, view: View, proposals: Sequence[Proposal], now: Sequence[str], before: Sequence[str]
 ) -> None:
-    key, found = str(view.hpa.metadata.key), {proposal.metric.label: proposal for proposal in proposals}
+    key, by_label = str(view.hpa.metadata.key), {proposal.metric.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
-            message = f"a fallback begins: {explain.failure(found[label])}"
+            message = f"a fallback begins: {explain.failure(by_label[label])}"
             log.warning(message, hpa=key)
     for label in before:
         if label not in now:
-            ended = f"a fallback ends: {_ended(label, found.get(label))}"
-            log.info(ended, hpa=key)
+            message = f"a fallback ends: {_end(label, by_label.get(label))}"
+            log.info(message, hpa=key)
 
 
-def _ended(label: str, proposal: Proposal | None) -> str:
+def _end(label: str, proposal: Proposal | None) -> str:
     if proposal is None:
-        return f"{label} was not asked for"
+        return f"{label} was not queried"
     return explain.failure(proposal) if proposal.error is not None else f"{label} can be read again"
 
 
-def _topic(error: str | None) -> str | None:
-    """The error text without durations, which change from turn to turn."""
+def _without_durations(error: str | None) -> str | None:
+    """Removes durations from an error text, such as "failing for 30s": they differ in each turn."""
     return None if error is None else _SPAN.sub("…", error)
 
 
-class Competing:
-    """Remembers which other writers have been reported for each HPA."""
-
-    def __init__(self, cluster: Cluster, telemetry: Telemetry) -> None:
-        self._cluster = cluster
-        self._telemetry = telemetry
-        self._reported: dict[Key, tuple[Competitor, ...]] = {}
-        self._log = structlog.get_logger("hpad.reconcile")
-
-    def of(self, hpa: HorizontalPodAutoscaler, *, writes_status: bool) -> tuple[Competitor, ...]:
-        """The other writers of what hpad writes for this HPA. Writers of the status count only if hpad writes it."""
-        found = self._cluster.competitors(hpa)
-        return found if writes_status else tuple(each for each in found if each.what != STATUS)
-
-    def report(self, key: Key, found: tuple[Competitor, ...], *, yields: bool) -> None:
-        """Sets the series of the other writers, and logs them when they change."""
-        self._telemetry.controller.competing(key, [(each.what, each.name) for each in found])
-        if found == self._reported.get(key, ()):
-            return
-        if not found:
-            del self._reported[key]
-            self._log.info("no other writer is seen any more", hpa=str(key))
-            return
-        self._reported[key] = found
-        withheld = yields and yields_to(found) is not None
-        what = "another writer competes; hpad does not scale the target" if withheld else "another writer competes"
-        self._log.warning(f"{what}: {'; '.join(map(str, found))}", hpa=str(key))
-
-    def forget(self, key: Key) -> None:
-        self._reported.pop(key, None)
+def report_competitors(log: Any, series: ControllerSeries, view: View, record: Record, *, yields: bool) -> None:
+    """Sets the series of the other writers, and logs them when they change."""
+    key, competitors = view.hpa.metadata.key, view.competitors
+    series.competing(key, [(competitor.what, competitor.name) for competitor in competitors])
+    if competitors == record.competitors:
+        return
+    record.competitors = competitors
+    if not competitors:
+        log.info("no other writer is seen any more", hpa=str(key))
+        return
+    withheld = yields and yields_to(competitors) is not None
+    effect = "; hpad does not scale the target" if withheld else ""
+    message = f"another writer competes{effect}: {'; '.join(map(str, competitors))}"
+    log.warning(message, hpa=str(key))
 
 
-def yields_to(found: tuple[Competitor, ...]) -> Withheld | None:
-    """Why the target is left to another HPA; None if no other HPA scales it."""
-    other = next((each for each in found if each.what == HPA), None)
-    return None if other is None else yielded(other)
+def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
+    """Returns why the target is left to another HPA; None if no other HPA scales it."""
+    return next((yielded(competitor) for competitor in competitors if competitor.what == HPA), None)
+
+
+def report_minimum(log: Any, view: View, record: Record) -> None:
+    """Logs once that the minReplicas of an HPA needs the feature gate HPAScaleToZero."""
+    if view.scale_to_zero_disabled and not record.minimum_reported:
+        effect = "metrics never ask for less than 1 replica"
+        message = f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {effect}"
+        log.warning(message, hpa=str(view.hpa.metadata.key))
+    record.minimum_reported = view.scale_to_zero_disabled
+
+
+def report_annotations(log: Any, view: View, record: Record) -> None:
+    """Logs the errors in annotations when they change."""
+    key, error = str(view.hpa.metadata.key), view.annotation_error
+    if error == record.annotation_error:
+        return
+    record.annotation_error = error
+    if error is None:
+        log.info("all annotations are valid again", hpa=key)
+        return
+    message = f"annotations without effect: {error}"
+    log.warning(message, hpa=key)
+
+
+def count(
+    series: ControllerSeries, view: View, settlement: settle.Settlement, gathering: float, began: float, now: float
+) -> None:
+    """Updates the series of an HPA and its metrics, which took `gathering` seconds. Other times are monotonic."""
+    hpa = view.hpa
+    series.reconciled(settlement.action, settlement.error_label, now - began)
+    series.desired(hpa.metadata.key, settlement.status.desired_replicas, hpa.spec.max_replicas, now)
+    series.conditions(hpa.metadata.key, settlement.status.conditions or ())
+    for kind, action, error in settlement.metric_computations:
+        series.computed(kind, action, error, gathering)
+
+
+def decided(series: DecisionSeries, view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> None:
+    """Replaces the series of the decision about an HPA."""
+    recommendation, metrics = decision.recommendation, view.spec.metrics
+    leads = recommendation is not None and recommendation.leader is not None
+    names = addresses(metrics)
+    proposals = decision.proposals or (None,) * len(metrics)
+    figures = HpaFigures(
+        minimum=view.min_replicas,
+        maximum=view.spec.max_replicas,
+        current=None if view.scale is None else decision.current,
+        recommendation=max(0, recommendation.replicas) if recommendation is not None and leads else None,
+        decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,
+        held_by=held_by(view, decision, outcome),
+        metrics=tuple(map(_figures, names, metrics, proposals)),
+    )
+    series.decided(view.hpa.metadata.key, figures)
+
+
+def _figures(address: str, metric: CompiledMetric, proposal: Proposal | None) -> MetricFigures:
+    """Returns the figures of one metric; `proposal` is None where the metrics were not queried."""
+    target = metric.amount / _per_unit(metric) if metric.kind else None
+    if proposal is None or proposal.ignored or (proposal.error is not None and not proposal.fallback):
+        return MetricFigures(address, target, None, None)
+    return MetricFigures(address, target, _value(proposal), proposal.replicas)
+
+
+def _value(proposal: Proposal) -> float | None:
+    """Returns the usage that is compared with the metric target; that of all replicas together where there are none."""
+    usage, metric = proposal.usage, proposal.metric
+    if usage is None:
+        return None
+    if metric.kind == UTILIZATION:
+        value: float | None = usage.percent
+    else:
+        value = usage.value if usage.total is None else usage.total / max(1, usage.pods or 0)
+    return None if value is None else value / _per_unit(metric)
+
+
+def _per_unit(metric: CompiledMetric) -> int:
+    """Returns how much of the metric target is one base unit: 100 percent, or 1000 milli-units."""
+    return 100 if metric.kind == UTILIZATION else 1000

@@ -1,7 +1,7 @@
-"""Plans the turns of each HPA, keeps its scheduling record, and says which moment a turn counts as.
+"""Plans the turns of each HPA, keeps its scheduling record, and sets the moment that a turn counts as.
 
 A new or edited HPA has a turn at once, and every HPA has one turn per period. The time within the period is fixed by
-the HPA's key, which spreads HPAs evenly and keeps the interval of each one over restarts.
+the HPA's key, which spreads HPAs evenly and keeps the interval of each one across restarts.
 
 A turn counts as of its planned moment while its metrics arrive within `IN_TIME` of a period. Policies and windows of
 `spec.behavior` are mostly whole periods. If turns counted as of the clock, a few milliseconds of delay would decide
@@ -13,50 +13,50 @@ metric source ends no window early. Kubernetes also dates a recommendation after
 stabilizeRecommendation). A rescale has the moment of its decision; Kubernetes dates it after the write
 (horizontal.go: storeScaleEvent).
 
-A turn before its planned time is noted in the store first; see `store.memory`.
+A turn before its planned time is noted in the store first; see `engine.history`.
 """
 
 import asyncio
+import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.clock import Clock, Moment, boot
-from hpad.controller import recovery
-from hpad.controller.cluster import HpaSource
+from hpad.clock import Clock, Moment
 from hpad.controller.workers import Worker
 from hpad.controller.workqueue import DelayingQueue
-from hpad.election import owner
-from hpad.store import memory
-from hpad.store.memory import Store, Validity, assessed
+from hpad.engine import recovery
+from hpad.engine.history import EARLY_SECONDS, assessed
+from hpad.engine.view import Competitor
+from hpad.store.store import Store
 
 _BEYOND: Final = datetime.resolution
-"""So much later than whole periods after another is a turn: windows still count what is as old as they are long."""
+"""Added to each planned time, so that an event exactly one window old has expired."""
 
 
 def planned_moment(clock: Clock, due: float, last: Moment | None) -> Moment:
-    """The moment of a turn planned for `due` (monotonic seconds), given the planned moment before it.
+    """Returns the moment of a turn planned for `due` (monotonic seconds), given the planned moment before it.
 
     It follows the last one by the planned number of seconds and `_BEYOND`. After a step of the wall clock the wall
     clock decides.
     """
-    at = clock.now() - timedelta(seconds=clock.monotonic() - due)
+    now = Moment.now(clock)
+    at = now.wall - timedelta(seconds=now.monotonic - due)
     if last is not None:
         planned = last.wall + timedelta(seconds=due - last.monotonic) + _BEYOND
         if abs(planned - at) <= recovery.SLIGHT:
             at = planned
-    return Moment(at, due)
+    return now._replace(wall=at, monotonic=due)
 
 
 IN_TIME: Final = 0.2
-"""The part of the period by which a turn may be late, with its metrics read, and still count as the planned one."""
+"""The part of the period within which a turn must have its metrics to count as of its planned moment."""
 
 
 class Plan(NamedTuple):
@@ -78,41 +78,23 @@ class Timing(NamedTuple):
     """The moment a turn was planned for, or started if it runs before its planned time. `tolerance` is in seconds."""
 
     moment: Moment
-    plan: Plan | None
+    plan: Plan
     tolerance: float
 
     @classmethod
-    def of(cls, moment: Moment | None, plan: Plan | None, clock: Clock) -> "Timing":
-        """The timing of a turn planned for `moment`; None for a turn before its planned time."""
+    def of(cls, moment: Moment | None, plan: Plan, clock: Clock) -> "Timing":
+        """Returns the timing of a turn planned for `moment`; None for a turn before its planned time."""
         if moment is None:
             return cls(Moment.now(clock), plan, 0.0)
-        return cls(moment, plan, 0.0 if plan is None else IN_TIME * plan.period)
+        return cls(moment, plan, IN_TIME * plan.period)
 
     def answered(self, clock: Clock) -> Moment:
-        """The moment the turn counts as if its metrics have been read by now: the planned one if in time, else now.
-
-        Now is computed from the planned moment. After a step of the wall clock the next turn corrects it (see
-        `recovery`).
-        """
-        seconds = clock.monotonic() - self.moment.monotonic
+        """Returns the moment that the turn counts as, if its metrics were read now: the planned one if in time."""
+        moment, seconds = self.moment, clock.monotonic() - self.moment.monotonic
         if seconds <= self.tolerance:
-            return self.moment
-        return Moment(self.moment.wall + timedelta(seconds=seconds), self.moment.monotonic + seconds)
-
-
-def valid(moment: Moment, plan: Plan | None) -> Validity:
-    """How long the state that this turn leaves is complete; without a plan it is not."""
-    if plan is None:
-        return Validity(boot(), moment.monotonic)
-    return Validity(boot(), moment.monotonic, max(0.0, plan.next - moment.monotonic), plan.period)
-
-
-async def last(store: Store, key: Key, clock: Clock) -> Moment | None:
-    """The moment of the HPA's last turn; None if there was none in this boot of the machine."""
-    held = await store.get_loaded(key)
-    if held.at is None or held.validity is None or not held.validity.comparable(Moment.now(clock)):
-        return None
-    return Moment(held.at, held.validity.ticks)
+            return moment
+        # Not the wall clock: it may have been set during the turn. The next turn corrects this (`recovery.caught_up`).
+        return moment._replace(wall=moment.wall + timedelta(seconds=seconds), monotonic=moment.monotonic + seconds)
 
 
 async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> None:
@@ -121,32 +103,33 @@ async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> No
     Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly if the store cannot be
     written; the planned turn needs no note.
     """
-    held = await store.get_loaded(key)
-    left = held.validity_remaining(moment)
-    if held.validity is None or left <= memory.SLIGHT:
+    memory = await store.get_loaded(key)
+    left = memory.validity_remaining(moment)
+    if memory.validity is None or left <= EARLY_SECONDS:
         return
     noted = False
-    store.put(key, msgspec.structs.replace(assessed(held, moment), validity=held.validity.invalidated()))
+    # Assessed before: this process still counts the memory as complete, only the next one must not.
+    store.put(key, msgspec.structs.replace(assessed(memory, moment), validity=memory.validity.invalidated()))
     try:
         async with worker.released():
             noted = await store.flush_now(key)
     finally:
-        if not noted:
-            store.put(key, held)
+        if not noted:  # also after a cancellation: no turn was made, so the memory is complete as before
+            store.put(key, memory)
     if not noted:
         raise TooEarly(left)
 
 
 _AT_ONCE = 1e-3
-"""Seconds by which a timer may fire early: uvloop rounds to whole milliseconds. Such a turn is the planned one; were it
-taken for another, the planned one would follow at once."""
+"""Seconds by which a timer may fire early: uvloop rounds to whole milliseconds. Such a turn counts as the planned one;
+otherwise the planned one would follow at once."""
 _APART = 0.5
-"""The part of the period that lies at least between a rescale out of turn and the next planned turn: the pods, and what
-is measured of them, need some time to show it, or the same step is taken twice."""
+"""The smallest part of the period between a rescale before the planned time and the next planned turn. New pods and
+their metrics need some time; a turn too early would take the same step twice."""
 
 
 class Phase(Enum):
-    """The phases in the life of an HPA inside the controller."""
+    """The phases of an HPA in the controller."""
 
     UNKNOWN = auto()
     """Never had a turn."""
@@ -156,14 +139,14 @@ class Phase(Enum):
     COOLING_DOWN = auto()
     """No turn before the cooldown has passed."""
     NOT_OWNED = auto()
-    """Another replica decides; turns only refresh what the overlap index knows."""
+    """Another replica decides; turns only update the overlap index."""
     DELETED = auto()
     """Deleted during a turn, which was cancelled and has not ended yet."""
     GONE = auto()
 
 
 class Change(Enum):
-    """What moves an HPA from one phase to another."""
+    """The events that move an HPA from one phase to another."""
 
     START = auto()
     """A worker starts a turn."""
@@ -200,9 +183,13 @@ TRANSITIONS: Final[dict[tuple[Phase, Change], Phase]] = {
 class Record(msgspec.Struct):
     """The scheduling state of one HPA.
 
-    `due` and `cooldown_until` are monotonic seconds. A cooldown lasts until a turn
-    finds that it has passed. `planned` is the planned moment of the last regular turn. `owned`:
-    this replica decides about the HPA.
+    `due` is the next planned time in monotonic seconds, and `planned` the planned moment of the last regular turn.
+    `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `owned`: this replica decides about
+    the HPA. `status_changed` is when the HPA's status was last seen to change, in monotonic seconds.
+
+    The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
+    was edited. `competitors`, `minimum_reported` and `annotation_error` are what the log has reported: other writers, a
+    minimum of 0 without the feature gate HPAScaleToZero, and the errors in annotations.
     """
 
     phase: Phase = Phase.UNKNOWN
@@ -211,6 +198,11 @@ class Record(msgspec.Struct):
     cooldown_until: float | None = None
     owned: bool = False
     turn: asyncio.Task[Any] | None = None
+    status_changed: float = -math.inf
+    outdated: int = 0
+    competitors: tuple[Competitor, ...] = ()
+    minimum_reported: bool = False
+    annotation_error: str | None = None
 
     def change(self, change: Change) -> Phase:
         """Moves to the next phase. Raises KeyError for a change that the phase does not allow."""
@@ -219,38 +211,31 @@ class Record(msgspec.Struct):
 
 
 class Schedule:
-    """The records of all HPAs, and the planned time of each. `gone` is called with the key of each deleted HPA."""
+    """The records of all HPAs, and the planned time of each."""
 
-    def __init__(
-        self, source: HpaSource, queue: DelayingQueue, clock: Clock, period: float, gone: Callable[[Key], None]
-    ) -> None:
-        self._source = source
+    def __init__(self, queue: DelayingQueue, clock: Clock, period: float) -> None:
         self._queue = queue
         self._clock = clock
         self._period = period
-        self._gone = gone
         self.records: defaultdict[Key, Record] = defaultdict(Record)
 
-    def start(self, at_once: int) -> None:
-        """Plans the first turns once the source has synced: all now if at most `at_once`, else spread over a period."""
-        known = [hpa.metadata.key for hpa in self._source.values()]
-        for key in known:
-            if len(known) <= at_once:
+    def start(self, keys: Collection[Key], at_once: int) -> None:
+        """Plans the first turns of these HPAs: all now if they are at most `at_once`, else spread over a period."""
+        for key in keys:
+            if len(keys) <= at_once:
                 self._queue.add(key)
             else:
                 self.plan(key)
-        self._source.subscribe(self._changed)
 
     def plan(self, key: Key, *, scaled: bool = False) -> None:
         """Plans the next regular turn. A planned time that passed during a turn is skipped.
 
         After a rescale (`scaled`) by a turn before its planned time, a planned time that follows too soon is skipped.
         """
-        now, record = self._clock.monotonic(), self.records[key]
-        due = self._next(key, now)
+        due, now, record = self.next(key), self._clock.monotonic(), self.records[key]
         if scaled and self.lateness(key) is None and due - now < _APART * self._period:
             due += self._period
-            self._queue.call_off(key)
+            self._queue.call_off(key)  # the queue keeps the earlier of two deadlines
         record.due = due
         self._queue.add_after(key, due - now)
 
@@ -263,12 +248,12 @@ class Schedule:
                 self.plan(key)
 
     def lateness(self, key: Key) -> float | None:
-        """Seconds since the planned time of the turn; None for a turn before its planned time."""
+        """Returns the seconds since the planned time of the turn; None for a turn before its planned time."""
         due, now = self.records[key].due, self._clock.monotonic()
         return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)
 
     def moment(self, key: Key) -> Moment | None:
-        """The planned moment of the turn that starts now; None for a turn before its planned time or far behind it."""
+        """Returns the planned moment of the turn that starts now; None before its planned time, or far behind it."""
         late, record = self.lateness(key), self.records[key]
         if late is None or record.due is None or late > IN_TIME * self._period:
             return None
@@ -276,38 +261,25 @@ class Schedule:
         return record.planned
 
     def next(self, key: Key) -> float:
-        """The planned time after this turn (monotonic seconds): no regular turn comes earlier."""
-        return self._next(key, self._clock.monotonic())
+        """Returns the planned time after this turn (monotonic seconds): no regular turn comes earlier."""
+        due, now = self.records[key].due, self._clock.monotonic()
+        if due is None:
+            # Not hash(): it differs per process, and a restart would move the planned time of every HPA.
+            phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
+            return now + (phase - now) % self._period
+        if due > now + _AT_ONCE:
+            return due  # a turn before its planned time leaves the plan as it is
+        missed = max(0, int((now - due) // self._period))
+        return due + (missed + 1) * self._period
 
     def cooldown(self, key: Key) -> float:
-        """Seconds until the cooldown of the HPA ends; 0 or less: none."""
+        """Returns the seconds until the cooldown of the HPA ends; 0 or less: none."""
         until = self.records[key].cooldown_until
         return 0.0 if until is None else until - self._clock.monotonic()
 
     def forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA. While its cancelled turn has not ended, the empty record keeps the task."""
-        self._queue.forget(key)
+        self._queue.discard(key)
         record = self.records.pop(key, None)
         if record is not None and record.change(Change.DELETE) is Phase.DELETED:
-            self.records[key] = Record(Phase.DELETED, turn=record.turn)
-
-    def _next(self, key: Key, now: float) -> float:
-        due = self.records[key].due
-        if due is None:
-            phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
-            return now + (phase - now) % self._period
-        if due > now + _AT_ONCE:
-            return due
-        missed = max(0, int((now - due) // self._period))
-        return due + (missed + 1) * self._period
-
-    def _changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        if new is None:
-            self._gone(key)
-        elif old is None:
-            self._queue.add(key)
-        elif old.metadata.uid != new.metadata.uid:
-            self._gone(key)
-            self._queue.add(key)
-        elif not owner.decides_alike(old, new):
-            self._queue.add(key)
+            self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it

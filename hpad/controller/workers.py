@@ -2,8 +2,8 @@
 
 A reconcile that waits for metrics releases its worker, so that a source that hangs does not delay HPAs that do not use
 it. A reconcile that has its metrics goes before one that starts. The number of reconciles that wait for metrics is
-limited to what the workers can finish in time, judged by the duration of recent ones. Under overload, started
-reconciles are therefore finished, and others start later.
+limited to the number that the workers can finish in time, estimated from the duration of recent ones. Under overload,
+started reconciles are therefore finished, and others start later.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from typing import Final
 from hpad.clock import Clock
 
 _FIRST_GUESS: Final = 0.01
-"""Seconds at work, while nothing was measured: two requests to an API server that is well."""
+"""The assumed working time, in seconds, before any was measured: two requests to a healthy API server."""
 _WEIGHT: Final = 1 / 8
-"""Of the last one in the mean."""
+"""The weight of the latest working time in the mean."""
 
-_Line = deque[asyncio.Future[None]]
+_Waiting = deque[asyncio.Future[None]]
 
 
 class Workers:
     """The workers that reconciles share; `Worker` takes them.
 
-    All reconciles that wait for metrics at one time can finish within `patience` seconds after the metrics have
-    arrived.
+    The number of reconciles that wait for metrics is limited such that all can finish within `patience` seconds if
+    their metrics arrive at the same time.
     """
 
     def __init__(self, number: int, clock: Clock, patience: float) -> None:
@@ -34,61 +34,62 @@ class Workers:
         self.patience = patience
         self._number = number
         self._free = number
-        self._out = 0
+        self._released = 0
         self._mean = _FIRST_GUESS
-        self._returning: _Line = deque()
-        self._beginning: _Line = deque()
+        self._returning: _Waiting = deque()
+        self._starting: _Waiting = deque()
 
     @property
-    def room(self) -> float:
-        """How many reconciles may wait for metrics at the same time."""
+    def limit(self) -> float:
+        """The number of reconciles that may wait for metrics at the same time."""
         return self._number * max(self.patience / max(self._mean, 1e-6), 1.0)
 
     async def begin(self) -> None:
-        """Waits until a worker is free, no reconcile returns from waiting, and `room` allows one more."""
-        await self._wait(self._beginning)
+        """Waits until a worker is free, no reconcile has its metrics and waits for one, and `limit` allows another."""
+        await self._wait(self._starting)
 
     def give(self) -> None:
         """Frees a worker."""
         self._free += 1
-        self._hand_on()
+        self._assign()
 
     @asynccontextmanager
-    async def out(self) -> AsyncIterator[None]:
+    async def released(self) -> AsyncIterator[None]:
         """Frees the worker inside the block and takes one at the end, unless the block raises."""
-        self._out += 1
+        self._released += 1
         self.give()
         try:
             yield
             await self._wait(self._returning)
         finally:
-            self._out -= 1
-            self._hand_on()
+            self._released -= 1
+            self._assign()
 
     def learn(self, seconds: float) -> None:
         """Adds the working time, in seconds, of a reconcile that waited for metrics to the mean."""
         self._mean += (seconds - self._mean) * _WEIGHT
 
-    async def _wait(self, line: _Line) -> None:
+    async def _wait(self, queue: _Waiting) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(turn)
-        self._hand_on()
+        queue.append(turn)
+        self._assign()
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was ours already when we were cancelled
+            if not turn.cancelled():  # the worker was assigned before the cancellation arrived
                 self.give()
             raise
 
-    def _hand_on(self) -> None:
-        while self._free and (line := self._first_line()):
-            turn = line.popleft()
+    def _assign(self) -> None:
+        while self._free and (queue := self._next_queue()):
+            turn = queue.popleft()
             if not turn.done():  # cancelled while it waited
                 self._free -= 1
                 turn.set_result(None)
 
-    def _first_line(self) -> _Line:
-        return self._beginning if not self._returning and self._out < self.room else self._returning
+    def _next_queue(self) -> _Waiting:
+        may_start = not self._returning and self._released < self.limit
+        return self._starting if may_start else self._returning
 
 
 class Worker:
@@ -97,7 +98,7 @@ class Worker:
     def __init__(self, pool: Workers) -> None:
         self._pool = pool
         self._taken = False
-        self._was_out = False
+        self._was_released = False
         self._since = 0.0
         self._worked = 0.0
 
@@ -110,7 +111,7 @@ class Worker:
         """Frees the worker at the end of the reconcile. Does nothing if it is free already."""
         if self._taken:
             self._stop()
-            if self._was_out:
+            if self._was_released:
                 self._pool.learn(self._worked)
             self._pool.give()
 
@@ -118,9 +119,9 @@ class Worker:
     async def released(self) -> AsyncIterator[None]:
         """Frees the worker inside the block. After an exception it is not taken back, because the reconcile ends."""
         self._stop()
-        async with self._pool.out():
+        async with self._pool.released():
             yield
-        self._was_out = True
+        self._was_released = True
         self._start()
 
     def _start(self) -> None:

@@ -2,14 +2,14 @@
 
 Invariants between any two calls (`check` asserts them):
 
-1. A key is queued exactly when it is dirty (work was requested) and no worker holds it.
-2. A key is queued at most once, and at most one worker holds it.
-3. A key that becomes dirty while a worker holds it is queued again by `done`, so that no request is lost.
+1. A key is queued exactly when it is dirty (work was requested) and no worker processes it.
+2. A key is queued at most once, and at most one worker processes it.
+3. A key that becomes dirty while a worker processes it is queued again by `done`, so that no request is lost.
 4. A key has at most one timer; of several delays the earliest deadline wins.
-5. Keys are handed out in the order in which they were queued.
+5. `get` returns keys in the order in which they were queued.
 
 The sets are those of client-go (`workqueue/queue.go`). There is no rate limiter, because an HPA is reconciled at a
-fixed period whatever the result of the last reconcile.
+fixed period after every result of a reconcile.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hpad.clock import Clock
 
 
 class _Timer(NamedTuple):
-    """A timer due at `deadline`, in the loop's time. uvloop handles do not tell their deadline."""
+    """A timer due at `deadline`, in the loop's time. The handles of uvloop do not have their deadline."""
 
     deadline: float
     handle: asyncio.Handle
@@ -55,7 +55,7 @@ class DelayingQueue:
         self._drained = asyncio.Event()
 
     def __len__(self) -> int:
-        """How many keys wait for a worker (timers not counted)."""
+        """Returns the number of keys that wait for a worker, without timers."""
         return len(self._turns)
 
     def add(self, key: Key) -> None:
@@ -68,7 +68,7 @@ class DelayingQueue:
             self._enqueue(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Adds the key after that many seconds, or at its earlier deadline if there is one."""
+        """Adds the key after the given number of seconds, or at its earlier deadline if there is one."""
         if self._closed:
             return
         if seconds <= 0:
@@ -107,14 +107,14 @@ class DelayingQueue:
         return key
 
     def done(self, key: Key) -> None:
-        """Gives the key back and queues it again if it became dirty. Raises KeyError if no worker holds it."""
+        """Ends the work on the key; queues it again if it became dirty. Raises KeyError if no worker processes it."""
         self._series.worked(self._clock.monotonic() - self._processing.pop(key))
         if key in self._dirty:
             self._enqueue(key)
         self._note_if_drained()
 
-    def forget(self, key: Key) -> None:
-        """Drops the timer and the queue entry of the key. A worker that holds it is not interrupted."""
+    def discard(self, key: Key) -> None:
+        """Drops the timer and the queue entry of the key. A worker that processes it is not interrupted."""
         self.call_off(key)
         if self._dirty.pop(key, None) is not None and key not in self._processing:
             self._turns.remove(key)
@@ -122,7 +122,7 @@ class DelayingQueue:
         self._note_if_drained()
 
     def shutdown(self) -> None:
-        """Closes the queue: queued keys are still handed out, timers are dropped."""
+        """Closes the queue: `get` still returns queued keys, timers are dropped."""
         self._closed = True
         for timer in self._timers.values():
             timer.handle.cancel()
@@ -133,16 +133,16 @@ class DelayingQueue:
         self._note_if_drained()
 
     async def drained(self) -> None:
-        """Waits until the queue is closed, nothing is queued and no worker holds a key."""
+        """Waits until the queue is closed, no key is queued and no worker processes a key."""
         await self._drained.wait()
 
     def unfinished_seconds(self) -> float:
-        """The time spent so far on all keys that workers hold."""
+        """Returns the time spent so far on all keys in progress."""
         now = self._clock.monotonic()
         return sum(now - since for since in self._processing.values())
 
     def longest_running_seconds(self) -> float:
-        """The time spent so far on the key that a worker has held for longest; 0 if there is none."""
+        """Returns the time spent so far on the key that is in progress for longest; 0 if there is none."""
         now = self._clock.monotonic()
         return max((now - since for since in self._processing.values()), default=0.0)
 
@@ -169,7 +169,7 @@ class DelayingQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and len(self):
-                self._wake_one()  # this worker was called and cannot come: call the next
+                self._wake_one()  # this worker was woken for a key and is cancelled: another must take the key
             raise
         finally:
             if turn in self._idle_workers:

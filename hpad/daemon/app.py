@@ -1,8 +1,7 @@
-"""The daemon's life: start and stop order, reload, and the start of the controller once the caches have synced."""
+"""The daemon: start and stop order, reload, and the start of the controller once the caches have synced."""
 
 import asyncio
 import functools
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -13,6 +12,7 @@ from hpad.clock import Clock, SystemClock
 from hpad.daemon import assembly, process
 from hpad.daemon.lifecycle import Component, Lifecycle
 from hpad.daemon.status import WAITING, Status
+from hpad.election import owner
 from hpad.kube import access, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
@@ -34,19 +34,21 @@ RELOADABLE = frozenset(
         "sync_period",
         "workers",
         "competing_hpas",
+        "explain_events",
+        "decision_series",
         "log_level",
         "log_format",
         "names_zero",
     }
 )
 """Settings that take effect without a restart."""
-_FLUSH_SECONDS = 2.0
+FLUSH_SECONDS = 2.0
 _FIRST_REMINDER, _NEXT_REMINDERS = 5.0, 30.0
-"""Seconds until hpad first logs that it still waits for the cluster, and between later lines."""
+"""Seconds until the first log line about a cluster that does not answer, and between later ones."""
 
 
 class App:
-    """The daemon: `async with App(settings)` in any event loop, or `run` until an event is set.
+    """The daemon: `async with App(settings)` in any event loop; `wait` until it is to stop.
 
     `cluster_config` names the API server; by default the settings' kubeconfig is read at the start.
     `reflector_options` are the timeouts and backoffs of lists and watches. `components`, and `server` if the settings
@@ -79,29 +81,24 @@ class App:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Starts, waits until `stop` is set, and stops. Raises the exception of a background task that failed."""
-        async with self:
-            await self.wait(stop)
-
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits as `run` does."""
+        """Waits until `stop` is set. Raises the exception of a background task that failed."""
         await self._lifecycle.wait(stop)
 
     async def start(self) -> None:
         """Builds and starts all components. The controller starts later, in the background (see `ready`).
 
-        Raises ConfigError, ServeError, StoreError or RecordingError, with everything stopped again.
+        Raises ConfigError, ServeError, StoreError or RecordingError, after stopping what it has started.
         """
         self._log.info("hpad starts", version=__version__, dry_run=self.settings.dry_run)
         if self._cluster_config is None:
             kubeconfig, context = self.settings.kubeconfig, self.settings.context
-            self._cluster_config = await credentials.aside(functools.partial(load_cluster_config, kubeconfig, context))
+            self._cluster_config = await credentials.run_in_thread(
+                functools.partial(load_cluster_config, kubeconfig, context)
+            )
         try:
             self._build(self._cluster_config)
             await self._lifecycle.start(self._start_order())
@@ -110,14 +107,14 @@ class App:
             raise
 
     async def stop(self) -> None:
-        """Stops all components in reverse order: running reconciles within DRAIN_SECONDS, all within STOP_SECONDS."""
+        """Stops all components in reverse order. Running reconciles get DRAIN_SECONDS, everything STOP_SECONDS."""
         await self._lifecycle.stop(STOP_SECONDS)
         self._log.info("hpad stopped")
 
     async def reload(self, settings: Settings) -> list[str]:
         """Applies all RELOADABLE settings, and returns the names of other changed ones, which need a restart.
 
-        Raises SourcesRejected, having changed nothing, if a new source does not work.
+        Raises SourcesRejected if a new source does not work; nothing has changed then.
         """
         settings = settings.on_server(self._version)
         names = Settings.__struct_fields__
@@ -126,6 +123,7 @@ class App:
         }
         applied = {name: value for name, value in changed.items() if name in RELOADABLE}
         new = msgspec.structs.replace(self.settings, **applied)
+        # First the sources, the only step that can fail.
         if {"sources", "routes", "sync_period"} & applied.keys():
             gatherer = assembly.gatherer(new, self.components.cluster, self.clock, self.telemetry)
             await self.components.metrics.replace(gatherer, patience=self.settings.sync_period.total_seconds())
@@ -142,7 +140,7 @@ class App:
         await self._controller_started.wait()
 
     def status(self) -> str:
-        """Returns one sentence on what hpad does."""
+        """Returns one sentence on the activity of hpad."""
         return self._status.sentence() if self._lifecycle else "Starting"
 
     def unready(self) -> list[str]:
@@ -166,11 +164,13 @@ class App:
                 settings.listen,
                 source=made.hpas,
                 store=made.store,
+                decisions=made.decisions,
                 telemetry=self.telemetry,
                 unready=self._status.unready,
-                troubles=self._status.problems,
+                problems=self._status.problems,
                 mode=self._status.mode,
                 reports=made.metrics.reports,
+                replicas=owner.alone if made.coordinator is None else made.coordinator.replicas,
                 serving=settings.serving,
                 reviewer=Reviewer(made.cluster.client, self.clock),
                 clock=self.clock,
@@ -188,7 +188,7 @@ class App:
             background("API server version", self._versions.run),
         ]
         if made.folder is not None:
-            # What a manifest may contain depends on the feature gates.
+            # The feature gates decide whether a manifest may set minReplicas to 0.
             ordered.append(background("manifests", self._follow_manifests))
         # A broken source is reported before the first query.
         ordered.append(Component("metric sources", start=self._start_sources, stop=made.metrics.aclose))
@@ -200,8 +200,10 @@ class App:
             # Before the caches, so that a daemon that waits for the cluster reports it.
             ordered.append(Component("HTTP server", start=self.server.start, stop=self.server.stop))
         ordered.append(background("caches", made.cluster.run, before_end=self._flush_events))
+        # Before the store, so that it saves after the state, which is more important.
+        ordered.append(background("decision history", made.decisions.run, after_end=made.decisions.stop))
         if made.coordinator is not None:
-            # The Lease is held until the last state is saved.
+            # Started before the store, so that the Lease is released after the last state was saved.
             ordered.append(background("election", functools.partial(made.coordinator.run, self._controller_started)))
         if isinstance(made.store, persistent.PersistentStore):
             # State is read before the first decision, and saved after the last.
@@ -219,8 +221,8 @@ class App:
     async def _start_sources(self) -> None:
         metrics = self.components.metrics
         await metrics.start()
-        for name, error in metrics.problems().items():
-            settings = metrics.origin(name)
+        for name, error in metrics.current.problems().items():
+            settings = metrics.current.origin(name)
             self._log.error("a metric source does not work", source=name, settings=settings, error=error.message)
 
     async def _run_controller(self) -> None:
@@ -243,7 +245,7 @@ class App:
         seconds = _FIRST_REMINDER
         while True:
             await self.clock.sleep(seconds)
-            self._log.warning(f"still {WAITING}", troubles=self.problems())
+            self._log.warning(f"still {WAITING}", problems=self.problems())
             seconds = _NEXT_REMINDERS
 
     async def _drain(self) -> None:
@@ -253,7 +255,7 @@ class App:
 
     async def _flush_events(self) -> None:
         try:
-            async with asyncio.timeout(_FLUSH_SECONDS):
+            async with asyncio.timeout(FLUSH_SECONDS):
                 await self.components.cluster.event_recorder.flush()
         except TimeoutError:
             self._log.warning("some events were not written")
@@ -272,5 +274,9 @@ class App:
 
     def _refresh_series(self) -> None:
         self.telemetry.sources.report(self.components.metrics.reports())
+        kept = self.components.decisions.usage()
+        self.telemetry.decision_history.report(
+            memory=kept.memory, disk=kept.disk, dropped=kept.dropped, saved=not kept.trouble
+        )
         for resource, seconds in self.components.cluster.staleness().items():
             self.telemetry.process.cache_staleness(resource, seconds)

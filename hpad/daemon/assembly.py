@@ -1,20 +1,26 @@
-"""The composition root: builds the objects of the daemon, each once, and connects them."""
+"""The composition root: builds the objects of the daemon and connects them."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
 import structlog
 
 from hpad import __version__
-from hpad.adapter import AdapterError, Query
+from hpad.adapter import Query
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handoff
+from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import Options, Reconciler
+from hpad.controller.reconcile import Reconciler
+from hpad.decisions.archive import Archive, Limits
+from hpad.decisions.file import FileArchive
+from hpad.decisions.log import DecisionLog
 from hpad.election import lease
 from hpad.election.owner import EVERYTHING, Coordinator
 from hpad.engine.fallback_policy import Fallback
@@ -25,11 +31,15 @@ from hpad.recording import writer
 from hpad.settings import Settings
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
-from hpad.store import configmaps, memory, persistent, sqlite
+from hpad.store import configmaps, persistent, sqlite
+from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
 _GAP_PERIODS = 4
 """Sync periods that a restart or a change of leader may take before the history of an HPA counts as incomplete."""
+
+_LEAST_MEMORY: Final = 1 << 20
+"""The bytes of past decisions that may wait in memory for their file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +56,9 @@ class Components:
     hpas: HpaSource
     metrics: manager.Sources
     recorder: writer.RecordingWriter | None
+    decisions: DecisionLog
     coordinator: Coordinator | None
-    store: memory.Store
+    store: Store
     reconciler: Reconciler
     controller: Controller
     handoff: Handoff | None
@@ -60,6 +71,7 @@ def build(
     telemetry: Telemetry,
     reflector_options: watch.ReflectorOptions | None = None,
 ) -> Components:
+    """Builds the components. `reflector_options` are the timeouts and backoffs of lists and watches."""
     identity = lease.identity() if settings.election.enabled else ""
     api = _api(settings, cluster_config, clock, telemetry, identity)
     watched = _cluster(settings, api, clock, telemetry, reflector_options)
@@ -69,6 +81,7 @@ def build(
     recorder = (
         None if settings.record is None else writer.RecordingWriter(settings.record, clock, settings.record_limit)
     )
+    decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
     owner = EVERYTHING if coordinator is None else coordinator.owner
     may_save = EVERYTHING.owns if coordinator is None else coordinator.may_save
@@ -82,15 +95,24 @@ def build(
         selectors=SelectorIndex(),
         telemetry=telemetry,
         recorder=recorder,
+        decisions=decisions,
         fallbacks=_fallbacks(settings, metrics),
-        owner=owner,
     )
     period = settings.sync_period.total_seconds()
     controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=settings.workers, owner=owner)
     handoff = None
     if coordinator is not None:
         cooldown = coordinator.cooldown(options(settings).patience)
-        handoff = Handoff(hpas, controller, store, telemetry, clock, cooldown=cooldown, lease=coordinator.lease)
+        handoff = Handoff(
+            hpas,
+            controller,
+            store,
+            telemetry,
+            clock,
+            cooldown=cooldown,
+            lease=coordinator.lease,
+            release=decisions.release,
+        )
         coordinator.connect(handoff)
     return Components(
         api=api,
@@ -99,6 +121,7 @@ def build(
         hpas=hpas,
         metrics=metrics,
         recorder=recorder,
+        decisions=decisions,
         coordinator=coordinator,
         store=store,
         reconciler=reconciler,
@@ -114,19 +137,19 @@ def apply(settings: Settings, components: Components) -> None:
     if components.handoff is not None and components.coordinator is not None:
         components.handoff.retune(components.coordinator.cooldown(options(settings).patience))
     if isinstance(components.store, persistent.PersistentStore):
-        components.store.retune(_store_pace(settings))
+        components.store.retune(_save_intervals(settings))
     if components.folder is not None:
         components.folder.allow_zero(settings.tunables.gates.HPAScaleToZero)
 
 
 async def check_store(settings: Settings) -> None:
-    """Raises memory.StoreError if nothing can be stored where the settings say."""
+    """Raises StoreError if the file of the SQLite store cannot be written."""
     if settings.store.kind == "sqlite" and settings.store.path is not None and not settings.dry_run:
         await asyncio.to_thread(sqlite.check, settings.store.path)
 
 
 def store_namespace(settings: Settings, home: str) -> str:
-    """Returns the namespace of the ConfigMaps. `home` is that of hpad's pod, else that of the kubeconfig's context."""
+    """Returns the namespace of the ConfigMaps. `home` is that of hpad's pod, or of the kubeconfig's context."""
     return settings.store.namespace or (settings.election.namespace if settings.election.enabled else home)
 
 
@@ -137,6 +160,8 @@ def options(settings: Settings) -> Options:
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
+        explains=settings.explain_events,
+        figures=settings.decision_series,
         yields=settings.competing_hpas == YIELD,
         gap=settings.sync_period * _GAP_PERIODS,
     )
@@ -144,17 +169,13 @@ def options(settings: Settings) -> Options:
 
 def gatherer(settings: Settings, watched: cluster.Cluster, clock: Clock, telemetry: Telemetry) -> manager.Gatherer:
     """Returns the metric sources of these settings."""
-
-    def answered(source: str, seconds: float, error: AdapterError | None) -> None:
-        telemetry.sources.answered(source, seconds, None if error is None else error.blame)
-
     for source in settings.sources:
         telemetry.sources.configured(source.name)
     return manager.Gatherer(
         settings.sources,
         settings.routes,
         contexts=plugins.Contexts(clock, api=watched.api),
-        observer=answered,
+        observer=telemetry.sources.answered,
         period=settings.sync_period.total_seconds(),
     )
 
@@ -195,7 +216,7 @@ def _cluster(
         component=settings.event_component,
         reflector_options=reflector_options,
         max_staleness=settings.max_staleness.total_seconds(),
-        bug=telemetry.process.bug,
+        bug=telemetry.process.bugs.inc,
     )
 
 
@@ -210,9 +231,9 @@ def _folder(settings: Settings, watched: cluster.Cluster, clock: Clock) -> folde
 def _coordinator(
     settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
 ) -> Coordinator | None:
-    """A dry run takes no part in an election."""
-    if not settings.election.enabled or settings.dry_run:
+    if not settings.election.enabled or settings.dry_run:  # a dry run must not keep another replica from leading
         return None
+    # A client of its own: renewals of the Lease must not wait for the rate limit of other requests.
     agent, observe = f"hpad/{__version__}/leader-election", telemetry.controller.requested_by_election
     api = client.Client(cluster_config, clock, user_agent=agent, observe=observe)
     return Coordinator(api, settings.election, telemetry, clock, identity=identity)
@@ -225,23 +246,41 @@ def _store(
     telemetry: Telemetry,
     clock: Clock,
     may_save: Callable[[Key], bool],
-) -> memory.Store:
-    """`home` is the namespace hpad runs in. `may_save` tells whether this process may save the state of an HPA."""
+) -> Store:
+    """Returns the store. `home` is as for `store_namespace`; `may_save` returns whether to save the state of an HPA."""
     if settings.store.kind == "memory" or settings.dry_run:
         if not settings.store.chosen and not settings.dry_run:
             log = structlog.get_logger("hpad.daemon.app")
             log.info("state will not survive a restart: name a file with --store sqlite:FILE")
-        return memory.InMemory()
+        return InMemory()
     if settings.store.kind == "sqlite" and settings.store.path is not None:
         backend: persistent.Backend = sqlite.Sqlite(settings.store.path, clock)
     else:
         backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save)
-    return persistent.PersistentStore(backend, clock, telemetry, _store_pace(settings), may_save)
+    return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), may_save)
 
 
-def _store_pace(settings: Settings) -> persistent.Pace:
-    """A write to a file is cheap; ConfigMaps are written once per period."""
+def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionLog:
+    """Returns the decision history: in a file beside the state file if there is one, else in memory."""
+    limits = Limits(
+        span=settings.decision_history,
+        entries=settings.decision_history_entries,
+        memory=settings.decision_history_memory,
+        disk=settings.decision_history_disk,
+    )
+    archive: Archive | None = None
+    file = settings.store.path
+    if settings.store.kind == "sqlite" and file is not None and not settings.dry_run and limits.span and limits.disk:
+        limits = limits._replace(memory=max(limits.memory, _LEAST_MEMORY))
+        archive = FileArchive(file.with_name(f"{file.stem}-decisions.db"), clock, limits)
+    elif not limits.memory:
+        limits = limits._replace(span=timedelta(0))
+    return DecisionLog(metrics.source_of, archive=archive, limits=limits, clock=clock)
+
+
+def _save_intervals(settings: Settings) -> persistent.SaveIntervals:
+    """Returns how often state is saved. A write to a file is cheap; ConfigMaps are written once per period."""
     period = settings.sync_period.total_seconds()
     if settings.store.kind == "sqlite":
-        return persistent.Pace(tick=min(0.25, period / 8), rest=min(1.0, period / 4))
-    return persistent.Pace(tick=min(1.0, period / 8), rest=period)
+        return persistent.SaveIntervals(shortest=min(0.25, period / 8), longest=min(1.0, period / 4))
+    return persistent.SaveIntervals(shortest=min(1.0, period / 8), longest=period)

@@ -7,21 +7,22 @@ from typing import Any, NamedTuple
 import structlog
 
 from hpad.clock import Clock
+from hpad.daemon.process import run_until
 
 _MIN_SECONDS = 0.2
 """Time to stop for each component, also after the deadline."""
 
 
-async def nothing() -> None:
-    """For components that need no start or no stop."""
+async def _do_nothing() -> None:
+    """The default of each step of a component."""
 
 
 class Component(NamedTuple):
-    """Something that is started and stopped."""
+    """A part of the daemon with a start and a stop."""
 
     name: str
-    start: Callable[[], Awaitable[object]] = nothing
-    stop: Callable[[], Awaitable[object]] = nothing
+    start: Callable[[], Awaitable[object]] = _do_nothing
+    stop: Callable[[], Awaitable[object]] = _do_nothing
 
 
 class Lifecycle:
@@ -35,18 +36,19 @@ class Lifecycle:
         self._log = structlog.get_logger("hpad.daemon.app")
 
     def __bool__(self) -> bool:
+        """Returns whether any component has been started and not stopped."""
         return bool(self._started)
 
     async def start(self, components: Iterable[Component]) -> None:
-        """Starts the components in order. Raises their exceptions; a component that failed still gets stopped."""
+        """Starts the components in order. Raises their exceptions."""
         for component in components:
-            self._started.append(component)
+            self._started.append(component)  # before its start: a component that failed halfway must be stopped, too
             await component.start()
 
     async def stop(self, seconds: float) -> None:
-        """Stops all components in reverse order, in at most that many seconds.
+        """Stops all components in reverse order within that many seconds.
 
-        A component that takes longer is abandoned, so that it cannot keep the others from stopping.
+        A component that takes longer is abandoned. After the deadline each remaining one gets _MIN_SECONDS.
         """
         deadline = self._clock.monotonic() + seconds
         while self._started:
@@ -57,19 +59,14 @@ class Lifecycle:
                     await component.stop()
             except TimeoutError:
                 self._log.error("did not stop in time", component=component.name)
-            except Exception as error:  # noqa: BLE001  # the other components must stop, too
+            except Exception as error:  # noqa: BLE001  # a failed stop must not keep the others from stopping
                 self._log.error(
                     "did not stop cleanly", component=component.name, error=f"{type(error).__name__}: {error}"
                 )
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Waits until `stop` is set. Raises the exception of a background task that failed."""
-        watched = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
-        try:
-            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in watched:
-                task.cancel()
+        await run_until(stop, self._failed.wait())
         for running in self._tasks.values():
             if running.done():
                 running.result()
@@ -79,8 +76,8 @@ class Lifecycle:
         name: str,
         main: Callable[[], Coroutine[Any, Any, None]],
         *,
-        before_end: Callable[[], Awaitable[object]] | None = None,
-        after_end: Callable[[], Awaitable[object]] | None = None,
+        before_end: Callable[[], Awaitable[object]] = _do_nothing,
+        after_end: Callable[[], Awaitable[object]] = _do_nothing,
     ) -> Component:
         """Returns a component that runs as a task. Its stop calls `before_end`, cancels it, and calls `after_end`."""
 
@@ -89,14 +86,12 @@ class Lifecycle:
             self._tasks[name].add_done_callback(self._ended)
 
         async def stop() -> None:
-            if before_end is not None:
-                await before_end()
+            await before_end()
             task = self._tasks.pop(name, None)
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-            if after_end is not None:
-                await after_end()
+            await after_end()
 
         return Component(name, start, stop)
 

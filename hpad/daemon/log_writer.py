@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 BUFFER_BYTES = 4 << 20
-"""About 10,000 lines."""
+"""The size of the buffer in bytes, enough for about 10,000 lines."""
 PATIENCE_SECONDS = 2.0
 """Together with `app.STOP_SECONDS` less than the 20 s after which systemd kills the process."""
 _MAX_WRITE = select.PIPE_BUF
@@ -22,7 +22,7 @@ _MAX_WRITE = select.PIPE_BUF
 class Writer:
     """A context manager that owns a file descriptor. On exit it waits up to `patience` seconds for unwritten lines.
 
-    Lines keep their order. The buffer has `room` bytes, the last quarter of which is reserved for urgent lines. Lines
+    Lines keep their order. The buffer has `capacity` bytes; the last quarter is reserved for urgent lines. Lines
     that do not fit or cannot be written are dropped and counted in `dropped`. `on_dropped` is called on the writer
     thread with the number of lines dropped since the previous call, once writes succeed and half of the buffer is free.
 
@@ -34,13 +34,13 @@ class Writer:
         descriptor: int,
         on_dropped: Callable[[int], None],
         *,
-        room: int = BUFFER_BYTES,
+        capacity: int = BUFFER_BYTES,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.dropped = 0
         self._descriptor = descriptor
         self._on_dropped = on_dropped
-        self._room = room
+        self._capacity = capacity
         self._patience = patience
         self._reported = 0
         self._waiting = 0
@@ -72,8 +72,8 @@ class Writer:
             self._deliver(line)
             return
         with self._lock:
-            room = self._room if urgent else self._room * 3 // 4
-            if self._ended or self._waiting + len(line) > room:
+            capacity = self._capacity if urgent else self._capacity * 3 // 4
+            if self._ended or self._waiting + len(line) > capacity:
                 self.dropped += 1
             else:
                 self._waiting += len(line)
@@ -87,7 +87,7 @@ class Writer:
                 if not written:
                     self.dropped += len(lines)
                 lost = self.dropped - self._reported
-            if lost and written and self._waiting <= self._room // 2:
+            if lost and written and self._waiting <= self._capacity // 2:
                 self._reported += lost
                 self._on_dropped(lost)
 
@@ -108,10 +108,10 @@ class Writer:
 
     def _deliver(self, lines: bytes) -> bool:
         """Writes the lines, and returns whether it succeeded. Blocks until the reader takes them."""
-        left = memoryview(lines)
-        while left:
+        remaining = memoryview(lines)
+        while remaining:
             try:
-                left = left[os.write(self._descriptor, left) :]
+                remaining = remaining[os.write(self._descriptor, remaining) :]
             except BlockingIOError:  # another process made the shared file non-blocking
                 _wait_for(self._descriptor)
             except OSError:

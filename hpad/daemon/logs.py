@@ -3,21 +3,15 @@
 Commands write each line at once. The daemon writes from a background thread (`background_writer`), so that logging
 never blocks the event loop. Records of the standard library's logging, which libraries use, become lines like all
 others; a record that repeats is logged once per AGAIN_SECONDS.
-
-Stacks and tracebacks show source lines. Python's `linecache` keeps every file it read for this, some megabytes after a
-few stacks, so it is cleared after each use.
 """
 
 import io
-import linecache
 import logging
 import os
 import re
 import sys
-import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -71,26 +65,6 @@ def _kind(record: logging.LogRecord) -> _Kind:
     return record.name, record.levelno, str(record.msg).partition("\n")[0], exception
 
 
-# Only one thread formats at a time, because clearing the cache would break another one. The lock is reentrant: a
-# finalizer that logs may interrupt the formatting, and must then leave the cache to it.
-_lock = threading.RLock()
-_readers = 0
-
-
-@contextmanager
-def clearing_linecache() -> Iterator[None]:
-    """Clears `linecache` after stacks and tracebacks were formatted inside."""
-    global _readers
-    with _lock:
-        _readers += 1
-        try:
-            yield
-        finally:
-            _readers -= 1
-            if not _readers:
-                linecache.clearcache()
-
-
 _STANDARD_ERROR = 2
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _OWN = frozenset({"event", "level", "timestamp", "logger", "exc_info", "exception", "stack", "stack_info"})
@@ -118,7 +92,7 @@ def configure(level: str, form: str, environ: Mapping[str, str] = os.environ, *,
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            *([] if text else [_format_exception]),
+            *([] if text else [structlog.processors.format_exc_info]),
             _harmless_values,
             *([_in_one_line] if text else []),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -155,18 +129,10 @@ def _log_dropped(lines: int) -> None:
     structlog.get_logger("hpad.daemon.logs").error("log lines dropped: the reader was too slow", lines=lines)
 
 
-def _format_exception(logger: Any, method: str, event: Any) -> Any:
-    if "exc_info" not in event:
-        return event
-    with clearing_linecache():
-        return structlog.processors.format_exc_info(logger, method, event)
-
-
 def _traceback(out: TextIO, raised: Any) -> None:
     """Writes a traceback without local variables, which may be secrets."""
     text = io.StringIO()
-    with clearing_linecache():
-        structlog.dev.plain_traceback(text, raised)
+    structlog.dev.plain_traceback(text, raised)
     out.write(harmless_lines(text.getvalue()))
 
 
@@ -187,7 +153,11 @@ def _harmless(value: Any) -> Any:
 
 def _in_one_line(_logger: Any, _method: str, event: Any) -> Any:
     """Escapes line breaks in the text form, and leaves out fields that are None."""
-    fields = {name: _readable(value) for name, value in event.items() if name not in _OWN and value is not None}
+    fields = {
+        name: _Readable(value if isinstance(value, str) and _UNQUOTED.fullmatch(value) else shown(value))
+        for name, value in event.items()
+        if name not in _OWN and value is not None
+    }
     own = {name: value for name, value in event.items() if name in _OWN}
     return {**own, "event": harmless(str(event["event"])), **fields}
 
@@ -199,10 +169,6 @@ class _Readable(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _readable(value: Any) -> str:
-    return _Readable(value if isinstance(value, str) and _UNQUOTED.fullmatch(value) else shown(value))
 
 
 def _as_json(_logger: Any, _method: str, event: Any) -> bytes:

@@ -17,13 +17,12 @@ import structlog
 
 from hpad import clock as clocks
 from hpad.clock import Clock
-from hpad.daemon import logs
 
 STALL_SECONDS = 0.5
 TRIM_SECONDS = 60.0
 _STATUS_SECONDS = 5.0
 _STATUS_LENGTH = 200
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h of glibc
 _ARENAS = 2
 _LARGE_BYTES = 1 << 18
 
@@ -78,12 +77,12 @@ async def stop_on_signals() -> AsyncIterator[asyncio.Event]:
     """Yields an event that SIGTERM or SIGINT sets. A second signal ends the process at once."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def first(number: int) -> None:
+    def on_signal(number: int) -> None:
         stop.set()
-        loop.remove_signal_handler(number)
+        loop.remove_signal_handler(number)  # back to the default action, for a second signal
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, first, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield stop
     finally:
@@ -137,7 +136,6 @@ class Notifier:
         interval = environ.get("WATCHDOG_USEC", "")
         self.watchdog_seconds = int(interval) / 1e6 / 2 if interval.isdigit() and self._address else None
         self._ready = False
-        self._status = ""
 
     def notify(self, state: str) -> None:
         """Sends a state such as "READY=1". Ignores errors, also the lack of file descriptors."""
@@ -149,24 +147,17 @@ class Notifier:
         ):
             channel.sendto(state.encode("utf-8", "backslashreplace"), self._address)
 
-    async def run(
-        self, clock: Clock, ready: Callable[[], Awaitable[None]], status: Callable[[], str] | None = None
-    ) -> None:
-        """Sends READY=1 after `ready`, and the watchdog signal and the sentence of `status` regularly.
-
-        The event loop itself sends the watchdog signal, so that systemd restarts a process whose loop hangs.
-        """
-        tasks = [asyncio.create_task(self._send_watchdog(clock))]
-        if status is not None and self._address:
-            tasks.append(asyncio.create_task(self._send_status(clock, status)))
-        try:
+    async def run(self, clock: Clock, ready: Callable[[], Awaitable[None]], status: Callable[[], str]) -> None:
+        """Sends READY=1 after `ready`, and the watchdog signal and the sentence of `status` regularly."""
+        if not self._address:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            # A task, not a thread: if the loop hangs, the signal stops and systemd restarts the process.
+            tasks.create_task(self._send_watchdog(clock))
+            tasks.create_task(self._send_status(clock, status))
             await ready()
             self.notify("READY=1")
             self._ready = True
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
@@ -180,7 +171,7 @@ class Notifier:
                 self.notify("READY=1")
 
     def stopping(self) -> None:
-        """Reports the service as stopping for good."""
+        """Reports the service as stopping. Later reloads are not reported."""
         self._ready = False
         self.notify("STOPPING=1\nSTATUS=Stopping: running reconciles finish")
 
@@ -190,13 +181,14 @@ class Notifier:
             await clock.sleep(self.watchdog_seconds)
 
     async def _send_status(self, clock: Clock, status: Callable[[], str]) -> None:
+        sent = ""
         while True:
             try:
                 sentence = " ".join(status().split())[:_STATUS_LENGTH]
             except Exception as error:  # noqa: BLE001  # a bug in `status` must not stop the watchdog signal
                 sentence = f"No status: {type(error).__name__}"
-            if sentence != self._status:
-                self._status = sentence
+            if sentence != sent:
+                sent = sentence
                 self.notify(f"STATUS={sentence}")
             await clock.sleep(_STATUS_SECONDS)
 
@@ -204,9 +196,9 @@ class Notifier:
 class StallDetector:
     """Detects an event loop that is blocked, from a thread of its own.
 
-    If the loop does not run a callback within `limit` seconds, the stack of the loop's thread is logged once. When the
-    loop runs again, `observe` is called on it with the seconds it was blocked. Use as a context manager inside the
-    running loop.
+    If the loop does not run a callback within `limit` seconds, the stack of its thread is logged once. When the loop
+    runs again, it calls `observe` with the seconds that it was blocked. Use as a context manager inside the running
+    loop.
     """
 
     def __init__(self, observe: Callable[[float], None], *, limit: float = STALL_SECONDS) -> None:
@@ -237,16 +229,13 @@ class StallDetector:
         self._loop.call_soon_threadsafe(alive.set)
         if alive.wait(self._limit):
             return
-        self._log.error("the event loop has stalled", seconds=self._limit, stack=self._stack())
+        # Files, lines and source, without values of variables, which may be secrets.
+        frame = sys._current_frames().get(self._watched)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        self._log.error("the event loop has stalled", seconds=self._limit, stack=stack)
         while not alive.wait(self._limit):
             if self._ended.is_set():
                 return
         seconds = self._clock.monotonic() - began
         self._log.warning("the event loop runs again", seconds=round(seconds, 3))
         self._loop.call_soon_threadsafe(self._observe, seconds)
-
-    def _stack(self) -> str:
-        """Returns files, lines and source, without values of variables, which may be secrets."""
-        frame = sys._current_frames().get(self._watched)
-        with logs.clearing_linecache():
-            return "".join(traceback.format_stack(frame)) if frame is not None else ""

@@ -1,4 +1,4 @@
-"""What hpad reports about itself: readiness, problems, and one sentence for systemd and the status page."""
+"""The state of hpad: readiness, problems, and one sentence for systemd and the status page."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ WAITING = "waiting for the cluster and the HPAs"
 
 
 class Status:
-    """Reads the components; `settings` returns the settings in force. `started` is set once the controller runs."""
+    """Reads the components. `settings` returns the settings in force; `started` is set once the controller runs."""
 
     def __init__(self, components: Components, settings: Callable[[], Settings], started: asyncio.Event) -> None:
         self._components = components
@@ -21,11 +21,11 @@ class Status:
         self._started = started
 
     def sentence(self) -> str:
-        """Returns one sentence on what hpad does, with the first problem."""
-        problem = next(iter(self.problems()), None)
+        """Returns one sentence on the activity of hpad, with the first problem."""
+        problem = self.problems()[:1]
         if not self._started.is_set():
-            return f"Waiting for the cluster and the HPAs{'' if problem is None else f': {problem}'}"
-        return self._activity() if problem is None else f"{self._activity()}; {problem}"
+            return ": ".join(["Waiting for the cluster and the HPAs", *problem])
+        return "; ".join([self._activity(), *problem])
 
     def mode(self) -> page.Mode:
         """Returns the head of the status page."""
@@ -42,12 +42,13 @@ class Status:
     def unready(self) -> list[str]:
         """Returns the reasons why hpad is not ready; none if it is.
 
-        A standby replica is ready; so is one that owns no HPAs. A replica that has never read the Lease is not, because
-        it could not take over. A cluster that is lost later does not make hpad unready again.
+        A standby replica is ready; so is one that owns no HPAs. A cluster that is lost later does not make hpad unready
+        again.
         """
         if not self._started.is_set():
             return [WAITING, *self.problems()]
         coordinator = self._components.coordinator
+        # A replica that has never read the Lease could not take over.
         if coordinator is None or coordinator.holder_known or not coordinator.trouble:
             return []
         return [coordinator.trouble]

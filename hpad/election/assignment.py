@@ -52,13 +52,8 @@ class Assignment:
         self._candidates = self.members | published
         self._unaware = sorted((name, theirs) for name, theirs in others.items() if theirs is None or me not in theirs)
         self._cache: dict[Key, bool] = {}
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both own the same HPAs, whichever exist."""
-        return isinstance(other, Assignment) and self._inputs == other._inputs
-
-    def __hash__(self) -> int:
-        return hash((self._me, self._candidates))
+        self.inputs = (me, self._candidates, self._unaware)
+        """Assignments with equal inputs own the same HPAs, whichever exist."""
 
     @property
     def acknowledged_by_all(self) -> bool:
@@ -72,10 +67,6 @@ class Assignment:
                 self._cache.clear()
             known = self._cache[key] = self._is_owned(key)
         return known
-
-    @property
-    def _inputs(self) -> tuple[object, ...]:
-        return self._me, self._candidates, self._unaware
 
     def _is_owned(self, key: Key) -> bool:
         if first(key, self._candidates) != self._me:

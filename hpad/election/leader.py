@@ -10,9 +10,10 @@ warm, and none of its state depends on uninterrupted leadership.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import structlog
 
@@ -44,12 +45,12 @@ class LeadershipLease:
         return until is not None and self._clock.monotonic() < until.monotonic and self._clock.now() < until.wall
 
     @property
-    def given(self) -> bool:
+    def granted(self) -> bool:
         """Whether it was granted and has neither been ended nor been found expired."""
         return self._until is not None
 
     def extend(self, begin: Moment, length: timedelta) -> bool:
-        """Grants it for `length` from `begin` on. Returns False, without a change, if that has passed already.
+        """Grants the lease for `length` from `begin` on. Returns False, without a change, if that time has passed.
 
         If it expired while the event loop was stalled, before the timer could run, `expired` is called first.
         """
@@ -59,7 +60,7 @@ class LeadershipLease:
             return False
         if self._until is not None and self._until.monotonic <= now:
             self._run_out()
-        self._until = Moment(begin.wall + length, now + remaining)
+        self._until = begin._replace(wall=begin.wall + length, monotonic=now + remaining)
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(remaining, self._run_out)
         return True
@@ -80,59 +81,32 @@ class LeadershipLease:
             self._timer = None
 
 
-class ElectionStatus:
-    """What a candidate or a member reports: to subscribers in this process, and to the log.
+class Replica(NamedTuple):
+    """One process, as this one knows it. `owned`: the number of HPAs that it reconciles; None if unknown.
 
-    `trouble` is the present problem, None without one. `holder_known`: since the start, it was known at some time which
-    process acts.
+    `role` is single (without election), leader or standby; in a shard group member, or joining while it owns nothing.
     """
 
-    def __init__(self, log: Any) -> None:
-        self.trouble: str | None = None
-        self.holder_known = False
-        self._log = log
-        self._readers: list[Callable[[], None]] = []
-        self._reported: str | None = None
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` at each `notify`."""
-        self._readers.append(callback)
-
-    def notify(self) -> None:
-        """Tells the subscribers that this process owns other HPAs than before."""
-        for callback in self._readers:
-            callback()
-
-    def report(self, text: str, *, trouble: bool = False) -> None:
-        """Logs the present state, unless it is the one logged last."""
-        self.trouble = text if trouble else None
-        if text != self._reported:
-            self._reported = text
-            (self._log.warning if trouble else self._log.info)(text)
-
-    def lost(self, text: str, why: str, *, as_wanted: bool) -> None:
-        """Logs the loss, as a warning unless it was intended, and tells the subscribers."""
-        self._reported = None
-        (self._log.info if as_wanted else self._log.warning)(text, why=why)
-        self.notify()
-
-    async def release(self, give_up: Callable[[], Awaitable[object]]) -> None:
-        """Releases a Lease; logs an error of the API server."""
-        try:
-            await give_up()
-        except errors.ApiError as error:
-            self._log.warning("the own Lease was not released; it will expire", error=error.message)
+    identity: str
+    role: str
+    owned: int | None = None
 
 
 EXPIRED = "the Lease was not renewed in time"
 
 
-class Leader:
-    """A candidate while `run` runs; an `owner.Owner` of all HPAs while it leads, and of none otherwise.
+class Participant(ABC):
+    """What a candidate and a member have in common: rounds, a leadership lease, subscribers, and what they log.
 
-    Callbacks of `subscribe` are called on the event loop whenever the answer of `owns` has changed, except for a
+    `trouble` is the present problem with the Lease `elector.key`, None without one. `holder_known`: since the start, it
+    was known at some time which process acts.
+
+    Callbacks of `subscribe` are called on the event loop whenever the answers of `owns` have changed, except for a
     leadership lease that passes its end unnoticed while the process is suspended.
     """
+
+    beginning: ClassVar[str]
+    """The first line of the log."""
 
     def __init__(
         self,
@@ -143,85 +117,149 @@ class Leader:
         *,
         dice: Callable[[], float] = random.random,
     ) -> None:
+        self.trouble: str | None = None
+        self.holder_known = False
         self._elector = elector
         self._election = election
-        self._telemetry = telemetry
+        self._retry = election.retry_period.total_seconds()
+        self._telemetry = telemetry.election
         self._clock = clock
         self._dice = dice
+        self._log: Any = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
         self._leadership = LeadershipLease(clock, lambda: self._end(EXPIRED))
-        self._leads = False
-        self._log = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
-        self.status = ElectionStatus(self._log)
-        telemetry.election.leads(election.name, False)
+        self._subscribers: list[Callable[[], None]] = []
+        self._reported: str | None = None
+        self._telemetry.leads(election.name, False)
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads at this moment."""
+        """Whether this process may act at this moment."""
         return self._leadership.valid
 
-    def owns(self, key: Key) -> bool:
-        return self.leading
-
     def subscribe(self, callback: Callable[[], None]) -> None:
-        self.status.subscribe(callback)
+        self._subscribers.append(callback)
 
     async def run(self) -> None:
-        """Acquires and renews the Lease until cancelled; then releases it, so that another process takes over at once.
+        """Takes part until cancelled; then releases the Lease, so that another process takes over at once.
 
         All work on HPAs must have ended before the cancellation.
         """
-        self._log.info("standing for election")
+        self._log.info(self.beginning)
         try:
             while True:
                 began = self._clock.monotonic()
                 await self._attempt()
                 await self._clock.sleep(self._pause(began))
         finally:
-            await self._resign()
+            self._end("hpad ends", intended=True)
+            try:
+                await self._release()
+            except errors.ApiError as error:
+                self._log.warning("the own Lease was not released; it will expire", error=error.message)
 
+    @abstractmethod
+    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
+        """Returns the known processes, this one first, with their numbers of these HPAs."""
+
+    @abstractmethod
+    async def _round(self) -> None:
+        """Acquires or renews once. Raises errors.ApiError; the leadership lease then runs on to its end."""
+
+    @abstractmethod
     def _pause(self, began: float) -> float:
-        """Returns the seconds to the next attempt: fixed for a leader, random for candidates against collisions."""
-        retry = self._election.retry_period.total_seconds()
-        if not self._leadership.given:
-            return retry * (1 + JITTER * self._dice())
-        return max(0.0, began + retry - self._clock.monotonic())
+        """Returns the seconds until the round after the one that began at `began`."""
+
+    @abstractmethod
+    def _end(self, why: str, *, intended: bool = False) -> None:
+        """Gives up the leadership lease; reports nothing if there is none."""
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Releases the own Lease. Raises errors.ApiError."""
 
     async def _attempt(self) -> None:
         slow_renewals = self._elector.slow_renewals
         try:
-            moment = await self._elector.attempt()
+            await self._round()
         except errors.ApiError as error:
-            self.status.report(f"cannot reach an agreement: {error.message}", trouble=True)
-            return
-        finally:
-            self._telemetry.election.renewed_slowly(self._election.name, self._elector.slow_renewals - slow_renewals)
-        self.status.holder_known = True
-        if moment is None:
-            self._end(f"{self._elector.holder} leads")
-            self.status.report(f"{self._elector.holder} leads")
+            self.trouble = f"cannot be acquired or renewed: {error.message}"
+            self._report(f"the Lease {self.trouble}", self._log.warning)
         else:
-            self._lead_from(moment)
+            self.trouble = None
+        finally:
+            self._telemetry.renewed_slowly(self._election.name, self._elector.slow_renewals - slow_renewals)
 
-    def _lead_from(self, moment: Moment) -> None:
-        """Leads from `moment`, before the renewal was sent; an answer after the renew deadline grants nothing."""
-        if not self._leadership.extend(moment, self._election.renew_deadline):
+    def _stand_by(self) -> None:
+        """Handles a Lease that another identity holds."""
+        self.holder_known = True
+        self._end(f"{self._elector.holder} leads")
+        self._report(f"{self._elector.holder} leads", self._log.info)
+
+    def _stopped(self, text: str, why: str, *, intended: bool) -> bool:
+        """Ends the leadership lease; if it was granted, logs that, as a warning unless intended, and notifies."""
+        if not self._leadership.end():
+            return False
+        self._telemetry.leads(self._election.name, False)
+        self._reported = None
+        (self._log.info if intended else self._log.warning)(text, why=why)
+        self._notify()
+        return True
+
+    def _notify(self) -> None:
+        """Calls the subscribers: this process owns other HPAs than before."""
+        for callback in self._subscribers:
+            callback()
+
+    def _report(self, text: str, write: Callable[[str], None]) -> None:
+        """Logs the present state, unless it is the one logged last."""
+        if text != self._reported:
+            self._reported = text
+            write(text)
+
+
+class Leader(Participant):
+    """A candidate while `run` runs; an `owner.Owner` of all HPAs while it leads, and of none otherwise."""
+
+    beginning = "standing for election"
+    _leads = False
+
+    def owns(self, key: Key) -> bool:
+        return self.leading
+
+    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
+        """See Participant. A leader does not know the standbys, and a standby knows the leader only."""
+        own = self._elector.identity
+        if self.leading:
+            return (Replica(own, "leader", len(keys)),)
+        if not self._elector.held_by_other():
+            return (Replica(own, "standby", 0),)
+        return Replica(own, "standby", 0), Replica(self._elector.holder, "leader", len(keys))
+
+    def _pause(self, began: float) -> float:
+        if not self._leadership.granted:
+            # Random, so that candidates do not write at the same moment when a Lease expires.
+            return self._retry * (1 + JITTER * self._dice())
+        return max(0.0, began + self._retry - self._clock.monotonic())
+
+    async def _round(self) -> None:
+        moment = await self._elector.attempt()
+        if moment is None:
+            self._stand_by()
             return
-        self.status.report("this process leads")
+        self.holder_known = True
+        if not self._leadership.extend(moment, self._election.renew_deadline):
+            return  # the answer came after the renew deadline
+        self._report("this process leads", self._log.info)
         if not self._leads:
             self._leads = True
-            self._telemetry.election.leads(self._election.name, True)
+            self._telemetry.leads(self._election.name, True)
             self._elector.announce("became leader")
-            self.status.notify()
+            self._notify()
 
-    def _end(self, why: str, *, as_wanted: bool = False) -> None:
-        """Stops leading; does nothing for a process that does not lead."""
-        if not self._leadership.end():
-            return
-        self._leads = False
-        self._telemetry.election.leads(self._election.name, False)
-        self.status.lost("stopped leading", why, as_wanted=as_wanted)
-        self._elector.announce("stopped leading")
+    def _end(self, why: str, *, intended: bool = False) -> None:
+        if self._stopped("stopped leading", why, intended=intended):
+            self._leads = False
+            self._elector.announce("stopped leading")
 
-    async def _resign(self) -> None:
-        self._end("hpad ends", as_wanted=True)
-        await self.status.release(self._elector.release)
+    async def _release(self) -> None:
+        await self._elector.release()

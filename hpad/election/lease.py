@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a coordination.k8s.io/v1 LeaseSpec that decide who leads."""
+    """The fields of a coordination.k8s.io/v1 LeaseSpec that decide which candidate leads."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -45,7 +45,7 @@ class Observation(NamedTuple):
     """A spec of the Lease, and the monotonic time in seconds at which it was first seen."""
 
     spec: Object
-    terms: LeaseSpec
+    record: LeaseSpec
     at: float
 
 
@@ -56,20 +56,25 @@ def observe(before: Observation | None, spec: Object, now: float) -> Observation
     try:
         return Observation(spec, msgspec.convert(spec, LeaseSpec), now)
     except msgspec.ValidationError as error:
-        raise errors.ApiError(0, "BadAnswer", f"the Lease makes no sense: {error}") from error
+        raise errors.ApiError(0, "BadAnswer", f"the Lease is malformed: {error}") from error
 
 
-def held_by_other(held: Observation | None, identity: str, election: Election, now: float) -> bool:
-    """Whether another identity holds the Lease and it has not expired. A Lease without a duration gets the own one."""
-    if held is None or held.terms.holder_identity in (None, "", identity):
+def expiry(seen: Observation, election: Election) -> float:
+    """Returns the monotonic time at which the Lease expires. A Lease without a duration gets that of `election`."""
+    seconds = seen.record.lease_duration_seconds
+    return seen.at + (election.lease_duration.total_seconds() if seconds is None else seconds)
+
+
+def held_by_other(seen: Observation | None, identity: str, election: Election, now: float) -> bool:
+    """Returns whether another identity holds the Lease and it has not expired."""
+    if seen is None or seen.record.holder_identity in (None, "", identity):
         return False
-    seconds = held.terms.lease_duration_seconds
-    return now < held.at + (election.lease_duration.total_seconds() if seconds is None else seconds)
+    return now < expiry(seen, election)
 
 
-def claim_spec(spec: Object | None, identity: str, election: Election, now: datetime) -> Object:
+def acquire_or_renew_spec(spec: Object | None, identity: str, election: Election, now: datetime) -> Object:
     """Returns the spec that acquires or renews the Lease; unknown fields stay. `spec` None: there is no Lease yet."""
-    claim = {
+    record = {
         "holderIdentity": identity,
         "leaseDurationSeconds": int(election.lease_duration.total_seconds()),
         "acquireTime": micro_time(now),
@@ -77,11 +82,11 @@ def claim_spec(spec: Object | None, identity: str, election: Election, now: date
         "leaseTransitions": 0,
     }
     if spec is None:
-        return claim
+        return record
     transitions = spec.get("leaseTransitions") or 0
     if spec.get("holderIdentity") == identity:
-        return {**spec, **claim, "acquireTime": spec.get("acquireTime"), "leaseTransitions": transitions}
-    return {**spec, **claim, "leaseTransitions": transitions + 1}
+        return {**spec, **record, "acquireTime": spec.get("acquireTime"), "leaseTransitions": transitions}
+    return {**spec, **record, "leaseTransitions": transitions + 1}
 
 
 def release_spec(spec: Object, now: datetime) -> Object:
@@ -100,13 +105,28 @@ def identity() -> str:
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-class Requests:
-    """Sends requests about Leases; client and server both give up after half the renew deadline."""
+class StoredLease:
+    """A Lease at the API server: `object` is the version last read or written, None if there was none.
 
-    def __init__(self, client: Client, election: Election) -> None:
+    `is_held`: that version names `identity` as the holder. Client and server both give up a request after half the
+    renew deadline.
+    """
+
+    def __init__(
+        self, client: Client, election: Election, name: str, identity: str, recorder: EventRecorder | None
+    ) -> None:
+        self.key = Key(election.namespace, name)
+        self.object: Object | None = None
         self._client = client
+        self._clock = client.clock
         self._patience = election.renew_deadline.total_seconds() / 2
         self._limit = {"timeout": duration.write(election.renew_deadline / 2)}
+        self._identity = identity
+        self._recorder = recorder
+
+    @property
+    def is_held(self) -> bool:
+        return self.object is not None and self.object["spec"].get("holderIdentity") == self._identity
 
     async def send(
         self, method: str, path: str, body: Object | None = None, params: Mapping[str, str] | None = None
@@ -122,7 +142,54 @@ class Requests:
             text = f"{method} of {path} was not answered within {self._patience:g} s"
             raise errors.ApiError(0, "Timeout", text) from error
 
-    async def lease(self, method: str, path: str, body: Object | None = None) -> Object:
+    async def read(self) -> Object | None:
+        """Reads and returns `object`. Raises errors.ApiError, except that the Lease is not found."""
+        try:
+            self.object = await self._send_lease("GET", LEASES.object(self.key))
+        except errors.ApiError as error:
+            if not error.not_found:
+                raise
+            self.object = None
+        return self.object
+
+    async def write(self, spec: Object, **metadata: Any) -> Object:
+        """Sends the spec and changed fields of the metadata; returns the new `object`. Raises errors.ApiError.
+
+        Sends a PUT on top of the version last seen, or a POST if there is no Lease.
+        """
+        method, path = "PUT", LEASES.object(self.key)
+        if self.object is None:
+            method, path = "POST", LEASES.collection(self.key.namespace)
+        head = {"name": self.key.name, "namespace": self.key.namespace}
+        head = {**(head if self.object is None else self.object["metadata"]), **metadata}
+        lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
+        written = await self._send_lease(method, path, lease)
+        if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
+            # A webhook or proxy may answer with another object: this process would lead without the Lease.
+            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
+        self.object = written
+        return written
+
+    async def release(self) -> None:
+        """Releases the Lease if `identity` holds it. Raises errors.ApiError."""
+        try:
+            await self._release()
+        except errors.ApiError as error:
+            if not error.conflict:
+                raise
+            await self.read()
+            await self._release()
+
+    def announce(self, text: str) -> None:
+        """Records an event "<identity> <text>" on the Lease, as client-go's leaderelection does; best effort."""
+        if self._recorder is None or self.object is None:
+            return
+        meta = self.object["metadata"]
+        uid, version = str(meta.get("uid", "")), str(meta.get("resourceVersion", ""))
+        about = events.ObjectReference(LEASES.kind, self.key.namespace, self.key.name, uid, API_VERSION, version)
+        self._recorder.record_for(about, Event(NORMAL, "LeaderElection", f"{self._identity} {text}"))
+
+    async def _send_lease(self, method: str, path: str, body: Object | None = None) -> Object:
         """Returns the Lease that was read or written. Raises errors.ApiError."""
         answer = await self.send(method, path, body)
         try:
@@ -130,21 +197,9 @@ class Requests:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no Lease: {error}") from error
 
-
-def announce(recorder: EventRecorder | None, lease: Object | None, message: str) -> None:
-    """Records an event on a Lease, as client-go's leaderelection does; best effort."""
-    if recorder is None or lease is None:
-        return
-    meta = lease["metadata"]
-    about = events.ObjectReference(
-        LEASES.kind,
-        str(meta.get("namespace", "")),
-        str(meta.get("name", "")),
-        str(meta.get("uid", "")),
-        API_VERSION,
-        str(meta.get("resourceVersion", "")),
-    )
-    recorder.record_for(about, Event(NORMAL, "LeaderElection", message))
+    async def _release(self) -> None:
+        if self.object is not None and self.is_held:
+            await self.write(release_spec(self.object["spec"], self._clock.now()))
 
 
 class Elector:
@@ -152,33 +207,34 @@ class Elector:
 
     A renewal is written on top of the last version written; the Lease is read only if that fails. A Lease that vanishes
     while another holds it is respected as if it still existed. `slow_renewals` counts the renewals that needed a read.
-    Several processes may share an identity and then hold the Lease together.
+    Several processes may share an identity and then hold the Lease together. `release` and `announce` are methods of
+    StoredLease.
     """
 
     def __init__(
         self, client: Client, election: Election, *, identity: str, recorder: EventRecorder | None = None
     ) -> None:
-        self.key = Key(election.namespace, election.name)
         self.identity = identity
         self.slow_renewals = 0
         self.written_after: Moment | None = None
         """A moment before the present version of the Lease was written; None if no such moment is known."""
-        self._requests = Requests(client, election)
+        self._lease = StoredLease(client, election, election.name, identity, recorder)
+        self.key = self._lease.key
+        self.announce = self._lease.announce
+        self.release = self._lease.release
         self._clock = client.clock
         self._election = election
-        self._recorder = recorder
-        self._object: Object | None = None
         self._seen: Observation | None = None
-        self._looked: Moment | None = None
+        self._read_at: Moment | None = None
         self._log = structlog.get_logger("hpad.election", lease=str(self.key))
 
     @property
     def holder(self) -> str:
         """The holder named in the Lease when it was last read; "" without one."""
-        return (self._seen.terms.holder_identity if self._seen is not None else None) or ""
+        return (self._seen.record.holder_identity if self._seen is not None else None) or ""
 
     def held_by_other(self) -> bool:
-        """Whether another identity held the Lease when it was last read, and it has not expired since."""
+        """Returns whether another identity held the Lease when it was last read, and it has not expired since."""
         return held_by_other(self._seen, self.identity, self._election, self._clock.monotonic())
 
     async def attempt(self) -> Moment | None:
@@ -186,84 +242,44 @@ class Elector:
 
         Returns None while another identity holds the Lease. Raises errors.ApiError if the outcome is unknown.
         """
-        if self._object is not None and self.holder == self.identity:
+        if self._lease.is_held:
             try:
-                return await self._claim()
+                return await self._acquire_or_renew()
             except errors.ApiError as error:
                 self.slow_renewals += 1
                 self._log.debug("renewal refused; reading the Lease", error=str(error))
-        await self._look()
+        await self.read()
         if self.held_by_other():
             return None
         try:
-            return await self._claim()
+            return await self._acquire_or_renew()
         except errors.ApiError as error:
             if error.status != 409:
                 raise
-            await self._look()  # another candidate was faster
+            await self.read()  # another candidate was faster
             if self.held_by_other():
                 return None
             raise
 
-    async def release(self) -> None:
-        """Releases the Lease if this identity holds it. Raises errors.ApiError."""
-        try:
-            await self._give_up()
-        except errors.ApiError as error:
-            if not error.conflict:
-                raise
-            await self._look()
-            await self._give_up()
-
-    def announce(self, text: str) -> None:
-        """Records an event "<identity> <text>" on the Lease; best effort."""
-        announce(self._recorder, self._object, f"{self.identity} {text}")
-
-    async def look(self) -> bool:
+    async def read(self) -> bool:
         """Reads the Lease; returns whether this identity holds it. Raises errors.ApiError."""
-        await self._look()
-        return self._object is not None and self.holder == self.identity
-
-    async def _look(self) -> None:
         began = Moment.now(self._clock)
-        try:
-            found = await self._requests.lease("GET", LEASES.object(self.key))
-        except errors.ApiError as error:
-            if not error.not_found:
-                raise
-            self._object = None
-        else:
+        found = await self._lease.read()
+        if found is not None:
             before, self._seen = self._seen, observe(self._seen, found["spec"], self._clock.monotonic())
             if self._seen is not before:
-                self.written_after = self._looked
-            self._object = found
-        self._looked = began
+                # The change came after the previous read, so the start of that read lies before it.
+                self.written_after = self._read_at
+        self._read_at = began
+        return self._lease.is_held
 
-    async def _claim(self) -> Moment:
-        began = Moment.now(self._clock)
-        spec = claim_spec(self._object and self._object["spec"], self.identity, self._election, began.wall)
-        await self._write(spec, began.monotonic)
+    async def _acquire_or_renew(self) -> Moment:
+        began, stored = Moment.now(self._clock), self._lease.object
+        spec = acquire_or_renew_spec(stored and stored["spec"], self.identity, self._election, began.wall)
+        written = await self._lease.write(spec)
+        self._seen = observe(None, written["spec"], began.monotonic)
+        self.written_after = self._read_at = began
         return began
-
-    async def _give_up(self) -> None:
-        if self._object is not None and self._object["spec"].get("holderIdentity") == self.identity:
-            await self._write(release_spec(self._object["spec"], self._clock.now()), self._clock.monotonic())
-
-    async def _write(self, spec: Object, now: float) -> None:
-        """Sends the spec: PUT on top of the version last seen, or POST if there is no Lease."""
-        if self._object is None:
-            head = {"name": self.key.name, "namespace": self.key.namespace}
-            method, path = "POST", LEASES.collection(self.key.namespace)
-        else:
-            head, method, path = self._object["metadata"], "PUT", LEASES.object(self.key)
-        lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
-        began = Moment.now(self._clock)
-        written = await self._requests.lease(method, path, lease)
-        if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
-            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
-        self._seen = observe(None, written["spec"], now)
-        self._object = written
-        self.written_after = self._looked = began
 
 
 class _Lease(msgspec.Struct):

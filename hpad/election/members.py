@@ -9,9 +9,8 @@ just before its next renewal, and its successor starts no sooner than a lease du
 holder was released and counts as expired at once.
 
 Only members delete Leases, long after they expired. If something else deletes the Lease of a running member, that
-member writes it again. Until then the other members count it as alive with an unknown member set: those that saw it
-alive in their last read (for its lease duration from the read that first missed it), and those that find it in a member
-set.
+member writes it again. Until then another member counts it as alive with an unknown member set if it saw it alive in
+its last read (for its lease duration from the read that first missed it), or if it finds it in a member set.
 """
 
 import hashlib
@@ -70,7 +69,8 @@ class _List(msgspec.Struct):
 class Members:
     """One member's view of the group. `name` is the name of its own Lease, derived from its `identity`.
 
-    `others_found`: the Lease of another member was ever seen, also a released one.
+    `others_found`: the Lease of another member was ever seen, also a released one. `release` and `announce` are
+    methods of StoredLease.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class Members:
         self.name = f"{election.name}-{hashlib.blake2b(identity.encode(), digest_size=5).hexdigest()}"
         self.identity = identity
         self.others_found = False
-        self._requests = lease.Requests(client, election)
+        self._lease = lease.StoredLease(client, election, self.name, identity, recorder)
+        self.release = self._lease.release
+        self.announce = self._lease.announce
         self._clock = client.clock
         self._election = election
         self._grace = _RENEWALS * election.retry_period.total_seconds()
-        self._recorder = recorder
-        self._own: Object | None = None
         self._known: dict[str, _Known] = {}
         self._alive: frozenset[str] = frozenset()
         self._restarts = 0
@@ -99,30 +99,30 @@ class Members:
 
         Raises errors.ApiError; the request may still take effect.
         """
-        if self._own is not None:
+        if self._lease.object is not None:
             try:
                 return await self._write(member_set)
             except errors.ApiError as error:
                 if error.status not in (404, 409):
                     raise
                 self._log.debug("the own Lease has changed; reading it", error=str(error))
-        await self._reread()
+        await self._lease.read()
         return await self._write(member_set)
 
-    async def look(self) -> list[Member]:
+    async def read(self) -> list[Member]:
         """Returns the other members that are alive, sorted by name.
 
         Raises errors.ApiError, also if the own Lease is not there as published: other members may not know of it.
         """
         found = await self._list()
         now = self._clock.monotonic()
-        self._own_is_there(found.pop(self.name, None))
+        self._check_own(found.pop(self.name, None))
         self.others_found = self.others_found or bool(found)
         for name, each in found.items():
-            self._known[name] = self._found(each, self._known.get(name), now)
+            self._known[name] = self._noted(each, self._known.get(name), now)
         for name in self._known.keys() - found.keys():
-            self._miss(name, now)
-        alive = [self._member(name) for name in self._known if self._counts(name, now)]
+            self._note_missing(name, now)
+        alive = [self._member(name) for name in self._known if self._is_alive(name, now)]
         self._alive = frozenset(member.name for member in alive)
         mentioned = frozenset(name for member in alive for name in member.member_set or ())
         unseen = mentioned - self._known.keys() - {self.name}
@@ -131,73 +131,55 @@ class Members:
     def expiry(self) -> float | None:
         """Returns the seconds until the first of the members alive expires, if it does not renew."""
         now = self._clock.monotonic()
-        ends = [self._end(held.seen) for name, held in self._known.items() if self._counts(name, now)]
+        ends = [self._expiry(known.seen) for name, known in self._known.items() if self._is_alive(name, now)]
         return min(ends) - now if ends else None
-
-    async def release(self) -> None:
-        """Releases the own Lease, so that others need not wait for it to expire. Raises errors.ApiError."""
-        if self._own is None:
-            return
-        try:
-            await self._put({**self._own, "spec": lease.release_spec(self._own["spec"], self._clock.now())})
-        except errors.ApiError as error:
-            if not error.conflict:
-                raise
-            await self._reread()
-            if self._own is not None:
-                await self._put({**self._own, "spec": lease.release_spec(self._own["spec"], self._clock.now())})
 
     async def delete_expired(self) -> None:
         """Deletes Leases that expired long ago, unless they change at this moment; best effort."""
         now = self._clock.monotonic()
         age = _DELETE_AFTER * self._election.lease_duration.total_seconds()
-        expired = [
-            held.object for held in self._known.values() if now - held.seen.at > age and now > self._end(held.seen)
-        ]
-        for each in expired:
-            meta = each["metadata"]
-            wanted = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
-            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted}
-            path = lease.LEASES.object(Key(self._election.namespace, meta["name"]))
+        for name, known in list(self._known.items()):
+            if now - known.seen.at <= age or now <= self._expiry(known.seen):
+                continue
+            meta = known.object["metadata"]
+            unchanged = {"uid": meta.get("uid"), "resourceVersion": meta.get("resourceVersion")}
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": unchanged}
+            path = lease.LEASES.object(Key(self._election.namespace, name))
             try:
-                await self._requests.send("DELETE", path, options)
+                await self._lease.send("DELETE", path, options)
             except errors.ApiError as error:
-                self._log.debug("an old Lease was not deleted", lease=meta["name"], error=str(error))
+                self._log.debug("an old Lease was not deleted", lease=name, error=str(error))
             else:
-                del self._known[meta["name"]]
+                del self._known[name]
 
-    def announce(self, text: str) -> None:
-        """Records an event "<identity> <text>" on the own Lease; best effort."""
-        lease.announce(self._recorder, self._own, f"{self.identity} {text}")
-
-    def _found(self, found: Object, before: _Known | None, now: float) -> _Known:
+    def _noted(self, found: Object, before: _Known | None, now: float) -> _Known:
         seen = lease.observe(before and before.seen, found["spec"], now)
         if before is None or before.restarts != self._restarts:
             return _Known(found, seen, self._restarts)
         return _Known(found, seen, self._restarts, renewed=before.renewed or seen is not before.seen)
 
-    def _miss(self, name: str, now: float) -> None:
+    def _note_missing(self, name: str, now: float) -> None:
         """Handles a known Lease that is missing from the last list."""
-        held = self._known[name]
-        if name in self._alive and not held.missing:
-            self._known[name] = _Known(held.object, held.seen._replace(at=now), self._restarts, missing=True)
-        elif not self._counts(name, now):
+        known = self._known[name]
+        if name in self._alive and not known.missing:
+            # The member may run on without noticing, so it stays alive for another lease duration.
+            self._known[name] = _Known(known.object, known.seen._replace(at=now), self._restarts, missing=True)
+        elif not self._is_alive(name, now):
             del self._known[name]
 
-    def _counts(self, name: str, now: float) -> bool:
+    def _is_alive(self, name: str, now: float) -> bool:
         return lease.held_by_other(self._known[name].seen, self.identity, self._election, now - self._grace)
 
-    def _end(self, seen: lease.Observation) -> float:
-        seconds = seen.terms.lease_duration_seconds
-        return seen.at + (self._election.lease_duration.total_seconds() if seconds is None else seconds) + self._grace
+    def _expiry(self, seen: lease.Observation) -> float:
+        return lease.expiry(seen, self._election) + self._grace
 
     def _member(self, name: str) -> Member:
-        held = self._known[name]
-        member_set = None if held.missing else _member_set(held.object["metadata"])
-        return Member(name, held.seen.terms.holder_identity or "", member_set, renewed=held.renewed)
+        known = self._known[name]
+        member_set = None if known.missing else _member_set(known.object["metadata"])
+        return Member(name, known.seen.record.holder_identity or "", member_set, renewed=known.renewed)
 
-    def _own_is_there(self, found: Object | None) -> None:
-        own = self._own
+    def _check_own(self, found: Object | None) -> None:
+        own = self._lease.object
         if own is None:
             return
         if (
@@ -205,12 +187,13 @@ class Members:
             or found["spec"] != own["spec"]
             or _member_set(found["metadata"]) != _member_set(own["metadata"])
         ):
-            raise errors.ApiError(0, "Changed", f"the own Lease {self.name} is not there as it was written")
-        self._own = found
+            raise errors.ApiError(0, "Changed", f"the own Lease {self.name} was deleted or changed by another client")
+        # Another client may have changed other fields: the next write builds on the present resourceVersion.
+        self._lease.object = found
 
     async def _list(self) -> dict[str, Object]:
         path = lease.LEASES.collection(self._election.namespace)
-        answer = await self._requests.send("GET", path, params={"labelSelector": f"{LABEL}={self._election.name}"})
+        answer = await self._lease.send("GET", path, params={"labelSelector": f"{LABEL}={self._election.name}"})
         try:
             items = msgspec.json.decode(answer, type=_List).items
             found = [lease.decoded(bytes(item)) for item in items or ()]
@@ -218,36 +201,14 @@ class Members:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no list of Leases: {error}") from error
 
-    async def _reread(self) -> None:
-        """Reads the own Lease; None if there is none."""
-        try:
-            self._own = await self._requests.lease("GET", lease.LEASES.object(Key(self._election.namespace, self.name)))
-        except errors.ApiError as error:
-            if not error.not_found:
-                raise
-            self._own = None
-
     async def _write(self, member_set: Iterable[str]) -> Moment:
-        began = Moment.now(self._clock)
-        before = self._own or {"metadata": {"name": self.name, "namespace": self._election.namespace}}
-        meta = before["metadata"]
+        began, own = Moment.now(self._clock), self._lease.object
+        meta = {} if own is None else own["metadata"]
         labels = {**(meta.get("labels") or {}), LABEL: self._election.name}
         annotations = {**(meta.get("annotations") or {}), MEMBER_SET: " ".join(sorted(member_set))}
-        spec = lease.claim_spec(before.get("spec"), self.identity, self._election, began.wall)
-        await self._put({"metadata": {**meta, "labels": labels, "annotations": annotations}, "spec": spec})
+        spec = lease.acquire_or_renew_spec(own and own["spec"], self.identity, self._election, began.wall)
+        await self._lease.write(spec, labels=labels, annotations=annotations)
         return began
-
-    async def _put(self, wanted: Object) -> None:
-        """Sends the own Lease: PUT on top of the version last seen, or POST if there is none."""
-        namespace = self._election.namespace
-        method, path = "PUT", lease.LEASES.object(Key(namespace, self.name))
-        if self._own is None:
-            method, path = "POST", lease.LEASES.collection(namespace)
-        body = {"kind": lease.LEASES.kind, "apiVersion": lease.API_VERSION, **wanted}
-        written = await self._requests.lease(method, path, body)
-        if written["spec"].get("holderIdentity", "") != wanted["spec"]["holderIdentity"]:
-            raise errors.ApiError(0, "BadAnswer", f"the server accepted the Lease but answered {written['spec']}")
-        self._own = written
 
 
 def _member_set(metadata: dict[str, Any]) -> frozenset[str] | None:

@@ -1,7 +1,8 @@
 """Which HPAs belong to this process: the right to write, and the election that grants it."""
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -11,7 +12,8 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import leader, members, shards
 from hpad.election import lease as lease_module
-from hpad.engine import fallback_policy
+from hpad.election.leader import Replica
+from hpad.engine import annotations
 from hpad.kube import client, events
 from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
@@ -26,14 +28,14 @@ class NotOwned(Exception):
 
 
 class Edited(Exception):
-    """A write was refused: the HPA is not the one that the decision was made for."""
+    """A write was refused because the HPA was replaced or edited after its decision."""
 
 
 class Owner(Protocol):
-    """Tells which HPAs belong to this process. Called before each reconcile and each write, so it must be fast."""
+    """Decides which HPAs belong to this process. Called before each reconcile and each write, so it must be fast."""
 
     def owns(self, key: Key) -> bool:
-        """Whether this process may act on the HPA at this moment."""
+        """Returns whether this process may act on the HPA at this moment."""
         ...
 
 
@@ -69,7 +71,7 @@ class Permit(NamedTuple):
 
 
 def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler | None) -> bool:
-    """Whether a decision for the one holds for the other: uid, spec, labels and the annotations of hpad are equal.
+    """Returns whether a decision for one HPA holds for the other: uid, spec, labels and annotations of hpad are equal.
 
     The resourceVersion does not count, since each status write changes it. The generation does not count either, since
     HPAs do not have it in all versions of Kubernetes.
@@ -85,19 +87,24 @@ def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler |
 
 def _annotations(hpa: HorizontalPodAutoscaler) -> list[str | None]:
     """Returns the annotations that affect a decision; other tools write others."""
-    return [(hpa.metadata.annotations or {}).get(name) for name in fallback_policy.ANNOTATIONS]
+    return [(hpa.metadata.annotations or {}).get(name) for name in annotations.ANNOTATIONS]
 
 
 class Handoff(Protocol):
     """Called when the HPAs of this process change; `controller.handoff` implements it."""
 
     def changed(self) -> None:
-        """This process owns other HPAs than before."""
+        """Called when this process owns other HPAs than before."""
         ...
 
     async def hand_off(self) -> None:
         """Completes before another process may act on the HPAs that this one lost."""
         ...
+
+
+def alone(keys: Collection[Key]) -> tuple[Replica, ...]:
+    """Returns the only process, as `Coordinator.replicas` does."""
+    return (Replica(socket.gethostname(), "single", len(keys)),)
 
 
 class Coordinator:
@@ -126,7 +133,7 @@ class Coordinator:
 
     @property
     def may_save(self) -> Callable[[Key], bool]:
-        """Tells whether this process may save the state of an HPA."""
+        """The function that returns whether this process may save the state of an HPA."""
         return self.owner.may_save if isinstance(self.owner, shards.Shards) else self.owner.owns
 
     def cooldown(self, patience: float) -> float:
@@ -166,25 +173,31 @@ class Coordinator:
             return "member" if self.owner.leading else "no member now"
         return "leader" if self.owner.leading else "standby"
 
+    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
+        """Returns the known processes, this one first, with their numbers of these HPAs."""
+        return self.owner.replicas(keys)
+
     @property
     def trouble(self) -> str | None:
         """The problem with the Lease, None without one. A Lease that another process holds is no problem."""
-        found = self.owner.status.trouble
-        return None if found is None else f"the Lease {self._lease}: {found}"
+        found = self.owner.trouble
+        return None if found is None else f"the Lease {self._lease_name} {found}"
 
     @property
     def holder_known(self) -> bool:
         """Whether it was known at some time which process acts, so that this one can take over."""
-        return self.owner.status.holder_known
+        return self.owner.holder_known
 
     def _why(self) -> str:
         """Returns why this process does not act. With an unknown holder, no process may be acting at all."""
         if isinstance(self.owner, shards.Shards):
             return "not one of the members now"
-        return "another leads" if self._elector.held_by_other() else f"no holder of the Lease {self._lease} is known"
+        if self._elector.held_by_other():
+            return "another leads"
+        return f"no holder of the Lease {self._lease_name} is known"
 
     @property
-    def _lease(self) -> str:
+    def _lease_name(self) -> str:
         return f"{self._election.namespace}/{self._election.name}"
 
     async def run(self, controller_started: asyncio.Event) -> None:

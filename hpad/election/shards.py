@@ -18,7 +18,8 @@ Lease), list (read the Leases of all), assign (`assignment`, which also shows th
 """
 
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -27,8 +28,8 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
-from hpad.election.assignment import Assignment
-from hpad.election.leader import ElectionStatus, LeadershipLease
+from hpad.election.assignment import Assignment, first
+from hpad.election.leader import Participant, Replica
 from hpad.election.members import Member, Members
 from hpad.kube import errors
 from hpad.settings.model import Election
@@ -36,7 +37,6 @@ from hpad.telemetry import Telemetry
 
 IDENTITY: Final = "hpad-shards-1"
 """The holder of the common Lease: members with the same protocol and the same hash."""
-EXPIRED: Final = "the Leases were not renewed in time"
 _HANDOFF_DIVISOR = 20
 """A changed member set is published after this part of the retry period: a new owner waits for it."""
 _WAITING_DIVISOR = 4
@@ -47,7 +47,7 @@ class State(Enum):
     """What a member does. It owns HPAs in MEMBER and HANDING_OFF, for as long as its leadership lease is valid."""
 
     OUTSIDE = "publishes nothing: not started, expired, left, or another identity holds the common Lease"
-    LOOKING = "reads Leases until it knows which members are alive"
+    OBSERVING = "reads Leases until it knows which members are alive"
     JOINING = "publishes its Lease and waits for the first assignment"
     MEMBER = "owns its assignment"
     HANDING_OFF = "has lost HPAs whose state must be saved before the next publish"
@@ -57,7 +57,7 @@ class Event(Enum):
     """What changes the state of a member."""
 
     ARRIVED = "the first list of Leases was read"
-    ALL_KNOWN = "it is known of each Lease whether its member is alive"
+    ALL_KNOWN = "it is known for each Lease whether its member is alive"
     ASSIGNED = "a round was completed; the assignment is new after a gap, or unchanged"
     REASSIGNED = "a round was completed with another assignment"
     HANDED_OFF = "the state of the HPAs that were lost is saved"
@@ -65,8 +65,8 @@ class Event(Enum):
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
-    (State.OUTSIDE, Event.ARRIVED): State.LOOKING,
-    (State.LOOKING, Event.ALL_KNOWN): State.JOINING,
+    (State.OUTSIDE, Event.ARRIVED): State.OBSERVING,
+    (State.OBSERVING, Event.ALL_KNOWN): State.JOINING,
     (State.JOINING, Event.ASSIGNED): State.MEMBER,
     (State.MEMBER, Event.ASSIGNED): State.MEMBER,
     (State.MEMBER, Event.REASSIGNED): State.HANDING_OFF,
@@ -76,12 +76,13 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], State]] = {
 }
 
 
-class Shards:
+class Shards(Participant):
     """Takes part in the group while `run` runs; an `owner.Owner` of this member's HPAs.
 
-    Callbacks of `subscribe` are called on the event loop whenever the answers of `owns` have changed, except for a
-    leadership lease that passes its end unnoticed while the process is suspended.
+    `common` is the elector of the Lease that all members hold together.
     """
+
+    beginning = "joining the shard group"
 
     def __init__(
         self,
@@ -93,101 +94,80 @@ class Shards:
         *,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._members = members
-        self._common = common
-        self._election = election
-        self._retry = election.retry_period.total_seconds()
-        self._telemetry = telemetry
-        self._clock = clock
-        self._dice = dice
-        self._leadership = LeadershipLease(clock, lambda: self._end(EXPIRED))
+        super().__init__(common, election, telemetry, clock, dice=dice)
         self.state = State.OUTSIDE
+        self._members = members
         self._assignment: Assignment | None = None
         self._previous: Assignment | None = None
         """In HANDING_OFF: the assignment before the current one."""
         self._others: list[Member] = []
         self._published: frozenset[str] = frozenset()
-        self._looking_since = 0.0
+        self._observing_since = 0.0
         self._may_be_first = True
         """Whether no trace of other members has been found yet, and the search for them has not lasted long enough."""
         self._before_handing_off: list[Callable[[], Awaitable[None]]] = []
         self._log = structlog.get_logger("hpad.shards", member=members.name, identity=members.identity)
-        self.status = ElectionStatus(self._log)
-        telemetry.election.leads(election.name, False)
-
-    @property
-    def leading(self) -> bool:
-        """Whether this member may act at this moment."""
-        return self._leadership.valid
 
     @property
     def size(self) -> int:
         """The number of members that divide the HPAs, as far as this one knows; 0 while it owns nothing."""
         return len(self._assignment.members) if self._assignment is not None and self.leading else 0
 
+    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
+        """See Participant. An HPA counts for the member that it belongs to, also while it is handed off to it.
+
+        O(HPAs x members).
+        """
+        others = {other.name: other.identity or other.name for other in self._others}
+        if not self.leading:
+            return Replica(self._members.identity, "joining", 0), *(Replica(name, "member") for name in others.values())
+        known = {self._members.name: self._members.identity, **others}
+        counts = Counter(first(key, known) for key in keys)
+        return tuple(Replica(identity, "member", counts[name]) for name, identity in known.items())
+
     def owns(self, key: Key) -> bool:
         return self._assignment is not None and self._leadership.valid and self._assignment.owns(key)
 
     def may_save(self, key: Key) -> bool:
-        """Whether this member may save the state of the HPA: also while it hands the HPA off."""
+        """Returns whether this member may save the state of the HPA: also while it hands the HPA off."""
         if self._previous is not None and self._leadership.valid and self._previous.owns(key):
             return True
         return self.owns(key)
-
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        self.status.subscribe(callback)
 
     def before_handing_off(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Awaits `callback` after this member lost HPAs and before another member may own them."""
         self._before_handing_off.append(callback)
 
-    async def run(self) -> None:
-        """Takes part until cancelled; then gives the Lease up, so that others take over at once.
-
-        All work on HPAs must have ended before the cancellation.
-        """
-        self._log.info("joining the shard group")
-        try:
-            while True:
-                began = self._clock.monotonic()
-                await self._try()
-                await self._clock.sleep(began + self._pause() - self._clock.monotonic())
-        finally:
-            await self._leave()
-
     def _on(self, event: Event) -> None:
         self.state = TRANSITIONS[self.state, event]
 
-    def _pause(self) -> float:
+    def _pause(self, began: float) -> float:
+        return began + self._interval() - self._clock.monotonic()
+
+    def _interval(self) -> float:
         """Returns the seconds from the start of one round to the next."""
-        if self.state is State.LOOKING:
+        if self.state is State.OBSERVING:
             return self._retry / _WAITING_DIVISOR
         if self._assignment is None:
+            # Random, so that members that wait for the common Lease do not write it at the same moment.
             return self._retry * (0.75 + self._dice() / 2)
         if self._member_set() != self._published:
+            # The new owners of HPAs act only after the next publish.
             return self._retry / _HANDOFF_DIVISOR
         usual = self._retry if self._assignment.acknowledged_by_all else self._retry / _WAITING_DIVISOR
+        # HPAs of a member that has crashed are taken over when it expires, not up to a whole interval later.
         expiry = self._members.expiry()
         return usual if expiry is None else min(usual, max(expiry, self._retry / _HANDOFF_DIVISOR))
 
-    async def _try(self) -> None:
-        before = self._common.slow_renewals
-        try:
-            await self._round()
-        except errors.ApiError as error:
-            self.status.report(f"cannot reach an agreement: {error.message}", trouble=True)
-        finally:
-            self._telemetry.election.renewed_slowly(self._election.name, self._common.slow_renewals - before)
-
     async def _round(self) -> None:
-        """Raises errors.ApiError; the leadership lease then runs on to its end with the assignment as it is."""
-        if self.state in (State.OUTSIDE, State.LOOKING) and not await self._look_around():
+        if self.state in (State.OUTSIDE, State.OBSERVING) and not await self._observe_members():
             return
         renewed = await self._renewed_common_lease()
         if renewed is None:
             self._stand_by()
             return
         if self.state is State.HANDING_OFF:
+            # Before the publish: it lets the new owners read the state of these HPAs.
             for callback in self._before_handing_off:
                 await callback()
             self._previous = None
@@ -195,12 +175,14 @@ class Shards:
         published = self._member_set()
         began = await self._members.publish(published)
         self._published = published
-        others = await self._members.look()
+        others = await self._members.read()
         await self._assign(others, published, min(began, renewed, key=lambda moment: moment.monotonic))
 
     def _member_set(self) -> frozenset[str]:
-        """Returns the members seen, and this one. A member known only from other sets is left out, since members would
-        go on listing it to each other for ever."""
+        """Returns the members seen, and this one.
+
+        A member known only from the sets of others is left out: otherwise members would list it to each other for ever.
+        """
         return frozenset({self._members.name, *(other.name for other in self._others if not other.listed_only)})
 
     async def _renewed_common_lease(self) -> Moment | None:
@@ -210,43 +192,38 @@ class Shards:
         higher its rank, so that not all of them write at once.
         """
         rank = sorted(self._member_set()).index(self._members.name)
-        if rank and await self._common.look():
-            renewed = self._common.written_after
+        if rank and await self._elector.read():
+            renewed = self._elector.written_after
             patience = self._retry * (2 + rank / 4)
             if renewed is not None and self._clock.monotonic() - renewed.monotonic <= patience:
                 return renewed
         try:
-            return await self._common.attempt()
+            return await self._elector.attempt()
         except errors.ApiError as error:
-            if error.conflict and await self._common.look():
-                return self._common.written_after  # another member was faster
+            if error.conflict and await self._elector.read():
+                return self._elector.written_after  # another member was faster
             raise
 
-    def _stand_by(self) -> None:
-        self.status.holder_known = True
-        self._end(f"{self._common.holder} leads")
-        self.status.report(f"{self._common.holder} leads")
-
-    async def _look_around(self) -> bool:
+    async def _observe_members(self) -> bool:
         """Reads the Leases once; returns whether this member may join.
 
         The members alive are known after a lease duration at most.
         """
         if self.state is State.OUTSIDE:
             self._members.start_over()
-        await self._common.look()
-        if self._common.held_by_other():
+        await self._elector.read()
+        if self._elector.held_by_other():
             self._stand_by()
             return False
-        self._others = await self._members.look()
+        self._others = await self._members.read()
         if self.state is State.OUTSIDE:
-            self._looking_since = self._clock.monotonic()
+            self._observing_since = self._clock.monotonic()
             self._on(Event.ARRIVED)
-        waited = self._clock.monotonic() - self._looking_since
+        waited = self._clock.monotonic() - self._observing_since
         if self._members.others_found or waited >= self._election.lease_duration.total_seconds():
             self._may_be_first = False
         if self._may_be_first or not all(other.renewed for other in self._others):
-            self.status.report("reading which members are alive")
+            self._report("reading which members are alive", self._log.info)
             return False
         self._on(Event.ALL_KNOWN)
         return True
@@ -256,22 +233,22 @@ class Shards:
         self._note(others)
         if not self._leadership.extend(since, self._election.renew_deadline):
             return
-        if self.state is State.OUTSIDE:  # the previous grant expired during this round: look around first
+        if self.state is State.OUTSIDE:  # the previous grant expired during this round: read the members again first
             self._leadership.end()
             return
-        self.status.holder_known = True
+        self.holder_known = True
         after = Assignment(self._members.name, {other.name: other.member_set for other in self._others}, published)
         joined = self._assignment is None
-        changed = before is not None and after != before
+        changed = before is not None and after.inputs != before.inputs
         self._on(Event.REASSIGNED if changed else Event.ASSIGNED)
         if changed or before is None:
             self._assignment, self._previous = after, before
-            self._telemetry.election.members(len(after.members))
-            self.status.notify()
+            self._telemetry.members.set(len(after.members))
+            self._notify()
         if joined:
-            self._telemetry.election.leads(self._election.name, True)
+            self._telemetry.leads(self._election.name, True)
             self._members.announce("joined")
-        self.status.report(f"sharing the HPAs as one of {self.size} members")
+        self._report(f"sharing the HPAs as one of {self.size} members", self._log.info)
         await self._members.delete_expired()
 
     def _note(self, others: Iterable[Member]) -> None:
@@ -283,17 +260,12 @@ class Shards:
             self._log.warning("a member has left", other=name, other_identity=before[name].identity)
         self._others = list(now.values())
 
-    def _end(self, why: str, *, as_wanted: bool = False) -> None:
-        """Owns nothing from now on. Without a leadership lease there is nothing to report."""
+    def _end(self, why: str, *, intended: bool = False) -> None:
         self._on(Event.LOST)
-        if not self._leadership.end():
-            return
-        self._assignment = self._previous = None
-        self._telemetry.election.leads(self._election.name, False)
-        self._telemetry.election.members(0)
-        self.status.lost("stopped acting as a member", why, as_wanted=as_wanted)
-        self._members.announce("left")
+        if self._stopped("stopped acting as a member", why, intended=intended):
+            self._assignment = self._previous = None
+            self._telemetry.members.set(0)
+            self._members.announce("left")
 
-    async def _leave(self) -> None:
-        self._end("hpad ends", as_wanted=True)
-        await self.status.release(self._members.release)
+    async def _release(self) -> None:
+        await self._members.release()

@@ -4,7 +4,7 @@ Sources: KEP-853 and Kubernetes 1.36, horizontal.go.
 """
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -87,9 +87,6 @@ def _compile_direction(
     )
 
 
-Rescales = tuple[Rescale, ...]
-
-
 class Limited(msgspec.Struct, frozen=True, gc=False):
     """The count after the limits. `reason` and `message` belong to the condition ScalingLimited.
 
@@ -102,11 +99,14 @@ class Limited(msgspec.Struct, frozen=True, gc=False):
     explanation: str = ""
 
 
-_WITHIN: Final = ("DesiredWithinRange", "the desired count is within the acceptable range")
-_TOO_FAST_UP: Final = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
-_TOO_FAST_DOWN: Final = ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate")
-_TOO_MANY: Final = ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
+SCALE_UP_LIMIT: Final = "ScaleUpLimit"
+SCALE_DOWN_LIMIT: Final = "ScaleDownLimit"
+TOO_MANY: Final = "TooManyReplicas"
 TOO_FEW: Final = "TooFewReplicas"
+_WITHIN: Final = ("DesiredWithinRange", "the desired count is within the acceptable range")
+_TOO_FAST_UP: Final = (SCALE_UP_LIMIT, "the desired replica count is increasing faster than the maximum scale rate")
+_TOO_FAST_DOWN: Final = (SCALE_DOWN_LIMIT, "the desired replica count is decreasing faster than the maximum scale rate")
+_TOO_MANY: Final = (TOO_MANY, "the desired replica count is more than the maximum replica count")
 _TOO_FEW: Final = (TOO_FEW, "the desired replica count is less than the minimum replica count")
 
 
@@ -118,6 +118,7 @@ def limit(
     Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithBehaviorRate.
     """
     if desired > current:
+        # Rescales inside the period may use up more than the policies allow now; that must not turn the direction.
         reachable = max(current, _reachable(behavior.up, current, history, now, up=True))
         if desired > high <= reachable:
             return _at_most(high)
@@ -140,6 +141,7 @@ def limit_without_behavior(desired: int, current: int, low: int, high: int) -> L
     Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithRules and calculateScaleUpLimit.
     """
     reachable = float_to_int32(max(2.0 * current, 4.0))
+    # Shrinking is not limited. The minimum is applied first, so it may exceed twice the current count.
     if desired < low:
         return _at_least(low)
     if desired > high <= reachable:
@@ -166,42 +168,54 @@ def _by(rules: DirectionRules, direction: str) -> str:
     return f" for now ({direction} policies: {joined or 'none'})"
 
 
-def _reachable(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
-    """Returns the count that the policies of one direction allow now.
+class Reach(NamedTuple):
+    """The count `allows` that one policy permits now, from `start`, the count before the rescales of its period."""
 
-    selectPolicy Max takes the policy that allows the largest change, Min the one that allows the smallest. Source:
-    Kubernetes 1.36, horizontal.go: calculateScaleUpLimitWithScalingRules, calculateScaleDownLimitWithBehaviors.
+    policy: Policy
+    start: int
+    allows: int
+
+
+def reaches(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> list[Reach]:
+    """Returns what each policy of one direction allows now; a policy of an unknown type allows as the one before it.
+
+    Source: Kubernetes 1.36, horizontal.go: calculateScaleUpLimitWithScalingRules, calculateScaleDownLimitWithBehaviors.
     """
-    if rules.select == DISABLED:
-        return current
-    take_largest = (rules.select != MIN_CHANGE) == up
-    result = MIN_INT32 if take_largest else MAX_INT32
-    reach, sign = 0, 1 if up else -1
+    found = []
+    # `count` starts outside the loop, as in Kubernetes.
+    count, sign = 0, 1 if up else -1
     # An uncertain rescale must not allow a further change in the other direction.
     ups = history.scale_ups if up else _certain(history.scale_ups)
     downs = _certain(history.scale_downs) if up else history.scale_downs
     for policy in rules.policies:
-        start = _at_start(current, ups, downs, now - policy.period)
+        cutoff = now - policy.period
+        start = int32(current - _changed(ups, cutoff) + _changed(downs, cutoff))
         if policy.type == PODS:
-            reach = int32(start + sign * policy.value)
+            count = int32(start + sign * policy.value)
         elif policy.type == PERCENT:
-            count = float(start) * (1 + sign * float(policy.value) / 100)
-            reach = ceil_int32(count) if up else float_to_int32(count)  # rounded down, 1 replica would never grow
-        result = max(result, reach) if take_largest else min(result, reach)
-    return result
+            exact = float(start) * (1 + sign * float(policy.value) / 100)
+            count = ceil_int32(exact) if up else float_to_int32(exact)  # rounded down, 1 replica would never grow
+        found.append(Reach(policy, start, count))
+    return found
 
 
-def _at_start(current: int, ups: Rescales, downs: Rescales, cutoff: datetime) -> int:
-    """Returns the replica count at the start of a policy's period.
+def _reachable(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
+    """Returns the count that the policies of one direction allow now.
 
-    Source: Kubernetes 1.36, horizontal.go: getReplicasChangePerPeriod.
+    selectPolicy Max takes the policy that allows the largest change, Min the one that allows the smallest.
     """
-    return int32(current - _changed(ups, cutoff) + _changed(downs, cutoff))
+    if rules.select == DISABLED:
+        return current
+    counts = [reach.allows for reach in reaches(rules, current, history, now, up=up)]
+    if (rules.select != MIN_CHANGE) == up:
+        return max(counts, default=MIN_INT32)
+    return min(counts, default=MAX_INT32)
 
 
-def _certain(rescales: Rescales) -> Rescales:
-    return tuple(rescale for rescale in rescales if not rescale.uncertain) if rescales else rescales
+def _certain(rescales: tuple[Rescale, ...]) -> tuple[Rescale, ...]:
+    return tuple(rescale for rescale in rescales if not rescale.uncertain)
 
 
-def _changed(rescales: Rescales, cutoff: datetime) -> int:
-    return sum(rescale.change for rescale in rescales if rescale.timestamp > cutoff) if rescales else 0
+def _changed(rescales: tuple[Rescale, ...], cutoff: datetime) -> int:
+    """Returns the pods added or removed since `cutoff` (horizontal.go: getReplicasChangePerPeriod)."""
+    return sum(rescale.change for rescale in rescales if rescale.timestamp > cutoff)

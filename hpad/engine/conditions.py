@@ -1,10 +1,12 @@
-"""Conditions of an HPA, and the events of a decision (type, reason and message only)."""
+"""Conditions of an HPA, and the events of a decision (type, reason, message and detail only)."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition
+from hpad.api.text import harmless
 
 Condition = HorizontalPodAutoscalerCondition
 
@@ -14,6 +16,7 @@ SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
 FALLBACK_ACTIVE = "ExternalMetricFallbackActive"
 COMPETING_WRITERS = "CompetingWriters"
+ANNOTATIONS_VALID = "HpadAnnotationsValid"
 
 TRUE = "True"
 FALSE = "False"
@@ -48,7 +51,7 @@ def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
 
 
 def truncated_to_seconds(moment: datetime) -> datetime:
-    """Kubernetes writes the times of conditions to the second, so a comparison needs the same precision."""
+    """Returns the time with the precision that metav1.Time has in the API, so that statuses can be compared."""
     return moment.replace(microsecond=0)
 
 
@@ -57,6 +60,33 @@ WARNING = "Warning"
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
+    """`message` is the text of Kubernetes, and `detail` what hpad adds to it ("": nothing), see `with_detail`."""
+
     type: str
     reason: str
     message: str
+    detail: str = ""
+
+
+_LONGEST_MESSAGE: Final = 1024
+"""Bytes of a note of events.k8s.io (pkg/apis/core/validation/events.go: NoteLengthLimit)."""
+_SHORTEST_DETAIL: Final = 32  # bytes; less than that of a sentence tells nothing
+_ELLIPSIS: Final = " …"
+
+
+def with_detail(message: str, detail: str) -> str:
+    """Returns "message; detail" in at most 1,024 bytes of UTF-8: a detail that is too long ends in an ellipsis.
+
+    The message is never shortened, and stands alone where no detail fits. Control characters of the detail are escaped.
+    """
+    if not detail:
+        return message
+    added = harmless(detail)
+    room = _LONGEST_MESSAGE - len(f"{message}; ".encode())
+    if len(added.encode()) <= room:
+        return f"{message}; {added}"
+    if room < _SHORTEST_DETAIL:
+        return message
+    begun = added.encode()[: room - len(_ELLIPSIS.encode())].decode(errors="ignore")
+    words = begun.rpartition(" ")[0] or begun
+    return f"{message}; {words}{_ELLIPSIS}"

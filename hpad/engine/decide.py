@@ -1,7 +1,4 @@
-"""Runs the stages measure to restrain and returns the decision: the replica count of the target, and why.
-
-The trace of a decision names the result of each stage, for logs and the status page.
-"""
+"""Runs the stages measure to restrain and returns the decision: the replica count of the target, and why."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,24 +13,10 @@ from hpad.engine.recommend import Recommendation, apply_fallback, recommend
 from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.view import View
 
-
-class Step(msgspec.Struct, frozen=True, gc=False):
-    """One stage (examine, measure, propose, recommend, restrain, decide) and its result as a sentence."""
-
-    stage: str
-    verdict: str
-
-    def __str__(self) -> str:
-        return f"{self.stage}: {self.verdict}"
-
-
-Trace = tuple[Step, ...]
-
-
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The result of one reconcile. `str()` of it is one sentence for logs, tables and tests.
 
     `scale_to` is the count to write, None where nothing is written. `desired` is the count the target should have; the
@@ -59,20 +42,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.recommendation is not None and self.recommendation.leader is None
 
     @property
-    def trace(self) -> Trace:
-        """The result of each stage, in order."""
-        steps = [Step("examine", str(self.verdict))]
-        for proposal in self.proposals:
-            if proposal.usage is not None:
-                steps.append(Step("measure", f"{proposal.metric.label}: {proposal.usage}"))
-            steps.append(Step("propose", str(proposal)))
-        if self.recommendation is not None:
-            steps.append(Step("recommend", str(self.recommendation)))
-        if self.restrained is not None:
-            steps.append(Step("restrain", str(self.restrained)))
-        return (*steps, Step("decide", str(self)))
-
-    @property
     def stages(self) -> tuple[explain.Stage, ...]:
         """The stages that determined the count, in order; () where the metrics did not decide."""
         if self.recommendation is None or self.restrained is None:
@@ -80,23 +49,31 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.desired)
 
     @property
-    def trouble(self) -> str | None:
-        """The causes of all failures, those behind a fallback included; None where there are none."""
+    def cause(self) -> str | None:
+        """The causes of all failures, including metrics replaced by a fallback; None where there are none."""
         if isinstance(self.verdict, Halt):
             return None if self.verdict.kind == DISABLED else self.verdict.text
         failing = [f"{proposal.metric.label}: {proposal.cause}" for proposal in self.proposals if proposal.error]
         return "; ".join(failing) or ("there is no metric" if self.undecided else None)
 
+    @property
+    def why(self) -> str:
+        """The clause that gives the reasons for `desired`; "" where nothing was decided."""
+        if isinstance(self.verdict, Clamp):
+            return str(self.verdict)
+        if self.recommendation is None or self.restrained is None:
+            return ""
+        return explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation.leader)
+
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):
             return str(self.verdict)
-        move = f"scale {self.name} from {self.current} to {self.desired}"
-        if isinstance(self.verdict, Clamp):
-            return f"{move}: {self.verdict}"
-        if self.recommendation is None or self.restrained is None or self.recommendation.leader is None:
+        why = self.why
+        if not why:
             return f"cannot decide: {self.recommendation and explain.undecided(self.proposals, self.recommendation)}"
-        why = explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation.leader)
-        return f"keep {self.current}: {why}" if self.scale_to is None else f"{move}: {why}"
+        if self.scale_to is None:
+            return f"keep {self.current}: {why}"
+        return f"scale {self.name} from {self.current} to {self.desired}: {why}"
 
 
 def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> Decision:
@@ -105,50 +82,35 @@ def decide(view: View, verdict: Verdict, answers: Sequence[Sample | AdapterError
     `verdict` is that of `examine(view)`, and `answers[i]` the answer to `verdict.queries[i]`. Raises ValueError where
     their numbers differ.
     """
-    name, current = view.hpa.metadata.name, view.replicas
+    current = view.replicas
+    kept = Decision(name=view.hpa.metadata.name, verdict=verdict, current=current, desired=current)
     if isinstance(verdict, Halt):
-        return Decision(name=name, verdict=verdict, current=current, desired=current)
+        return kept
     if isinstance(verdict, Clamp):
         count = verdict.replicas
-        return Decision(
-            name=name, verdict=verdict, current=current, desired=count, scale_to=count, reason=verdict.reason
-        )
-    return _measured(view, verdict, answers)
+        return msgspec.structs.replace(kept, desired=count, scale_to=count, reason=verdict.reason)
+    return _measured(view, kept, verdict, answers)
 
 
-def _measured(view: View, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:
+def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sample | AdapterError]) -> Decision:
+    """Returns the decision by the metrics; `kept` is the decision that keeps the current count."""
     if len(answers) != len(verdict.metrics):
-        raise ValueError(f"{len(verdict.metrics)} metrics take as many answers, not {len(answers)}")
-    name, current = view.hpa.metadata.name, view.replicas
+        raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")
+    current = kept.current
     proposals = tuple(propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True))
     if view.fallback_policies:
         proposals = apply_fallback(view, proposals)
     recommendation = recommend(proposals, current)
+    kept = msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     if recommendation.leader is None:
-        return Decision(
-            name=name,
-            verdict=verdict,
-            current=current,
-            desired=current,
-            proposals=proposals,
-            recommendation=recommendation,
-        )
+        return kept
     restrained = restrain(view, recommendation)
     desired, reason = restrained.replicas, _reason(recommendation.leader, restrained.recommended, current)
-    low = view.min_replicas
-    if current == 0 and desired < low:
-        desired, reason = low, reason or _BELOW_MINIMUM
-    return Decision(
-        name=name,
-        verdict=verdict,
-        current=current,
-        desired=desired,
-        scale_to=desired if desired != current else None,
-        reason=reason,
-        proposals=proposals,
-        recommendation=recommendation,
-        restrained=restrained,
-    )
+    # Policies may allow less than the minimum from zero (horizontal.go: reconcileAutoscaler).
+    if current == 0 and desired < view.min_replicas:
+        desired, reason = view.min_replicas, reason or _BELOW_MINIMUM
+    scale_to = desired if desired != current else None
+    return msgspec.structs.replace(kept, desired=desired, scale_to=scale_to, reason=reason, restrained=restrained)
 
 
 def _reason(leader: Proposal, recommended: int, current: int) -> str:

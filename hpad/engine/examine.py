@@ -16,14 +16,15 @@ UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
 DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
+AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
 """The reason for what only the feature gate HPAScaleToZero can change."""
 
 Queries = tuple[Query | AdapterError, ...]
 
 
-class Halt(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing can or may be measured; the target keeps its count.
+class Halt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The verdict that the target keeps its count, since nothing can or may be measured.
 
     `kind` is UNREACHABLE (the scale is unknown or out of date), DISABLED (the target was set to zero) or UNOBSERVABLE
     (the pods of the target are unknown). `reason` and `message` belong to the condition, `event` and `text` are the
@@ -46,8 +47,8 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
         return f"cannot decide: {self.text}"
 
 
-class Clamp(msgspec.Struct, frozen=True):
-    """The replica count lies outside min and max: it is set to the nearer limit without asking for metrics."""
+class Clamp(msgspec.Struct, frozen=True, gc=False):
+    """The verdict for a replica count outside min and max: it is set to the nearer limit without metrics."""
 
     queries: ClassVar[Queries] = ()
 
@@ -58,8 +59,8 @@ class Clamp(msgspec.Struct, frozen=True):
         return f"the {'maximum' if 'above' in self.reason else 'minimum'} is {self.replicas}"
 
 
-class Proceed(msgspec.Struct, frozen=True):
-    """The metrics decide. `pods` selects the pods of the target."""
+class Proceed(msgspec.Struct, frozen=True, gc=False):
+    """The verdict that the metrics decide. `pods` selects the pods of the target."""
 
     metrics: tuple[CompiledMetric, ...]
     pods: Selector
@@ -74,9 +75,6 @@ class Proceed(msgspec.Struct, frozen=True):
             for metric in self.metrics
         )
 
-    def __str__(self) -> str:
-        return f"{len(self.metrics)} metrics to measure over the pods of {self.pods}"
-
 
 Verdict = Proceed | Clamp | Halt
 
@@ -90,6 +88,7 @@ def examine(view: View) -> Verdict:
     if scale is None or view.scale_error is not None:
         return _without_scale(spec, view.scale_error or ScaleError("the target's scale is unknown"))
     current = scale.spec.replicas
+    # Zero comes before the limits: a target that a user stopped must stay at zero although minReplicas is above it.
     if current == 0:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
             return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _DISABLED
@@ -105,7 +104,7 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
 
     Source: Kubernetes 1.36, horizontal.go: validateAndParseSelector.
     """
-    if pods is None:
+    if pods is None:  # an empty selector would select all pods of the namespace
         return _NO_SELECTOR
     if isinstance(pods, SelectorError):
         message = f"couldn't convert selector into a corresponding internal selector object: {pods}"
@@ -114,13 +113,13 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
         namespace, name = spec.key
         names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
-        return _unobservable("AmbiguousSelector", message)
+        return _unobservable(AMBIGUOUS_SELECTOR, message)
     return Proceed(spec.metrics, pods)
 
 
 def _without_scale(spec: CompiledSpec, failure: ScaleError) -> Halt:
     text = failure.message
-    if failure.reason == STALE:  # an own reason: the target is healthy, and alerts must tell the two apart
+    if failure.reason == STALE:  # a reason of its own, because the target is healthy: alerts need the difference
         message = f"the HPA controller does not decide on what may be out of date: {text}"
         return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text, error=text)
     if failure.reason == NO_MATCH:

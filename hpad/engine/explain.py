@@ -55,7 +55,7 @@ def stages(
 
 
 def joined(found: Sequence[Stage]) -> str:
-    """The stages as one clause: "queue above target (40 / 1 per replica, …); 40 wanted but the maximum is 10"."""
+    """Returns the stages as a clause: "queue above target (40 / 1 per replica, …); 40 wanted but the maximum is 10"."""
     first, *later = found
     if not later:
         return first.text
@@ -114,11 +114,9 @@ def _shrinks(proposal: Proposal, current: int) -> bool:
 
 
 def _ratio(proposal: Proposal) -> float:
-    """Usage / metric target; 0 where there is no usage or the ratio is not a number."""
+    """Returns usage / metric target; 0 where there is no usage or the ratio is not a number."""
     usage = proposal.usage
-    if usage is None or math.isnan(usage.ratio):
-        return 0.0
-    return usage.ratio
+    return 0.0 if usage is None or math.isnan(usage.ratio) else usage.ratio
 
 
 def _standing(proposal: Proposal) -> str:
@@ -131,16 +129,16 @@ def _standing(proposal: Proposal) -> str:
 
 
 def _caution(proposal: Proposal) -> str:
-    """Gives the usage with unready and missing pods counted in; "" where it makes no difference."""
+    """Returns the usage with unready and missing pods counted in; "" where it makes no difference."""
     usage, metric = proposal.usage, proposal.metric
     if usage is None or usage.cautious is None or usage.cautious == usage.ratio:
         return ""
-    counted = Fraction(usage.cautious) * metric.amount
-    near = f"{round(counted)}%" if metric.kind == UTILIZATION else amounts.rounded(counted, metric.amount, metric.unit)
+    exact = Fraction(usage.cautious) * metric.amount
+    used = f"{round(exact)}%" if metric.kind == UTILIZATION else amounts.rounded(exact, metric.amount, metric.unit)
     grows = usage.ratio > 1.0
-    silent = [(usage.missing, "without a value"), (usage.unready if grows else 0, "not ready")]
-    named = [f"{count} pod{'' if count == 1 else 's'} {what}" for count, what in silent if count]
-    return f", {near} counting {' and '.join(named)} as {'idle' if grows else 'busy'}"
+    groups = [(usage.missing, "without a value"), (usage.unready if grows else 0, "not ready")]
+    pods = [f"{count} pod{'' if count == 1 else 's'} {state}" for count, state in groups if count]
+    return f", {used} counting {' and '.join(pods)} as {'idle' if grows else 'busy'}"
 
 
 def _why(proposal: Proposal, count: int, current: int) -> str:
@@ -155,7 +153,9 @@ def _why(proposal: Proposal, count: int, current: int) -> str:
     used = usage.ratio if usage.cautious is None else usage.cautious
     turned = (usage.ratio - 1.0) * (used - 1.0) < 0
     needed = _needed(proposal, used, current)
-    if turned or (count == current and usage.cautious is not None and needed is not None and _up(needed[1]) != count):
+    # The count also stays where the larger number of pods would turn the direction (`propose.by_pods`).
+    kept = count == current and usage.cautious is not None and needed is not None and math.ceil(needed[1]) != count
+    if turned or kept:
         return ": nothing changes, since those pods could turn the direction"
     return "" if needed is None else f": {needed[0]}{_rounding(needed[1], count)}"
 
@@ -184,11 +184,7 @@ def _needed(proposal: Proposal, ratio: float, current: int) -> tuple[str, float]
 def _rounding(needed: float, count: int) -> str:
     if needed == count:
         return ""
-    return f", rounded up to {count}" if _up(needed) == count else f", counted as {count}"
-
-
-def _up(needed: float) -> int:
-    return math.ceil(needed)
+    return f", rounded up to {count}" if math.ceil(needed) == count else f", counted as {count}"
 
 
 def _number(number: float) -> str:

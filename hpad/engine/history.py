@@ -1,20 +1,37 @@
-"""The history of one HPA: what later decisions need of earlier ones."""
+"""The state of one HPA between reconciles: the history that later decisions need, and for how long it is complete.
 
-from datetime import timedelta
-from typing import TypeVar
+A process that is killed may have made a turn that was never saved. The next process then lacks that turn's
+recommendations, and a stabilization window would end too early. Therefore each memory has the time of the next planned
+turn. A memory loaded before that time is complete, since no turn can have been made meanwhile. A memory loaded later
+may have a gap. Two mechanisms keep this true:
+
+- A turn before the planned one (the HPA was edited, or hpad was just started) is first noted in the store, which
+  invalidates the memory there (`invalidated`).
+- A process that ends, or hands the HPA off, notes that it makes no further turn (`closed`). Such a memory is complete
+  until the planned turn is a period late, on another machine as well.
+
+Time is measured by the monotonic clock if both processes run in one boot of one machine, so a wall clock that is set
+does not matter. Across boots only wall times are known, which two machines do not share exactly. There a memory is
+complete only if it was closed.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
 
 import msgspec
 
-from hpad.api.metadata import Moment
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.metadata import Moment as Timestamp
+from hpad.clock import Moment
 
 
 class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
     """A replica count that was recommended before stabilization, and when (horizontal.go: timestampedRecommendation).
 
-    `uncertain` marks an entry that may stand for lost ones: it counts as whatever count the target has now.
+    `uncertain` marks an entry that may stand for lost ones: it counts with the present count of the target.
     """
 
-    timestamp: Moment
+    timestamp: Timestamp
     replicas: int
     uncertain: bool = False
 
@@ -31,7 +48,7 @@ class Rescale(msgspec.Struct, frozen=True, gc=False):
     change that may not have happened: it limits changes in its own direction, and allows none in the other.
     """
 
-    timestamp: Moment
+    timestamp: Timestamp
     change: int
     outdated: bool = False
     uncertain: bool = False
@@ -43,12 +60,12 @@ Dated = TypeVar("Dated", PastRecommendation, Rescale)
 class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The last successful proposal of one metric and its time, and since when the metric fails (None: it does not).
 
-    `metric` is the label of the compiled metric.
+    `metric` is the label of the compiled metric, with its index behind if other metrics of the HPA have the same.
     """
 
     metric: str
-    failing_since: Moment | None = None
-    good_at: Moment | None = None
+    failing_since: Timestamp | None = None
+    good_at: Timestamp | None = None
     replicas: int = 0
 
     def shifted(self, by: timedelta) -> "LastSample":
@@ -68,7 +85,7 @@ def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
     return tuple(msgspec.structs.replace(entry, timestamp=entry.timestamp + by) for entry in past)
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, gc=False):
     """Recommendations feed the stabilization windows, rescales the scaling policies. Empty for a new HPA.
 
     `last_samples` is kept only for HPAs with fallback policies (see `hpad.engine.fallback_policy`).
@@ -80,7 +97,7 @@ class History(msgspec.Struct, frozen=True):
     last_samples: tuple[LastSample, ...] = ()
 
     def last_sample(self, metric: str) -> LastSample:
-        """Returns the entry of the metric with that label, NO_SAMPLE if there is none."""
+        """Returns the entry of the metric with that name, NO_SAMPLE if there is none."""
         return next((known for known in self.last_samples if known.metric == metric), NO_SAMPLE)
 
     def shifted(self, by: timedelta) -> "History":
@@ -94,3 +111,144 @@ class History(msgspec.Struct, frozen=True):
 
 
 EMPTY = History()
+
+EARLY_SECONDS: Final = 2e-3
+"""Seconds by which a planned turn may come early: timers round to whole milliseconds."""
+SKEW: Final = timedelta(minutes=1)
+"""The largest expected difference between the wall clocks of two machines."""
+
+
+class Validity(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """For how long a memory is complete, counted from the turn that left it.
+
+    `ticks` is the time of that turn in seconds of the monotonic clock of `boot`. The next turn was planned `lasts`
+    seconds later and may be `grace` seconds late. `closed`: the process that wrote this makes no further turn.
+    """
+
+    boot: str
+    ticks: float
+    lasts: float = 0.0
+    grace: float = 0.0
+    closed: bool = False
+
+    def comparable(self, now: Moment) -> bool:
+        """Whether both monotonic times are of one boot of one machine."""
+        return self.boot == now.boot and now.monotonic >= self.ticks
+
+    def seconds_left(self, at: datetime, now: Moment) -> float:
+        """Returns for how many seconds the memory stays complete; 0 or less if it is not. `at`: the turn's wall time.
+
+        A wall clock that was set back makes this no longer than a full validity.
+        """
+        length = self.lasts + self.grace if self.closed else self.lasts
+        if self.comparable(now):  # a wall clock that was set must not change the result
+            return length - (now.monotonic - self.ticks)
+        return min(length, length - (now.wall - at).total_seconds())
+
+    def is_complete(self, at: datetime, now: Moment) -> bool:
+        """Whether no turn can be missing from a memory that is loaded now."""
+        if not self.comparable(now) and not (self.closed and now.wall >= at - SKEW):
+            return False
+        return self.seconds_left(at, now) > EARLY_SECONDS
+
+    def close(self, at: datetime, now: Moment) -> "Validity":
+        """Returns the closed validity; the unchanged one if a turn was due, which may have started."""
+        return msgspec.structs.replace(self, closed=True) if self.seconds_left(at, now) > EARLY_SECONDS else self
+
+    def prolonged(self, turn: "Validity") -> "Validity":
+        """Returns the validity up to the turn planned after `turn`, which left nothing to remember."""
+        if self.boot != turn.boot or turn.ticks < self.ticks:  # the times of two boots have no common zero
+            return self
+        return Validity(self.boot, self.ticks, turn.ticks + turn.lasts - self.ticks, turn.grace)
+
+    def invalidated(self) -> "Validity":
+        """Returns the validity of a memory that may have a gap from now on."""
+        return Validity(self.boot, self.ticks)
+
+
+class Last(msgspec.Struct, frozen=True, gc=False):
+    """The last decision as a sentence, and the cause of the reconcile's failure, if it failed.
+
+    `withheld` is the count that was decided but not written, None where nothing was withheld. `fallbacks` are the
+    labels of the metrics for which a fallback is in force.
+    """
+
+    at: datetime
+    sentence: str
+    error: str | None = None
+    withheld: int | None = None
+    fallbacks: tuple[str, ...] = ()
+
+
+class PendingRescale(msgspec.Struct, frozen=True, gc=False):
+    """A rescale that is being written: the counts before and after, and the rescales and the status after the write.
+
+    `previous` is the lastScaleTime of the status before it. As long as the status has it, it does not report this
+    rescale, even if a clock step makes that time the later one.
+    """
+
+    current: int
+    to: int
+    scale_ups: tuple[Rescale, ...]
+    scale_downs: tuple[Rescale, ...]
+    status: HorizontalPodAutoscalerStatus
+    previous: datetime | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, gc=False):
+    """The state of one HPA between reconciles.
+
+    `uid` is that of the HPA: an HPA that is deleted and created again under the same name starts without state.
+    `target` is the target as group/kind/name ("": unknown); the state does not apply to another target. `status` is
+    the status of an HPA without an API object. `at` is the time of the last reconcile, and `last_count` the last
+    written replica count (None: unknown). `pending` is set while a rescale is written, and stays if the process ends
+    before the write has. `loaded`: nothing was added since the memory was loaded, or since the HPA was deleted or
+    owned by another process. `complete`: no turn can be missing from a loaded memory. `validity`: for how long.
+    """
+
+    uid: str = ""
+    history: History = EMPTY
+    status: HorizontalPodAutoscalerStatus | None = None
+    last: Last | None = None
+    at: datetime | None = None
+    last_count: int | None = None
+    pending: PendingRescale | None = None
+    loaded: bool = False
+    target: str = ""
+    complete: bool = False
+    validity: Validity | None = None
+
+    def validity_remaining(self, now: Moment) -> float:
+        """Returns for how many seconds the memory stays complete; 0 or less if it is not."""
+        return 0.0 if self.validity is None or self.at is None else self.validity.seconds_left(self.at, now)
+
+
+NOTHING = Memory()
+
+
+def loaded(memory: Memory) -> Memory:
+    """Returns the memory after a time in which nothing was added to it."""
+    return msgspec.structs.replace(memory, loaded=True, complete=False)
+
+
+def invalidated(memory: Memory) -> Memory:
+    """Returns the memory after a time in which another process may have made turns."""
+    validity = None if memory.validity is None else memory.validity.invalidated()
+    return msgspec.structs.replace(loaded(memory), validity=validity)
+
+
+def assessed(memory: Memory, now: Moment) -> Memory:
+    """Returns a loaded memory with `complete` set if it is complete now; it stays set."""
+    valid = memory.validity is not None and memory.at is not None and memory.validity.is_complete(memory.at, now)
+    return msgspec.structs.replace(memory, complete=True) if valid and memory.loaded else memory
+
+
+def closed(memory: Memory, now: Moment) -> Memory:
+    """Returns the memory of an HPA for which this process makes no further turn.
+
+    A memory that may have a gap, and one that was only loaded, stay unchanged.
+    """
+    if memory.validity is None or memory.at is None or memory.loaded:
+        return memory
+    validity = memory.validity.close(memory.at, now)
+    return memory if validity == memory.validity else msgspec.structs.replace(memory, validity=validity)

@@ -5,10 +5,11 @@ Metrics per pod are in `hpad.engine.pods`; Object and External metrics, with one
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from hpad.api.pod import Pod
 from hpad.api.quantity import MAX_INT64, ceil_int64, quotient
-from hpad.api.sample import EXTERNAL, ExternalSample, ObjectSample, PodSample, Sample
+from hpad.api.sample import EXTERNAL, OBJECT, ExternalSample, ObjectSample, PodSample, Sample
 from hpad.engine.pods import Unmeasurable, Usage, per_pod
 from hpad.engine.spec import AVERAGE_VALUE, CompiledMetric
 from hpad.engine.view import Gates, Tunables
@@ -48,6 +49,7 @@ def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:
     used = 0
     for value in values:
         used += value
+        # At once and not after the loop: a negative value that follows must not hide the overflow.
         if used > MAX_INT64 or (used < 0 and average and not gates.HPANegativeExternalSum):
             return MAX_INT64
     return used
@@ -65,20 +67,23 @@ def _share(sample: ObjectSample | ExternalSample, used: int, replicas: int, gate
     return ceil_int64(quotient(float(used), float(replicas)))
 
 
+_SAMPLES: Final[dict[str, type]] = {OBJECT: ObjectSample, EXTERNAL: ExternalSample}
+"""The samples of the metrics that have one value for the whole target."""
+
+
+def sample_type(metric: CompiledMetric) -> type:
+    """Returns the type of the samples of a metric."""
+    return _SAMPLES.get(metric.type, PodSample)
+
+
 def measure(
     metric: CompiledMetric, sample: Sample, pods: Sequence[Pod], status_replicas: int, now: datetime, tunables: Tunables
 ) -> Usage:
     """Returns the usage of one metric. Raises Unmeasurable where the sample does not fit or no pod counts."""
-    if metric.of_pods:
-        if not isinstance(sample, PodSample):
-            raise _misfit(metric, sample, PodSample)
+    expected = sample_type(metric)
+    if not isinstance(sample, expected):
+        got, needed = type(sample).__name__, expected.__name__
+        raise Unmeasurable(f"the metric source answered a {metric.type} metric with {got}; it takes {needed}")
+    if isinstance(sample, PodSample):
         return per_pod(metric, sample, pods, now, tunables)
-    expected = ExternalSample if metric.type == EXTERNAL else ObjectSample
-    if isinstance(sample, PodSample) or not isinstance(sample, expected):
-        raise _misfit(metric, sample, expected)
     return total(metric, sample, pods, status_replicas, tunables.gates)
-
-
-def _misfit(metric: CompiledMetric, sample: Sample, expected: type) -> Unmeasurable:
-    got = type(sample).__name__
-    return Unmeasurable(f"the metric source answered a {metric.type} metric with {got}; it takes {expected.__name__}")

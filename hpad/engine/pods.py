@@ -6,11 +6,11 @@ replica_calculator.go, and the Kubernetes documentation, "Horizontal Pod Autosca
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api.pod import Pod
+from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
 from hpad.api.sample import PodSample, PodValue
 from hpad.engine.spec import UTILIZATION, CompiledMetric
@@ -18,8 +18,34 @@ from hpad.engine.view import Tunables
 
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
+READY: Final = "ready"
+UNREADY: Final = "unready"
+MISSING: Final = "missing"
+IGNORED: Final = "ignored"
 
-class Groups(msgspec.Struct, frozen=True):
+
+class Standing(NamedTuple):
+    """The group of one pod, and why it is not ready ("": it is)."""
+
+    group: str
+    why: str = ""
+
+
+_COUNTS: Final = Standing(READY)
+_DELETED: Final = Standing(IGNORED, "it is being deleted")
+_ENDED: Final = {
+    "Failed": Standing(IGNORED, "its phase is Failed"),
+    "Succeeded": Standing(IGNORED, "its phase is Succeeded"),
+}
+_PENDING: Final = Standing(UNREADY, "its phase is Pending")
+_WITHOUT_VALUE: Final = Standing(MISSING, "the source has no value for it")
+_NOT_STARTED: Final = Standing(UNREADY, "it has no start time or no Ready condition yet")
+_NOT_READY: Final = Standing(UNREADY, "it is not ready, within the CPU initialization period")
+_EARLY_SAMPLE: Final = Standing(UNREADY, "its sample began before it became ready")
+_NEVER_READY: Final = Standing(UNREADY, "it was not ready within the initial readiness delay, and still is not")
+
+
+class Groups(msgspec.Struct, frozen=True, gc=False):
     """The pods of one metric by readiness.
 
     `counted` maps pod names to the values that count, those of unlisted pods included. `ready` is the number of listed
@@ -41,30 +67,36 @@ def group(
 
     Source: Kubernetes 1.36, replica_calculator.go: groupPods and removeMetricsForPods.
     """
+    # Values of pods outside the list count as well: Kubernetes removes only those of unready and ignored pods.
     counted = {name: value.value for name, value in values.items()}
-    ready, unready, missing, ignored = 0, [], [], []
-    gone = ("Failed", "Succeeded") if tunables.gates.HPASucceededPodsIgnored else ("Failed",)
+    ready = 0
+    others: dict[str, list[str]] = {UNREADY: [], MISSING: [], IGNORED: []}
     for pod in pods:
-        name = pod.name
-        if pod.deleted or pod.phase in gone:
-            ignored.append(name)
-        elif pod.phase == "Pending":
-            unready.append(name)
-        elif (value := values.get(name)) is None:
-            missing.append(name)
-        elif is_cpu and _starts(pod, value, now, tunables):
-            unready.append(name)
-        else:
+        kind = standing(pod, values.get(pod.name), is_cpu, now, tunables).group
+        if kind is READY:
             ready += 1
-    for name in ignored:
-        counted.pop(name, None)
-    for name in unready:
-        counted.pop(name, None)
-    return Groups(counted, ready, unready, missing, ignored)
+            continue
+        others[kind].append(pod.name)
+        if kind is not MISSING:
+            counted.pop(pod.name, None)
+    return Groups(counted, ready, others[UNREADY], others[MISSING], others[IGNORED])
 
 
-def _starts(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> bool:
-    """Whether the pod's CPU usage may still be that of its start.
+def standing(pod: Pod, value: PodValue | None, is_cpu: bool, now: datetime, tunables: Tunables) -> Standing:
+    """Returns the group of one pod, and why. Source: Kubernetes 1.36, replica_calculator.go: groupPods."""
+    if pod.deleted:
+        return _DELETED
+    if pod.phase == "Failed" or (pod.phase == "Succeeded" and tunables.gates.HPASucceededPodsIgnored):
+        return _ENDED[pod.phase]
+    if pod.phase == "Pending":
+        return _PENDING
+    if value is None:
+        return _WITHOUT_VALUE
+    return _starting(pod, value, now, tunables) if is_cpu else _COUNTS
+
+
+def _starting(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> Standing:
+    """Returns whether the pod's CPU usage may still be that of its start.
 
     Within the CPU initialization period a sample counts only if the pod is ready and was ready during the whole span
     of the sample. Later a pod is starting only if it was never ready within the initial readiness delay. Source:
@@ -72,19 +104,22 @@ def _starts(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> boo
     """
     start, state = pod.start_time, pod.ready
     if start is None or state is None:
-        return True
+        return _NOT_STARTED
     since = pod.ready_since or _NEVER
-    # Subtract dates instead of adding durations: the sum may be beyond datetime.max.
+    # Dates are subtracted instead of adding durations, because the sum may be beyond datetime.max.
     if now - start < tunables.cpu_initialization_period:
-        return state == "False" or value.timestamp - since < value.window
-    return state == "False" and since - start < tunables.initial_readiness_delay
+        if state == "False":
+            return _NOT_READY
+        return _EARLY_SAMPLE if value.timestamp - since < value.window else _COUNTS
+    never_ready = state == "False" and since - start < tunables.initial_readiness_delay
+    return _NEVER_READY if never_ready else _COUNTS
 
 
 class Unmeasurable(Exception):
     """The sample does not give the usage of the metric; the text is part of the condition and the event."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The measured usage of a metric.
 
     `ratio` is usage / metric target over `pods` pods. `value` is the usage in milli-units: the average per pod, or the
@@ -104,51 +139,42 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0
     ignored: int = 0
 
-    def __str__(self) -> str:
-        left_out = (("unready", self.unready), ("missing", self.missing), ("ignored", self.ignored))
-        pods = "".join(f", {count} {what}" for what, count in left_out if count)
-        cautious = "" if self.cautious is None else f", {self.cautious:.3f} with the pods that tell nothing"
-        return f"ratio {self.ratio:.3f}{cautious}, over {self.pods} pods{pods}"
-
 
 def requests(pods: Sequence[Pod], resource: str, container: str) -> dict[str, int]:
     """Returns the requested milli-units by pod name, of one container or ("") of the whole pod.
 
     Pod-level requests (KEP-2837) take precedence over those of the containers. Raises Unmeasurable naming the first
-    container without a request. Source: Kubernetes 1.36, replica_calculator.go: calculatePodRequests.
+    container without a request. Source: Kubernetes 1.36, replica_calculator.go: calculateRequests.
     """
-    if container:
-        return {pod.name: _of_container(pod, resource, container) for pod in pods}
-    return {pod.name: _of_pod(pod, resource) for pod in pods}
+    return {pod.name: request_of(pod, resource, container) for pod in pods}
+
+
+def request_of(pod: Pod, resource: str, container: str) -> int:
+    """Returns the request of one pod, as `requests` does for several."""
+    return _of_container(pod, resource, container) if container else _of_pod(pod, resource)
 
 
 def _of_pod(pod: Pod, resource: str) -> int:
     if pod.pod_requests is not None:
-        asked = pod.pod_requests.get(resource)
-        if asked is None:
+        requested = pod.pod_requests.get(resource)
+        if requested is None:
             raise Unmeasurable(f"missing pod-level request for {resource} in Pod {pod.name}")
-        return asked
-    total = 0
-    for container in pod.containers:
-        asked = container.requests.get(resource)
-        if asked is None:
-            raise _missing(resource, container.name, pod)
-        total += asked
-    return total
+        return requested
+    return sum(_request(container, resource, pod) for container in pod.containers)
 
 
 def _of_container(pod: Pod, resource: str, name: str) -> int:
     for container in pod.containers:
         if container.name == name:
-            asked = container.requests.get(resource)
-            if asked is None:
-                raise _missing(resource, name, pod)
-            return asked
+            return _request(container, resource, pod)
     raise Unmeasurable(f"container {name} not found in Pod {pod.name}")
 
 
-def _missing(resource: str, container: str, pod: Pod) -> Unmeasurable:
-    return Unmeasurable(f"missing request for {resource} in container {container} of Pod {pod.name}")
+def _request(container: ContainerRequests, resource: str, pod: Pod) -> int:
+    requested = container.requests.get(resource)
+    if requested is None:
+        raise Unmeasurable(f"missing request for {resource} in container {container.name} of Pod {pod.name}")
+    return requested
 
 
 def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now: datetime, tunables: Tunables) -> Usage:
@@ -158,25 +184,21 @@ def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now:
     values = sample.values
     if not metric.query.container or not tunables.gates.HPAMissingContainerIgnored:
         return _over(metric, values, pods, now, tunables)
-    having, lacking = _by_container(pods, metric.query.container)
-    if not having:
+    having = [pod for pod in pods if has_container(pod, metric.query.container)]
+    lacking = [pod for pod in pods if not has_container(pod, metric.query.container)]
+    if not having:  # the name is probably wrong: the error of Kubernetes names the container
         return _over(metric, values, pods, now, tunables)
     left_out = {pod.name for pod in lacking}
     known = {name: value for name, value in values.items() if name not in left_out}
     usage = _over(metric, known, having, now, tunables)
-    return _beside(usage, len(group(lacking, {}, metric.is_cpu, now, tunables).missing))
+    return _with_lacking(usage, len(group(lacking, {}, metric.is_cpu, now, tunables).missing))
 
 
-def _by_container(pods: Sequence[Pod], container: str) -> tuple[list[Pod], list[Pod]]:
-    """Returns the pods that have the container, and those that lack it."""
-    having: list[Pod] = []
-    lacking: list[Pod] = []
-    for pod in pods:
-        (having if any(each.name == container for each in pod.containers) else lacking).append(pod)
-    return having, lacking
+def has_container(pod: Pod, container: str) -> bool:
+    return any(own.name == container for own in pod.containers)
 
 
-def _beside(usage: Usage, others: int) -> Usage:
+def _with_lacking(usage: Usage, others: int) -> Usage:
     """Returns the usage with `others` running pods counted in that lack the container (HPAMissingContainerIgnored).
 
     Their usage is unknown, for example while a container is renamed. On a scale-up they count as idle, as pods without
@@ -195,32 +217,42 @@ def _over(
     groups = group(pods, values, metric.is_cpu, now, tunables)
     if not groups.counted:
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
-    if metric.kind == UTILIZATION:
-        return _utilization(metric, groups, requests(pods, metric.name, metric.query.container))
-    return _average(metric, groups)
-
-
-def _utilization(metric: CompiledMetric, groups: Groups, asked: Mapping[str, int]) -> Usage:
-    target, counted = metric.amount, groups.counted
-    percent, value = _percent(counted, asked)
-    ratio = quotient(percent, target)
-    share = max(100, target)
-    guess = {name: truncated(asked[name] * share, 100) for name in groups.missing} if ratio < 1.0 else {}
-    cautious = _guessed(groups, ratio, guess)
+    by_percent = metric.kind == UTILIZATION
+    requested_by_pod = requests(pods, metric.name, metric.query.container) if by_percent else {}
+    used, value = _used(metric, groups.counted, requested_by_pod)
+    usage = Usage(
+        ratio=quotient(used, metric.amount),
+        value=value,
+        pods=groups.ready,
+        percent=used if by_percent else None,
+        unready=len(groups.unready),
+        missing=len(groups.missing),
+        ignored=len(groups.ignored),
+    )
+    cautious = guessed(metric, groups, usage.ratio, requested_by_pod)
     if cautious is None:
-        return _usage(groups, ratio, value, percent)
-    return _usage(groups, ratio, value, percent, quotient(_percent(cautious, asked)[0], target), len(cautious))
+        return usage
+    ratio = quotient(_used(metric, cautious, requested_by_pod)[0], metric.amount)
+    return msgspec.structs.replace(usage, cautious=ratio, pods=len(cautious))
 
 
-def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int, int]:
+def _used(metric: CompiledMetric, values: Mapping[str, int], requested_by_pod: Mapping[str, int]) -> tuple[int, int]:
+    """Returns the figure to compare with the metric target, and the average usage in milli-units."""
+    if metric.kind == UTILIZATION:
+        return _percent(values, requested_by_pod)
+    mean = min(MAX_INT64, truncated(sum(values.values()), len(values)))
+    return mean, mean
+
+
+def _percent(counted: Mapping[str, int], requested_by_pod: Mapping[str, int]) -> tuple[int, int]:
     """Returns the usage in percent of the requests, and the average usage, over pods with a known request.
 
     Source: Kubernetes 1.36, pkg/controller/podautoscaler/metrics/utilization.go: GetResourceUtilizationRatio.
     """
     used = requested = known = 0
     for name, value in counted.items():
-        request = asked.get(name)
-        if request is not None:
+        request = requested_by_pod.get(name)
+        if request is not None:  # None for a value of a pod outside the list
             used += value
             requested += request
             known += 1
@@ -229,49 +261,23 @@ def _percent(counted: Mapping[str, int], asked: Mapping[str, int]) -> tuple[int,
     return int32(truncated(int64(used * 100), requested)), truncated(used, known)
 
 
-def _average(metric: CompiledMetric, groups: Groups) -> Usage:
-    target, counted = metric.amount, groups.counted
-    value = _mean(counted)
-    ratio = quotient(value, target)
-    cautious = _guessed(groups, ratio, dict.fromkeys(groups.missing, target) if ratio < 1.0 else {})
-    if cautious is None:
-        return _usage(groups, ratio, value)
-    return _usage(groups, ratio, value, None, quotient(_mean(cautious), target), len(cautious))
-
-
-def _mean(values: Mapping[str, int]) -> int:
-    return min(MAX_INT64, truncated(sum(values.values()), len(values)))
-
-
-def _guessed(groups: Groups, ratio: float, when_shrinking: Mapping[str, int]) -> Mapping[str, int] | None:
+def guessed(
+    metric: CompiledMetric, groups: Groups, ratio: float, requested_by_pod: Mapping[str, int]
+) -> Mapping[str, int] | None:
     """Returns the values with unready and missing pods counted in; None where there are none.
 
-    On a scale-down a missing pod counts as using its target. On a scale-up missing and unready pods count as idle.
-    Both make the change smaller. Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas.
+    On a scale-down a missing pod counts as busy: as using the metric target or, with a Utilization target, its whole
+    request. On a scale-up missing and unready pods count as idle. Both make the change smaller. Source: Kubernetes
+    1.36, replica_calculator.go: GetResourceReplicas and calcPlainMetricReplicas.
     """
-    grows = ratio > 1.0
-    unready = groups.unready if grows else ()
+    unready = groups.unready if ratio > 1.0 else []
     if not (groups.missing or unready):
         return None
-    idle = dict.fromkeys((*groups.missing, *unready), 0) if grows else {}
-    return {**groups.counted, **when_shrinking, **idle}
-
-
-def _usage(
-    groups: Groups,
-    ratio: float,
-    value: int,
-    percent: int | None = None,
-    cautious: float | None = None,
-    pods: int | None = None,
-) -> Usage:
-    return Usage(
-        ratio=ratio,
-        value=value,
-        pods=groups.ready if pods is None else pods,
-        percent=percent,
-        cautious=cautious,
-        unready=len(groups.unready),
-        missing=len(groups.missing),
-        ignored=len(groups.ignored),
-    )
+    if ratio > 1.0:
+        return {**groups.counted, **dict.fromkeys((*groups.missing, *unready), 0)}
+    if not ratio < 1.0:  # 1, or not a number: Kubernetes leaves missing pods out
+        return groups.counted
+    if metric.kind != UTILIZATION:
+        return {**groups.counted, **dict.fromkeys(groups.missing, metric.amount)}
+    share = max(100, metric.amount)  # below a target over 100%, the whole request would not be busy
+    return {**groups.counted, **{name: truncated(requested_by_pod[name] * share, 100) for name in groups.missing}}

@@ -4,8 +4,8 @@ Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas, GetMetricRe
 GetExternalMetricReplicas and their PerPod variants.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
+from typing import Final
 
 import msgspec
 
@@ -18,8 +18,8 @@ from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, VALUE, CompiledMetric
 from hpad.engine.view import Gates, View
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """The replica count one metric asks for, or the error.
+class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The replica count that one metric proposes, or the error.
 
     `failure` is the error as it appears in the error of the reconcile; `cause` is the error without the prefixes of
     Kubernetes. `no_sample`: the metric source returned an error. `fallback` describes the fallback of a failed metric
@@ -92,6 +92,9 @@ class Tolerances(msgspec.Struct, frozen=True, gc=False):
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
+_NO_TOLERANCE: Final = Tolerances(0.0, 0.0)
+
+
 def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -> Proposal:
     """Returns the proposal of one metric. Never raises: errors are part of the proposal."""
     if metric.error is not None:
@@ -102,19 +105,33 @@ def propose(view: View, metric: CompiledMetric, answer: Sample | AdapterError) -
     current, status = (0, 0) if scale is None else (scale.spec.replicas, scale.status.replicas)
     try:
         usage = measure(metric, answer, view.pods, status, view.now, view.tunables)
-        allowed = _tolerances(view)
+        allowed = tolerances(view)
         replicas = _replicas(metric, usage, current, status, allowed, view.tunables.gates)
     except Unmeasurable as error:
         return _failed(metric, metric.wording.measure, str(error))
     if view.tunables.gates.HPANegativeExternalSum:
         replicas = max(0, replicas)
-    waking = metric.kind == VALUE and current == 0  # from zero the ratio decides without the tolerance
-    tolerated = not waking and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
+    from_zero = metric.kind == VALUE and current == 0  # then the ratio decides without the tolerance
+    tolerated = not from_zero and allowed.allow(usage.ratio if usage.cautious is None else usage.cautious)
     return Proposal(metric=metric, replicas=replicas, usage=usage, tolerated=tolerated)
 
 
-def _tolerances(view: View) -> Tolerances:
-    """The tolerances of spec.behavior where it has any and HPAConfigurableTolerance is on, else the setting."""
+def untolerated(view: View, proposal: Proposal) -> int:
+    """Returns the count that the metric would propose if the tolerance were zero."""
+    usage, scale = proposal.usage, view.scale
+    # An activation threshold decides after the tolerance.
+    if not proposal.tolerated or usage is None or scale is None or proposal.measured is not None:
+        return proposal.replicas
+    current, status = scale.spec.replicas, scale.status.replicas
+    try:
+        replicas = _replicas(proposal.metric, usage, current, status, _NO_TOLERANCE, view.tunables.gates)
+    except Unmeasurable:  # only the tolerance made up for the missing pods
+        return proposal.replicas
+    return max(0, replicas)
+
+
+def tolerances(view: View) -> Tolerances:
+    """Returns the tolerances of spec.behavior, or of the settings (horizontal.go: tolerancesForHpa)."""
     own, behavior = view.tunables.tolerance, view.spec.behavior
     if behavior is None or not view.tunables.gates.HPAConfigurableTolerance:
         return Tolerances(own, own)
@@ -133,36 +150,44 @@ def _replicas(
     metric: CompiledMetric, usage: Usage, current: int, status: int, allowed: Tolerances, gates: Gates
 ) -> int:
     if metric.of_pods:
-        return _by_pods(usage, current, allowed, _capped if gates.HPAHugeProposals else ceil_int32)
+        return by_pods(usage, current, allowed, huge=gates.HPAHugeProposals)
     if metric.kind == AVERAGE_VALUE:
-        return _by_share(metric, usage, status, allowed)
-    return _by_ratio(usage, current, allowed)
+        return by_share(usage, metric.amount, status, allowed)
+    return by_ratio(usage, current, allowed)
 
 
-def _by_pods(usage: Usage, current: int, allowed: Tolerances, up: Callable[[float], int]) -> int:
-    """Pods times ratio. With unready or missing pods counted in, the count must not change against `ratio`.
+def by_pods(usage: Usage, current: int, allowed: Tolerances, *, huge: bool) -> int:
+    """Returns pods times ratio. With unready or missing pods counted in, the count never changes against `ratio`.
+
+    `huge`: a count beyond an int32 is the largest int32 (HPAHugeProposals), else the smallest.
 
     Source: Kubernetes 1.36, replica_calculator.go: GetResourceReplicas and calcPlainMetricReplicas.
     """
     ratio, cautious, pods = usage.ratio, usage.cautious, usage.pods or 0
+    up = _capped if huge else ceil_int32
     if cautious is None:
         return current if allowed.allow(ratio) else up(ratio * pods)
     if allowed.allow(cautious) or (ratio < 1.0 < cautious) or (cautious < 1.0 < ratio):
         return current
     replicas = up(cautious * pods)
-    reversed_ = replicas > current if cautious < 1.0 else cautious > 1.0 and replicas < current
-    return current if reversed_ else replicas
+    # The unready and missing pods alone could turn the direction, since they count in the number of pods.
+    turned = replicas > current if cautious < 1.0 else cautious > 1.0 and replicas < current
+    return current if turned else replicas
 
 
-def _by_share(metric: CompiledMetric, usage: Usage, status: int, allowed: Tolerances) -> int:
-    """Divides the total by the metric target per replica."""
+def by_share(usage: Usage, amount: int, status: int, allowed: Tolerances) -> int:
+    """Divides the total by `amount`, the metric target per replica, in milli-units.
+
+    Source: Kubernetes 1.36, replica_calculator.go: GetExternalPerPodMetricReplicas.
+    """
+    # The count of the status and not of the spec, as in Kubernetes: the ratio was computed with it.
     if allowed.allow(usage.ratio) or usage.total is None:
         return status
-    return _capped(quotient(float(usage.total), float(metric.amount)))
+    return _capped(quotient(float(usage.total), float(amount)))
 
 
-def _by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
-    """Ready pods times ratio; without replicas the ratio alone (KEP-2021).
+def by_ratio(usage: Usage, current: int, allowed: Tolerances) -> int:
+    """Returns ready pods times ratio; without replicas the ratio alone (KEP-2021).
 
     Source: Kubernetes 1.36, replica_calculator.go: getUsageRatioReplicaCount.
     """

@@ -6,21 +6,22 @@ table of policies. A metric with a fallback keeps its error, for conditions, eve
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from hpad.api import duration
 from hpad.api.sample import EXTERNAL, OBJECT
-from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback
+from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback, FallbackPolicy
 from hpad.engine.history import NO_SAMPLE, LastSample
 from hpad.engine.propose import Proposal
 from hpad.engine.view import View
 
 
-class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The largest proposal, and the first metric that failed. `invalid` counts failed metrics without a fallback.
 
-    Without a `leader` the count stays: all metrics failed, or some failed and the others ask for fewer replicas.
+    Without a `leader` the count stays: all metrics failed, or some failed and the others propose fewer replicas.
     """
 
     replicas: int
@@ -28,12 +29,6 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     invalid: int
     failed: Proposal | None
     error: str | None
-
-    def __str__(self) -> str:
-        if self.leader is None:
-            return f"nothing: {self.error}"
-        some = f" ({self.invalid} invalid)" if self.invalid else ""
-        return f"{self.replicas} for {self.leader.metric.label}{some}"
 
 
 def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
@@ -53,6 +48,7 @@ def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:
             replaced = replaced or proposal
             if proposal.ignored:
                 continue
+        # While the largest is 0 the next one leads: Kubernetes names the last metric then.
         if replicas == 0 or proposal.replicas > replicas:
             replicas, leader = proposal.replicas, proposal
     if replaced is not None and failed is None:
@@ -80,30 +76,38 @@ def _with_fallback(
 
 def apply_fallback(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal, ...]:
     """Returns the proposals after fallback and activation; `view.fallback_policies[i]` belongs to `proposals[i]`."""
-    return tuple(_after_policy(view, proposal, index) for index, proposal in enumerate(proposals))
+    pairs = zip(proposals, view.fallback_policies, strict=True)
+    return tuple(_after_policy(view, index, proposal, policy) for index, (proposal, policy) in enumerate(pairs))
 
 
 def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample, ...]:
     """Returns what the history keeps of each metric: since when it fails, and its last successful proposal."""
-    return tuple(_last_sample(view, proposal) for proposal in proposals)
+    return tuple(_last_sample(view, index, proposal) for index, proposal in enumerate(proposals))
 
 
-def _after_policy(view: View, proposal: Proposal, index: int) -> Proposal:
-    policy = view.fallback_policies[index]
+def _known(view: View, index: int) -> LastSample:
+    return view.history.last_sample(_name(view, index))
+
+
+def _name(view: View, index: int) -> str:
+    """Returns the name of a metric in the history: its label, with its index behind if others have the same."""
+    labels = [metric.label for metric in view.spec.metrics]
+    return labels[index] if labels.count(labels[index]) == 1 else f"{labels[index]} #{index}"
+
+
+def _after_policy(view: View, index: int, proposal: Proposal, policy: FallbackPolicy) -> Proposal:
     if proposal.error is None:
         return proposal if policy.activation is None else _activated(view, proposal, policy.activation)
+    # A spec error or an unusable sample is no failure of the source, and waiting does not mend it.
     if policy.fallback is None or not proposal.no_sample:
         return proposal
-    return _replaced(proposal, policy.fallback, view.history.last_sample(proposal.metric.label), view.now)
+    return _replaced(proposal, policy.fallback, _known(view, index), view.now)
 
 
 def _replaced(proposal: Proposal, fallback: Fallback, known: LastSample, now: datetime) -> Proposal:
     """Applies the fallback once the metric has failed for long enough (KEP-5679: failureDurationSeconds)."""
     failing = now - (known.failing_since or now)
-    after = fallback.after
-    if after is None:
-        after = timedelta() if fallback.kind == LAST_GOOD else DEFAULT_AFTER
-    if failing < after:
+    if failing < _delay(fallback):
         return proposal
     since = f"failing for {_in_seconds(failing)}"
     if fallback.kind == REPLICAS:
@@ -116,16 +120,56 @@ def _replaced(proposal: Proposal, fallback: Fallback, known: LastSample, now: da
     return proposal
 
 
+def _delay(fallback: Fallback) -> timedelta:
+    """Returns for how long the metric has to fail before the fallback begins."""
+    if fallback.after is not None:
+        return fallback.after
+    return timedelta() if fallback.kind == LAST_GOOD else DEFAULT_AFTER
+
+
+class Upcoming(NamedTuple):
+    """The fallback that begins at `at` while the metric fails; `replicas` is None where it leaves the metric out."""
+
+    at: datetime
+    replicas: int | None
+
+
+def next_fallback(view: View, index: int, proposal: Proposal) -> Upcoming | None:
+    """Returns the fallback of a failing metric that is still to begin; None where there is none."""
+    fallback = view.fallback_policies[index].fallback
+    if fallback is None or proposal.fallback or not proposal.no_sample:
+        return None
+    known = _known(view, index)
+    since = known.failing_since or view.now
+    try:
+        at = since + _delay(fallback)
+    except OverflowError:
+        return None
+    replaced = _replaced(proposal, fallback, msgspec.structs.replace(known, failing_since=since), at)
+    return Upcoming(at, None if replaced.ignored else replaced.replicas) if replaced.fallback else None
+
+
+def last_good_until(view: View, index: int, proposal: Proposal) -> datetime | None:
+    """Returns when the last good count becomes too old to stand in for the metric; None for other fallbacks."""
+    fallback, known = view.fallback_policies[index].fallback, _known(view, index)
+    if not proposal.fallback or fallback is None or fallback.kind != LAST_GOOD or known.good_at is None:
+        return None
+    try:
+        return known.good_at + fallback.age
+    except OverflowError:
+        return None
+
+
 def _with(proposal: Proposal, replicas: int, fallback: str) -> Proposal:
     return msgspec.structs.replace(proposal, replicas=replicas, fallback=fallback)
 
 
 def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
     """With minReplicas 0: proposes 0 replicas up to the threshold, and at least 1 above it."""
-    usage, metric = proposal.usage, proposal.metric
-    if view.spec.min_replicas != 0 or usage is None or metric.type not in (OBJECT, EXTERNAL):
+    usage = proposal.usage
+    if usage is None or not activates(view, proposal):
         return proposal
-    value = usage.value if usage.total is None else usage.total
+    value = usage.value if usage.total is None else usage.total  # the threshold is of the whole metric, not a share
     if value is None:
         return proposal
     replicas = (proposal.replicas or 1) if value > threshold else 0
@@ -134,14 +178,18 @@ def _activated(view: View, proposal: Proposal, threshold: int) -> Proposal:
     return msgspec.structs.replace(proposal, replicas=replicas, measured=proposal.replicas, threshold=threshold)
 
 
-def _last_sample(view: View, proposal: Proposal) -> LastSample:
-    label = proposal.metric.label
+def activates(view: View, proposal: Proposal) -> bool:
+    """Whether an activation threshold applies to the metric: it can be read without pods, and minReplicas is 0."""
+    return view.spec.min_replicas == 0 and proposal.usage is not None and proposal.metric.type in (OBJECT, EXTERNAL)
+
+
+def _last_sample(view: View, index: int, proposal: Proposal) -> LastSample:
     if proposal.error is None:
-        return LastSample(label, good_at=view.now, replicas=proposal.replicas)
-    known = view.history.last_sample(label)
+        return LastSample(_name(view, index), good_at=view.now, replicas=proposal.replicas)
+    known = _known(view, index)
     since = known.failing_since or view.now
     if known is NO_SAMPLE:
-        return LastSample(label, failing_since=since)
+        return LastSample(_name(view, index), failing_since=since)
     return msgspec.structs.replace(known, failing_since=since)
 
 

@@ -28,7 +28,7 @@ class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stabilized(msgspec.Struct, frozen=True, gc=False):
-    """The count after the windows, the recommendations to store, and the one that changed the count, if any did."""
+    """The count after the windows, the recommendations to store, and the past recommendation that changed the count."""
 
     replicas: int
     past: Past
@@ -46,7 +46,7 @@ def stabilize(
     downward = downscale if behavior.down.window is None else behavior.down.window
     rise, fall = now - upward, now - downward
     low = high = recommended
-    stale = -1
+    stale = -1  # the last entry older than both windows, which the new one replaces
     known = [entry.with_current(current) for entry in past]
     for index, entry in enumerate(known):
         when, replicas = entry.timestamp, entry.replicas
@@ -54,6 +54,7 @@ def stabilize(
             low = replicas
         if when > fall and replicas > high:
             high = replicas
+        # An entry exactly as old as a window neither counts nor is stale, as in Kubernetes.
         if when < rise and when < fall:
             stale = index
     replicas = min(max(current, low), high)
@@ -119,7 +120,7 @@ _WITHOUT_ZERO: Final = "while the feature gate HPAScaleToZero is off"
 _A_DAY: Final = timedelta(days=1)
 
 
-class Restrained(msgspec.Struct, frozen=True, kw_only=True):
+class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The count the target gets, and what limited it.
 
     `recommended` is the count before the windows, `stabilized` the count after them, `replicas` the count after the
@@ -147,7 +148,7 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stabilization(self) -> str:
-        """Says what the windows did to the count, why and for how long; "" where they changed nothing."""
+        """The effect of the windows on the count, its reason and its remaining time; "" where they changed nothing."""
         if self.deciding is None:
             return ""
         left = max(0, math.ceil((self.deciding.window - self.deciding_age).total_seconds()))
@@ -156,11 +157,6 @@ class Restrained(msgspec.Struct, frozen=True, kw_only=True):
             age = int(self.deciding_age.total_seconds())
             since = f"{self.deciding.recommendation.replicas} was recommended {age} s ago"
         return f"stabilized at {self.stabilized} for {left} s more{_until(self.deciding)}, since {since}"
-
-    def __str__(self) -> str:
-        return "; ".join(part for part in (self.stabilization, self.limit) if part) or (
-            f"{self.replicas}: within all limits"
-        )
 
 
 def _until(deciding: DecidingRecommendation) -> str:
@@ -176,6 +172,7 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     """Stabilizes, then limits, the recommendation. A negative count counts as 0."""
     recommended, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
+    # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
     low, high, behavior = view.min_replicas, spec.max_replicas, spec.behavior
     if behavior is None:
@@ -188,8 +185,10 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
         step = Limited(step.replicas, ZERO_DISABLED, _SCALE_TO_ZERO_DISABLED, f"{step.explanation} {_WITHOUT_ZERO}")
     if steady.replicas == recommended:
         able = _READY
+    elif behavior is not None and recommended >= current:
+        able = _STABILIZED_UP
     else:
-        able = _STABILIZED_UP if behavior is not None and recommended >= current else _STABILIZED_DOWN
+        able = _STABILIZED_DOWN
     return _restrained(view, recommended, steady, step, able)
 
 

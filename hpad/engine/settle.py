@@ -10,6 +10,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
+    ANNOTATIONS_VALID,
     COMPETING_WRITERS,
     FALLBACK_ACTIVE,
     FALSE,
@@ -39,7 +40,7 @@ SCALE_UP = "scale_up"
 SCALE_DOWN = "scale_down"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The outcome of writing the scale: every count that was sent, and the last error.
 
     Without an error the count was written, unless it was `withheld`: then nothing was sent. `unsure`: after this error
@@ -62,8 +63,8 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.error if self.withheld is None else self.withheld.message
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a reconcile leaves behind.
+class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The results of a reconcile.
 
     `status` is to be written where `status_changed`; `events` are in order. `error` is the text for the log.
     `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label values of series.
@@ -94,8 +95,8 @@ class _Draft(msgspec.Struct):
     def condition(self, kind: str, status: str, reason: str, message: str) -> None:
         self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
 
-    def warn(self, reason: str, message: str) -> None:
-        self.events.append(Event(WARNING, reason, message))
+    def warn(self, reason: str, message: str, detail: str = "") -> None:
+        self.events.append(Event(WARNING, reason, message, detail))
 
 
 def sentence(decision: Decision, outcome: Outcome | None) -> str:
@@ -105,13 +106,14 @@ def sentence(decision: Decision, outcome: Outcome | None) -> str:
 
 
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:
-    """Returns what the reconcile leaves behind. `outcome` is None where there was nothing to write.
+    """Returns the results of the reconcile. `outcome` is None where there was nothing to write.
 
     Raises ValueError where decision and outcome do not fit.
     """
     if (decision.scale_to is None) != (outcome is None):
         raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
     draft = _Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now))
+    # Before SucceededGetScale, and with the metrics and counts of the previous status: nothing is known of the target.
     if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
         return _unreachable(view, draft, decision, decision.verdict)
     draft.condition(
@@ -140,9 +142,18 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
     _mark_competing(view, draft)
+    _mark_annotations(view, draft)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
-    label = SPEC if verdict.spec_error else INTERNAL
-    return _close(view, draft, decision, status, view.history, verdict.error, NONE, label)
+    return Settlement(
+        status=status,
+        status_changed=not same(view.hpa.status, status),
+        events=tuple(draft.events),
+        history=view.history,
+        error=verdict.error,
+        action=NONE,
+        error_label=SPEC if verdict.spec_error else INTERNAL,
+        metric_computations=(),
+    )
 
 
 def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
@@ -166,8 +177,8 @@ def _undecided(view: View, draft: _Draft, decision: Decision) -> Settlement:
 
 def _not_computed(view: View, draft: _Draft, decision: Decision, text: str) -> Settlement:
     draft.warn("FailedComputeMetricsReplicas", text)
-    what = f"failed to compute desired number of replicas based on listed metrics for {view.spec.reference}"
-    return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=f"{what}: {text}")
+    error = f"failed to compute desired number of replicas based on listed metrics for {view.spec.reference}: {text}"
+    return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=error)
 
 
 def _explain(draft: _Draft, decision: Decision) -> None:
@@ -175,8 +186,9 @@ def _explain(draft: _Draft, decision: Decision) -> None:
     recommendation, restrained = decision.recommendation, decision.restrained
     if recommendation is None or recommendation.leader is None or restrained is None:
         return
-    found = "the HPA was able to successfully calculate a replica count from "
-    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", found + recommendation.leader.metric.description)
+    metric = recommendation.leader.metric.description
+    message = f"the HPA was able to successfully calculate a replica count from {metric}"
+    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", message)
     draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
 
@@ -187,7 +199,8 @@ def _partial(decision: Decision) -> str | None:
 
 
 def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> Settlement:
-    draft.warn("FailedRescale", f"New size: {decision.desired}; reason: {decision.reason}; error: {error}")
+    text = f"New size: {decision.desired}; reason: {decision.reason}; error: {error}"
+    draft.warn("FailedRescale", text, _detail(decision))
     message = f"the HPA controller was unable to update the target scale: {error}"
     draft.condition(ABLE_TO_SCALE, FALSE, "FailedUpdateScale", message)
     text = f"failed to rescale {view.spec.reference}: {error}"
@@ -203,6 +216,11 @@ def _withheld(view: View, draft: _Draft, decision: Decision, withheld: Withheld)
     return _settlement(view, draft, decision, desired=desired, error=_partial(decision), action=action)
 
 
+def _detail(decision: Decision) -> str:
+    """Returns what the event of a rescale does not say in Kubernetes: the count before it, and the whole reason."""
+    return f"from {decision.current}: {decision.why}"
+
+
 def _direction(decision: Decision) -> str:
     return SCALE_UP if decision.desired > decision.current else SCALE_DOWN
 
@@ -211,7 +229,8 @@ def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
     desired = decision.desired
     message = f"the HPA controller was able to update the target scale to {desired}"
     draft.condition(ABLE_TO_SCALE, TRUE, "SucceededRescale", message)
-    draft.events.append(Event(NORMAL, "SuccessfulRescale", f"New size: {desired}; reason: {decision.reason}"))
+    text = f"New size: {desired}; reason: {decision.reason}"
+    draft.events.append(Event(NORMAL, "SuccessfulRescale", text, _detail(decision)))
     _mark_zero(view, draft, decision)
     error, action = _partial(decision), _direction(decision)
     return _settlement(view, draft, decision, desired=desired, error=error, action=action, rescaled=True)
@@ -219,6 +238,7 @@ def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
 
 def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
     """Sets ScaledToZero: whether this HPA took the last replica, so that it may scale up again (KEP-2021)."""
+    # At each rescale, even far from zero: a condition that stays True would later wake a stopped target.
     spec = view.spec
     if not view.tunables.gates.HPAScaleToZero:
         draft.conditions = without_condition(draft.conditions, SCALED_TO_ZERO)
@@ -239,9 +259,9 @@ def _unmark_zero(view: View, draft: _Draft) -> None:
 
 def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     """Sets the condition ExternalMetricFallbackActive (KEP-5679); none without a fallback policy."""
-    if view.fallback_error is not None:
-        draft.warn("InvalidAnnotation", view.fallback_error)
-    if not any(fallback_policies.fallback is not None for fallback_policies in view.fallback_policies):
+    if view.annotation_error is not None:
+        draft.warn("InvalidAnnotation", view.annotation_error)
+    if not any(policy.fallback is not None for policy in view.fallback_policies):
         draft.conditions = without_condition(draft.conditions, FALLBACK_ACTIVE)
         return
     replaced = [proposal for proposal in decision.proposals if proposal.fallback]
@@ -258,9 +278,17 @@ def _mark_competing(view: View, draft: _Draft) -> None:
     if not view.competitors:
         draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
         return
-    found = {competitor.what for competitor in view.competitors}
-    reason = next(REASONS[what] for what in REASONS if what in found)
+    kinds = {competitor.what for competitor in view.competitors}
+    reason = next(REASONS[what] for what in REASONS if what in kinds)
     draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
+
+
+def _mark_annotations(view: View, draft: _Draft) -> None:
+    """Sets the condition HpadAnnotationsValid to False for as long as annotations under `hpad.io/` have errors."""
+    if view.annotation_reason is None or view.annotation_error is None:
+        draft.conditions = without_condition(draft.conditions, ANNOTATIONS_VALID)
+        return
+    draft.condition(ANNOTATIONS_VALID, FALSE, view.annotation_reason, view.annotation_error)
 
 
 def _settlement(
@@ -275,6 +303,7 @@ def _settlement(
 ) -> Settlement:
     """Closes with a new status; currentMetrics is null where no metric was measured."""
     _mark_competing(view, draft)
+    _mark_annotations(view, draft)
     metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
@@ -283,31 +312,18 @@ def _settlement(
         current_metrics=metrics,
         conditions=draft.conditions,
     )
-    history, label = next_history(view, decision, rescaled=rescaled), NONE if error is None else INTERNAL
-    closed = _close(view, draft, decision, status, history, error, action, label)
-    return msgspec.structs.replace(closed, rescaled=True) if rescaled else closed
-
-
-def _close(
-    view: View,
-    draft: _Draft,
-    decision: Decision,
-    status: HorizontalPodAutoscalerStatus,
-    history: History,
-    error: str | None,
-    action: str,
-    error_label: str,
-) -> Settlement:
-    before = view.hpa.status.current_replicas
     return Settlement(
         status=status,
         status_changed=not same(view.hpa.status, status),
         events=tuple(draft.events),
-        history=history,
+        history=next_history(view, decision, rescaled=rescaled),
         error=error,
         action=action,
-        error_label=error_label,
-        metric_computations=tuple([_computation(proposal, before) for proposal in decision.proposals]),
+        error_label=NONE if error is None else INTERNAL,
+        metric_computations=tuple(
+            [_computation(proposal, view.hpa.status.current_replicas) for proposal in decision.proposals]
+        ),
+        rescaled=rescaled,
     )
 
 

@@ -48,7 +48,7 @@ class CompiledMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One metric and its metric target.
 
     `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
-    `error` says why the entry cannot be measured (None: it can); `spec_error`: an API server would reject the entry.
+    `error` is the reason why the entry cannot be measured (None: it can); `spec_error`: Kubernetes blames the spec.
     `description` is the name of the metric in the texts of Kubernetes, `label` the name in the texts of hpad.
     """
 
@@ -90,7 +90,7 @@ def _target_in_bytes(spec: MetricSpec) -> bool:
 
 
 def compile_metric(spec: MetricSpec, namespace: str) -> CompiledMetric:
-    """Compiles one entry of spec.metrics. Never raises: what is wrong with the entry becomes its `error`."""
+    """Compiles one entry of spec.metrics. Never raises: an invalid entry has an `error`."""
     if spec.type == RESOURCE:
         return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
     if spec.type == CONTAINER_RESOURCE:
@@ -111,16 +111,12 @@ class _Amount(NamedTuple):
     error: str | None = None
 
 
-def _average(quantity: Quantity) -> _Amount:
-    return _Amount(AVERAGE_VALUE, min(MAX_INT64, quantity.milli()))
-
-
-def _value(quantity: Quantity) -> _Amount:
-    return _Amount(VALUE, min(MAX_INT64, quantity.milli()))
+def _amount(kind: str, quantity: Quantity) -> _Amount:
+    return _Amount(kind, min(MAX_INT64, quantity.milli()))
 
 
 def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | None]:
-    """Returns a metric's own selector, or what is wrong with it."""
+    """Returns the selector of a metric, or the error in it."""
     if selector is None:
         return None, None
     try:
@@ -142,7 +138,7 @@ def _resource(
     description = f"{source.name} {where} utilization (percentage of request)"
     if kind == AVERAGE_VALUE:
         description = f"{source.name} resource"
-    whose = f"{container} container" if spec.type == CONTAINER_RESOURCE else f"{source.name} resource"
+    owner = f"{container} container" if spec.type == CONTAINER_RESOURCE else f"{source.name} resource"
     return CompiledMetric(
         type=spec.type,
         name=source.name,
@@ -154,7 +150,7 @@ def _resource(
             reason=f"FailedGet{spec.type}Metric",
             fetch=f"failed to get {source.name} {used}: unable to get metrics for resource {source.name}: ",
             measure=f"failed to get {source.name} {used}: ",
-            outer=f"failed to get {whose} metric value: ",
+            outer=f"failed to get {owner} metric value: ",
         ),
         query=Query(type=spec.type, namespace=namespace, name=source.name, container=container),
         spec=spec,
@@ -165,7 +161,7 @@ def _resource(
 
 def _resource_amount(target: MetricTarget) -> _Amount:
     if target.average_value is not None:
-        return _average(target.average_value)
+        return _amount(AVERAGE_VALUE, target.average_value)
     if target.average_utilization is not None:
         return _Amount(UTILIZATION, target.average_utilization)
     unset = "neither an average utilization target nor an average value (usage) target was set"
@@ -177,7 +173,7 @@ def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Compile
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _Amount("", 0, "invalid pods metric source: no average value target was set")
     if target.average_value is not None:
-        kind, amount, error = _average(target.average_value)
+        kind, amount, error = _amount(AVERAGE_VALUE, target.average_value)
     return CompiledMetric(
         type=spec.type,
         name=name,
@@ -203,13 +199,14 @@ def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Com
     kind, amount, error = _object_amount(source.target)
     error = selector_error or error
     average = kind == AVERAGE_VALUE
-    shown = selectors.go_plus_v(source.metric.selector)
+    formatted = selectors.go_plus_v(source.metric.selector)
     return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
         amount=amount,
-        description=f"external metric {name}({shown})" if average else f"{described.kind} metric {name}",
+        # "external metric" is what Kubernetes writes for AverageValue (horizontal.go: computeStatusForObjectMetric).
+        description=f"external metric {name}({formatted})" if average else f"{described.kind} metric {name}",
         label=f"{described.kind} metric {_with_selector(name, selector)}",
         wording=Wording(
             reason="FailedGetObjectMetric",
@@ -226,9 +223,9 @@ def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> Com
 
 def _object_amount(target: MetricTarget) -> _Amount:
     if target.type == VALUE and target.value is not None:
-        return _value(target.value)
+        return _amount(VALUE, target.value)
     if target.type == AVERAGE_VALUE and target.average_value is not None:
-        return _average(target.average_value)
+        return _amount(AVERAGE_VALUE, target.average_value)
     unset = "neither a value target nor an average value target was set"
     return _Amount("", 0, f"invalid object metric source: {unset}")
 
@@ -237,18 +234,18 @@ def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) ->
     name = source.metric.name
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _external_amount(source.target)
-    shown = selectors.go_plus_v(source.metric.selector)
+    formatted = selectors.go_plus_v(source.metric.selector)
     inner = {AVERAGE_VALUE: f"failed to get {name} external metric: ", VALUE: f"failed to get external metric {name}: "}
     return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
         amount=amount,
-        description=f"external metric {name}({shown})",
+        description=f"external metric {name}({formatted})",
         label=f"external metric {_with_selector(name, selector)}",
         wording=Wording(
             reason="FailedGetExternalMetric",
-            fetch=f"unable to get external metric {namespace}/{name}/{shown}: ",
+            fetch=f"unable to get external metric {namespace}/{name}/{formatted}: ",
             measure="",
             outer=f"failed to get {name} external metric value: {inner.get(kind, '')}",
         ),
@@ -260,9 +257,9 @@ def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) ->
 
 def _external_amount(target: MetricTarget) -> _Amount:
     if target.average_value is not None:
-        return _average(target.average_value)
+        return _amount(AVERAGE_VALUE, target.average_value)
     if target.value is not None:
-        return _value(target.value)
+        return _amount(VALUE, target.value)
     unset = "neither a value target nor an average value target was set"
     return _Amount("", 0, f"invalid external metric source: {unset}")
 
@@ -287,10 +284,10 @@ _CACHED: Final = "compiled"
 
 
 class CompiledSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What an HPA's spec asks for.
+    """The compiled spec of an HPA.
 
-    `reference` is Kind/namespace/name of the target. `version_error` says what is wrong with the target's apiVersion,
-    if anything. `has_object_or_external`: a metric exists that has a value without pods.
+    `reference` is Kind/namespace/name of the target. `version_error` is the error in the target's apiVersion, or None.
+    `has_object_or_external`: a metric exists that has a value without pods.
     """
 
     key: Key
@@ -307,6 +304,7 @@ def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     """Returns the compiled spec of an HPA. It is cached in the spec, so both have the same lifetime."""
     cached: CompiledSpec | None = hpa.spec.__dict__.get(_CACHED)
     metadata = hpa.metadata
+    # `structs.replace` shares the spec between HPAs, also between HPAs of different names.
     if cached is not None and cached.key.name == metadata.name and cached.key.namespace == metadata.namespace:
         return cached
     compiled = hpa.spec.__dict__[_CACHED] = _compile(hpa)
@@ -329,7 +327,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
 
 
 def _version_error(api_version: str) -> str | None:
-    """An apiVersion is empty, `version` or `group/version` (apimachinery: schema.ParseGroupVersion)."""
+    """Returns the error of an apiVersion; empty, `version` and `group/version` are valid (schema.ParseGroupVersion)."""
     if api_version in ("", "/") or api_version.count("/") <= 1:
         return None
     return f"unexpected GroupVersion string: {api_version}"

@@ -70,6 +70,8 @@ def _placed(metric: CompiledMetric, current: MetricValueStatus) -> MetricStatus:
 def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
     """Returns the history with the recommendation of this decision, and with the rescale if one was written."""
     history, now = view.history, view.now
+    # A turn without a decision adds no recommendation, but starts the history of a new HPA
+    # (horizontal.go: recordInitialRecommendation).
     if decision.restrained is not None:
         recommendations = decision.restrained.recommendations
     else:
@@ -80,10 +82,10 @@ def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
             ups = _stored(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
         else:
             downs = _stored(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
-    known = history.last_samples if view.fallback_policies else ()  # only fallback policies need them
+    samples = history.last_samples if view.fallback_policies else ()  # only fallback policies need them
     if view.fallback_policies and decision.proposals:
-        known = last_samples(view, decision.proposals)
-    return History(recommendations, ups, downs, known)
+        samples = last_samples(view, decision.proposals)
+    return History(recommendations, ups, downs, samples)
 
 
 def _stored(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
@@ -95,7 +97,7 @@ def _stored(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tup
         msgspec.structs.replace(entry, outdated=True) if entry.timestamp < cutoff and not entry.outdated else entry
         for entry in past
     ]
-    for index in range(len(marked) - 1, -1, -1):
+    for index in reversed(range(len(marked))):
         if marked[index].outdated:
             marked[index] = latest
             return tuple(marked)

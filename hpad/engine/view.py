@@ -102,7 +102,7 @@ REASONS: Final = {HPA: "OtherHPA", SCALE: "ScaleWritten", STATUS: "StatusWritten
 class Withheld(msgspec.Struct, frozen=True):
     """Why a decided count was not sent. `reason` and `message` belong to the condition AbleToScale.
 
-    `able`: only hpad was told not to write, as in a dry run; the target could have been scaled.
+    `able`: the target could have been scaled, but hpad is not allowed to, as in a dry run.
     """
 
     reason: str
@@ -114,7 +114,7 @@ DRY_RUN: Final = Withheld("DryRun", "this is a dry run")
 
 
 def yielded(to: Competitor) -> Withheld:
-    """The count is left to the HPA of the API server that scales the same target."""
+    """Returns the reason for leaving the count to the HPA of the API server that scales the same target."""
     return Withheld("CompetingHPA", f"{to}, and is left to it", able=False)
 
 
@@ -134,15 +134,16 @@ class ScaleError(msgspec.Struct, frozen=True):
     reason: str = READ_FAILED
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that a decision about one HPA depends on. `now` is the only time the engine knows.
 
     Either `scale` or `scale_error` is set. `pods` match the scale's selector, in the order of the list.
     `competing_hpas` are the names of the other HPAs in the namespace whose selectors match any of these pods.
-    `fallback_policies` has one entry per metric, or none where the HPA has no policy; `fallback_error` says what is
-    wrong with the annotations. `set_by_other`: a client that is no HPA controller has set the target's replicas after
-    this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do not
-    change a decision.
+    `fallback_policies` has one entry per metric, or none where the HPA has no policy; `annotation_error` are the errors
+    in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
+    (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
+    after this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do
+    not change a decision.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -154,7 +155,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod] = ()
     competing_hpas: tuple[str, ...] = ()
     fallback_policies: tuple[FallbackPolicy, ...] = ()
-    fallback_error: str | None = None
+    annotation_error: str | None = None
+    annotation_reason: str | None = None
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
 
@@ -194,8 +196,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         if not self._marked_scaled_to_zero or not self.tunables.gates.HPAOwnZeroOnly:
             return False
         status = self.hpa.status
-        left = min(status.current_replicas, status.desired_replicas)
-        return self.replicas > 0 or left > 0 or self.set_by_other
+        # The smaller one: after scaling to zero, currentReplicas is still the count before (horizontal.go: setStatus).
+        reported = min(status.current_replicas, status.desired_replicas)
+        return self.replicas > 0 or reported > 0 or self.set_by_other
 
     @property
     def _marked_scaled_to_zero(self) -> bool:

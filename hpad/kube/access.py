@@ -1,11 +1,11 @@
-"""Asks the API server for its version and clock, and for hpad's own rights (SelfSubjectAccessReview)."""
+"""Asks the API server for its version and clock, and for reviews of tokens and rights."""
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from hpad.kube import errors
 from hpad.kube.client import Client
 
-_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 _NOT_KUBERNETES = "NotKubernetes"
 _RETRY_SECONDS, _REFRESH_SECONDS = 2.0, 600.0
 
@@ -32,23 +32,23 @@ class _Version(msgspec.Struct, rename="camel"):
 async def probe_version(client: Client) -> VersionProbe:
     """Reads /version. Raises ApiError."""
     headers = {"Accept": "application/json", **await client.config.identity.headers(client.clock)}
-    limits = aiohttp.ClientTimeout(total=_SECONDS)
+    limits = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
     async with client._answer("GET", "/version", None, headers, None, limits) as answer:
         body, date = await client._body(answer, "GET", "/version"), answer.headers.get("Date")
     try:
         version = msgspec.json.decode(body, type=_Version).git_version
-    except msgspec.MsgspecError:
+    except errors.UNREADABLE:
         raise errors.ApiError(0, _NOT_KUBERNETES, f"{client.config.server} is no Kubernetes API server") from None
-    return VersionProbe(version, _moment(date))
+    return VersionProbe(version, _parsed(date))
 
 
 def numbers(version: str) -> tuple[int, int] | None:
-    """Major and minor number of a version such as "v1.36.0" or "v1.37.0-gke.100"; None for other texts."""
+    """Returns major and minor number of a version such as "v1.36.0" or "v1.37.0-gke.100"; None for other texts."""
     found = re.match(r"v?(\d{1,9})\.(\d{1,9})", version)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parsed(text: str | None) -> datetime | None:
     try:
         return parsedate_to_datetime(text).astimezone(UTC) if text is not None else None
     except (ValueError, OverflowError):
@@ -71,13 +71,13 @@ class VersionFollower:
     async def run(self) -> None:
         """Polls until cancelled: every 2 seconds until a server answers, then every 10 minutes."""
         while True:
-            reached = await self._ask()
-            if reached:
+            answered = await self._probe()
+            if answered:
                 self.known.set()
-            await self._client.clock.sleep(_REFRESH_SECONDS if reached else _RETRY_SECONDS)
+            await self._client.clock.sleep(_REFRESH_SECONDS if answered else _RETRY_SECONDS)
 
-    async def _ask(self) -> bool:
-        """Returns whether the server answered."""
+    async def _probe(self) -> bool:
+        """Reads the version; returns whether the server answered."""
         try:
             version = numbers((await probe_version(self._client)).version)
         except errors.ApiError as error:
@@ -86,9 +86,6 @@ class VersionFollower:
             self._highest = version
             self._found(version)
         return True
-
-
-_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Right(NamedTuple):
@@ -102,31 +99,48 @@ class Right(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
-        full = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-        full = f"{full}.{self.group}" if self.group else full
-        named = f" {self.name}" if self.name else ""
-        return (
-            f"{self.verb} {full}{named} {f'in namespace {self.namespace}' if self.namespace else 'in all namespaces'}"
-        )
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        group = f".{self.group}" if self.group else ""
+        name = f" {self.name}" if self.name else ""
+        where = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
+        return f"{self.verb} {resource}{group}{name} {where}"
 
 
-class _Status(msgspec.Struct):
+class ReviewedUser(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+class ReviewStatus(msgspec.Struct):
+    """The status of a TokenReview (`authenticated`, `user`) or an access review (`allowed`, `denied`)."""
+
+    authenticated: bool = False
+    user: ReviewedUser = msgspec.field(default_factory=ReviewedUser)
     allowed: bool = False
     denied: bool = False
 
 
 class _Review(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: ReviewStatus = msgspec.field(default_factory=ReviewStatus)
+
+
+_REVIEW = msgspec.json.Decoder(_Review)
+
+
+async def review(
+    client: Client, version: str, kind: str, spec: Mapping[str, Any], timeout: float | None = None
+) -> ReviewStatus:
+    """Has the API server review `spec`. Raises ApiError."""
+    body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+    answer = await client.request("POST", f"/apis/{version}/{kind.lower()}s", body=body, timeout=timeout)
+    return errors.decoded(_REVIEW, answer, f"the answer is no {kind}").status
 
 
 async def allowed(client: Client, right: Right) -> bool:
-    """Whether hpad has the right. Raises ApiError."""
+    """Returns whether hpad has the right. Raises ApiError."""
     attributes = {field: value for field, value in right._asdict().items() if value}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    answer = await client.request("POST", _PATH, body=msgspec.json.encode(body))
-    status = msgspec.json.decode(answer, type=_Review).status
+    spec = {"resourceAttributes": attributes}
+    status = await review(client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", spec)
     return status.allowed and not status.denied

@@ -1,27 +1,25 @@
-"""Watch caches: hold the objects of a resource, call back on changes, and decide which of two versions is newer.
+"""Watch caches: store the objects of a resource, call back on changes, and decide which of two versions is newer.
 
-`HpaCache` also holds what a write of a status needs. `PodCache` finds the pods of a selector by an index.
+`HpaCache` also keeps the bytes that a write of a status needs. `PodCache` finds the pods of a selector by an index.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, enc_hook
+from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.selector import Operator, Requirement, Selector
+from hpad.api.selector import Operator, Selector
 from hpad.kube import codec, paths
-from hpad.kube.client import Client
 from hpad.kube.codec import DecodedObject
 from hpad.kube.reflector import Kind, Reflector, later
-from hpad.kube.watch import ReflectorOptions
-
-__all__ = ["Cache", "Callback", "Kind"]
+from hpad.kube.watch import WatchScope
 
 T = TypeVar("T")
 Callback = Callable[[Key, T | None, T | None], None]
@@ -29,62 +27,61 @@ Callback = Callable[[Key, T | None, T | None], None]
 
 
 class Cache(Generic[T]):
-    """All objects of one resource, in all namespaces or in the given ones, kept up to date by `run`.
+    """All objects of one resource in the namespaces of `scope`, kept up to date by `run`.
 
     `params`, such as a label selector, are sent with every list and watch. An unreadable object is left out and
-    logged. `trouble` is the text of the last failure, None once all reflectors work; `refused` is set while the server
-    does not have the resource, or forbids to list it. `bug` is called whenever a callback raises.
+    logged. `trouble` is the text of the last failure, None once all reflectors work. `synced` is set once every
+    reflector has read a list; `answered` also if the server does not have the resource, or forbids to list it. `bug` is
+    called whenever a callback raises.
     """
 
     def __init__(
         self,
-        client: Client,
+        scope: WatchScope,
         kind: Kind[T],
         *,
-        namespaces: Sequence[str] = (),
         params: Mapping[str, str] | None = None,
-        reflector_options: ReflectorOptions | None = None,
         bug: Callable[[], None] | None = None,
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
-        self.refused = asyncio.Event()
+        self.answered = asyncio.Event()
         self.trouble: str | None = None
         self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource))
         self._values: dict[Key, T] = {}
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
-        options = reflector_options or ReflectorOptions()
-        self._reflectors = [Reflector(self, kind, client, each, params or {}, options) for each in namespaces or ("",)]
+        self._causes: set[tuple[str, str, int]] = set()
+        self._reflectors = [Reflector(self, kind, scope, each, params or {}) for each in scope.namespaces or ("",)]
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
 
     def values(self) -> Collection[T]:
-        """A live view of all objects: copy it before awaiting anything."""
+        """Returns a live view of all objects: copy it before awaiting anything."""
         return self._values.values()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def covers(self, namespace: str) -> bool:
-        """Whether the cache is synced and watches that namespace."""
+        """Returns whether the cache is synced and watches that namespace."""
         return self.synced.is_set() and bool(self._reflectors_of(namespace))
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Calls back on every change from now on.
 
-        An exception of a callback is logged; the cache and the other callbacks go on.
+        An exception of a callback is logged once for each cause; the cache and the other callbacks go on.
         """
         self._callbacks.append(callback)
 
     def staleness(self, now: float, namespace: str = "") -> float:
-        """Seconds since the server last sent something about the namespace; `now` is monotonic.
+        """Returns the seconds since the server last sent data about the namespace; `now` is monotonic.
 
         For all namespaces (""), the seconds of the stalest reflector.
         """
-        return max(now - reflector.heard for reflector in self._reflectors_of(namespace) or self._reflectors)
+        return max(now - reflector.last_received for reflector in self._reflectors_of(namespace) or self._reflectors)
 
     def offer(self, decoded: DecodedObject[T]) -> None:
         """Stores an object that was read or written outside the watch, if it is newer than the stored one."""
@@ -99,7 +96,7 @@ class Cache(Generic[T]):
                 group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
 
     def listing(self, namespace: str) -> None:
-        """A list begins; it includes every object offered before."""
+        """Called when a list begins. The list includes every object that was offered before."""
         self._offered.difference_update(self.keys(namespace))
 
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
@@ -109,6 +106,7 @@ class Cache(Generic[T]):
         restored from a backup assigns the same versions to other writes.
         """
         key, old = decoded.key, self._values.get(decoded.key)
+        # An offered object may be later than the list, which was on its way when the object was written.
         trusted = listed and key not in self._offered
         if old is None or not self._as_new(old, decoded.value, decoded.version, trusted):
             self._values[key] = decoded.value
@@ -124,15 +122,15 @@ class Cache(Generic[T]):
             self._notify(key, old, None)
 
     def settled(self) -> None:
-        """A reflector works again, or has read a whole list; the cache is synced once all reflectors are."""
+        """Called when a reflector works again, or has read a whole list."""
         if all(reflector.synced for reflector in self._reflectors):
             self.synced.set()
-            self.refused.clear()
+            self.answered.set()
         if not any(reflector.failing for reflector in self._reflectors):
             self.trouble = None
 
     def keys(self, namespace: str) -> list[Key]:
-        """The keys of the stored objects of one namespace, or of all ("")."""
+        """Returns the keys of the stored objects of one namespace, or of all ("")."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
 
     def _reflectors_of(self, namespace: str) -> list[Reflector[T]]:
@@ -146,7 +144,7 @@ class Cache(Generic[T]):
         return not trusted and self._later(stored, version)
 
     def _later(self, stored: T, version: str) -> bool:
-        """Whether the stored value was written after `version`."""
+        """Returns whether the stored value was written after `version`."""
         return self.kind.version is not None and later(self.kind.version(stored), version)
 
     def _notify(self, key: Key, old: T | None, new: DecodedObject[T] | None) -> None:
@@ -154,24 +152,32 @@ class Cache(Generic[T]):
         for callback in self._callbacks:
             try:
                 callback(key, old, None if new is None else new.value)
-            except Exception:  # noqa: BLE001  # a bug of the subscriber
-                self._report_bug(key)
+            except Exception as error:  # noqa: BLE001  # a bug of the subscriber
+                self._report_bug(key, error)
 
-    def _report_bug(self, key: Key) -> None:
+    def _report_bug(self, key: Key, error: Exception) -> None:
+        """Counts an exception of a callback, and logs the first of each kind and line. Call it in an `except` block."""
         if self._bug is not None:
             self._bug()
-        with contextlib.suppress(Exception):  # logging may be what fails
-            self._log.exception("bug: a change was not taken in", object=str(key))
+        with contextlib.suppress(Exception):  # logging itself may fail
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            cause = (type(error).__name__, frame.f_code.co_filename, line)
+            if cause not in self._causes:
+                self._causes.add(cause)
+                self._log.exception("bug: a subscriber failed to handle a change of an object", object=str(key))
 
     def _index(self, key: Key, old: T | None, new: DecodedObject[T] | None) -> None:
-        """Updates what a subclass derives from the objects. An exception ends the cache: the index would be wrong."""
+        """Updates the index of a subclass.
+
+        An exception ends the cache: decisions on an index that has missed a change would be wrong.
+        """
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class HpaCache(Cache[HorizontalPodAutoscaler]):
-    """All HPAs, with what a write of a status needs of each (`original`).
+    """All HPAs, each with the bytes that a write of its status needs (`original`).
 
     A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
@@ -180,28 +186,26 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     def __init__(
         self,
-        client: Client,
+        scope: WatchScope,
         kind: Kind[HorizontalPodAutoscaler],
         *,
-        namespaces: Sequence[str] = (),
         params: Mapping[str, str] | None = None,
-        reflector_options: ReflectorOptions | None = None,
         bug: Callable[[], None] | None = None,
         status_written: Callable[[Key, str], None] | None = None,
     ) -> None:
-        options = reflector_options
-        super().__init__(client, kind, namespaces=namespaces, params=params, reflector_options=options, bug=bug)
+        super().__init__(scope, kind, params=params, bug=bug)
         self._status_written = status_written
         self._originals: dict[Key, codec.Original] = {}
 
     def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
-        stored = self.get(decoded.key)
-        if stored is not None and _same(stored.spec, decoded.value.spec):
+        stored, spec = self.get(decoded.key), decoded.value.spec
+        # Equal in text as well: "1Ki" and "1024" are equal quantities, but shown as written.
+        if stored is not None and stored.spec == spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(spec):
             decoded = decoded._replace(value=msgspec.structs.replace(decoded.value, spec=stored.spec))
         super().put(decoded, listed=listed)
 
     def original(self, key: Key) -> codec.Original | None:
-        """What a write of the stored HPA's status needs; None if no such HPA is stored."""
+        """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
         return self._originals.get(key)
 
     def _index(
@@ -213,20 +217,14 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._originals[key] = new.original
         if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
             return
+        # An entry with a later time is a new write; entries of earlier writes stay in managedFields.
         for manager, time in new.original.status_writers.items():
             if time > before.status_writers.get(manager, ""):
                 self._status_written(key, manager)
 
 
-def _same(one: HorizontalPodAutoscalerSpec, other: HorizontalPodAutoscalerSpec) -> bool:
-    """Whether both are also written alike: equal quantities may differ in text ("1Ki" and "1024")."""
-    return one == other and _ENCODER.encode(one) == _ENCODER.encode(other)
-
-
-POD = Kind(paths.PODS, codec.pod)
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value
 _BY_VALUE = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN})
-K = TypeVar("K")
 _Bucket = dict[str, Pod]
 
 
@@ -234,67 +232,60 @@ class Index:
     """Pods by namespace, and by namespace and label pair."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, _Bucket] = {}
-        self._labels: dict[tuple[str, str, str], _Bucket] = {}
+        self._buckets: dict[tuple[str, str, str], _Bucket] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of namespaces and label pairs that pods have."""
+        return len(self._buckets)
 
     def replace(self, old: Pod | None, new: Pod | None) -> None:
         """Applies one change of one pod."""
         if old is not None:
-            _remove(self._namespaces, old.namespace, old.name)
-            for place in _places(old):
-                _remove(self._labels, place, old.name)
+            for place in (_whole(old.namespace), *_places(old)):
+                bucket = self._buckets.get(place, {})
+                bucket.pop(old.name, None)
+                if not bucket:
+                    self._buckets.pop(place, None)
         if new is not None:
-            self._namespaces.setdefault(new.namespace, {})[new.name] = new
-            for place in _places(new):
-                self._labels.setdefault(place, {})[new.name] = new
+            for place in (_whole(new.namespace), *_places(new)):
+                self._buckets.setdefault(place, {})[new.name] = new
 
     def shared(self, pod: Pod) -> Mapping[str, str]:
-        """The pod's labels, as the same objects that other pods hold: the whole mapping, else single values.
+        """Returns the pod's labels as objects that other pods have as well: the whole mapping, else single values.
 
-        A pod of the same template is looked up by the label that the fewest pods have. Unlike interned strings, shared
-        labels are freed with the last pod that has them.
+        Compares with a pod that has the pod's rarest label. Unlike interned strings, shared labels are freed with the
+        last pod that has them.
         """
-        found = {place: bucket for place in _places(pod) if (bucket := self._labels.get(place))}
+        found = {place: bucket for place in _places(pod) if (bucket := self._buckets.get(place))}
         if not found:
             return pod.labels
-        twin = _any(min(found.values(), key=len))
-        if twin.labels == pod.labels:
-            return twin.labels
+        similar = _any(min(found.values(), key=len))
+        if similar.labels == pod.labels:
+            return similar.labels
         values = {key: _any(bucket).labels[key] for (_, key, _), bucket in found.items()}
         return {**pod.labels, **values}
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The pods of the namespace that match, sorted by name."""
+        """Returns the pods of the namespace that match, sorted by name."""
         found = [pod for pod in self._candidates(namespace, selector) if selector.matches(pod.labels)]
         return sorted(found, key=lambda pod: pod.name)
 
     def _candidates(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The smallest indexed set of pods that includes all matching ones."""
-        best: list[_Bucket] = [self._namespaces.get(namespace, {})]
+        """Returns the smallest indexed set of pods that includes all matching ones."""
+        best = [self._buckets.get(_whole(namespace), {})]
         for term in selector.requirements:
             if term.operator in _BY_VALUE and term.key not in _UNIQUE:
-                buckets = self._buckets(namespace, term)
+                buckets = [self._buckets.get((namespace, term.key, value), {}) for value in set(term.values)]
                 if sum(map(len, buckets)) < sum(map(len, best)):
                     best = buckets
         return [pod for bucket in best for pod in bucket.values()]
-
-    def _buckets(self, namespace: str, term: Requirement) -> list[_Bucket]:
-        places = ((namespace, term.key, value) for value in set(term.values))
-        return [bucket for place in places if (bucket := self._labels.get(place))]
 
 
 class PodCache(Cache[Pod]):
     """All pods; pods of one template share one label mapping."""
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        namespaces: Sequence[str] = (),
-        params: Mapping[str, str] | None = None,
-        reflector_options: ReflectorOptions | None = None,
-    ) -> None:
-        super().__init__(client, POD, namespaces=namespaces, params=params, reflector_options=reflector_options)
+    def __init__(self, scope: WatchScope) -> None:
+        super().__init__(scope, Kind(paths.PODS, codec.pod))
         self._labels = Index()
 
     def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
@@ -303,7 +294,7 @@ class PodCache(Cache[Pod]):
         super().put(decoded._replace(value=msgspec.structs.replace(pod, labels=labels)), listed=listed)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        """The namespace's pods that match, sorted by name."""
+        """Returns the namespace's pods that match, sorted by name."""
         return self._labels.select(namespace, selector)
 
     def _index(self, key: Key, old: Pod | None, new: DecodedObject[Pod] | None) -> None:
@@ -314,13 +305,10 @@ def _places(pod: Pod) -> list[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items() if key not in _UNIQUE]
 
 
+def _whole(namespace: str) -> tuple[str, str, str]:
+    """Returns the place of all pods of a namespace; no label has an empty key."""
+    return (namespace, "", "")
+
+
 def _any(bucket: _Bucket) -> Pod:
     return next(iter(bucket.values()))
-
-
-def _remove(buckets: dict[K, _Bucket], place: K, name: str) -> None:
-    bucket = buckets.get(place)
-    if bucket is not None:
-        bucket.pop(name, None)
-        if not bucket:
-            del buckets[place]

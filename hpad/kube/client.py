@@ -6,7 +6,6 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -26,7 +25,7 @@ _POLL_S: Final = 0.005
 
 
 class Sockets:
-    """Creates the sockets of an aiohttp connector (its `socket_factory`), and knows which are still open.
+    """Creates the sockets of an aiohttp connector (its `socket_factory`), and waits until all are closed.
 
     A connection that is dropped in the middle of an answer, as watches are, leaves its connector at once. Under TLS its
     socket is closed later, which the connector does not report.
@@ -34,19 +33,19 @@ class Sockets:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def make(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket for an address in the form of `getaddrinfo`."""
+        """Creates a socket for an address in the form of `getaddrinfo`."""
         family, kind, protocol = address[:3]
-        made = socket.socket(family=family, type=kind, proto=protocol)
-        self._made.add(made)
-        return made
+        created = socket.socket(family=family, type=kind, proto=protocol)
+        self._sockets.add(created)
+        return created
 
     async def closed(self) -> None:
         """Waits until all sockets are closed, at most a second."""
         began = self._clock.monotonic()
-        while any(made.fileno() >= 0 for made in self._made) and self._clock.monotonic() - began < _CLOSE_TIMEOUT_S:
+        while any(each.fileno() >= 0 for each in self._sockets) and self._clock.monotonic() - began < _CLOSE_TIMEOUT_S:
             await self._clock.sleep(_POLL_S)
 
 
@@ -54,9 +53,9 @@ Observe = Callable[[str, str, str, float], None]
 """Called for each answer with method, host, status code as text ("<error>" if there is none), and seconds."""
 
 LARGEST_ANSWER = 512 * 2**20
-"""Bytes of the largest accepted answer: a list of 100,000 pods in one page, or metrics of a million."""
+"""The size of the largest accepted answer in bytes: a list of 100,000 pods in one page, or metrics of a million."""
 _CONNECTIONS = 32
-_UNLIMITED = 0  # for watches: each holds a connection for minutes and must not block requests
+_UNLIMITED = 0  # for watches: each occupies a connection for minutes and must not block requests
 _KEEP_ALIVE_S = 75.0  # an API server closes idle connections after 90 s; longer than the sync period
 _CONNECT_S = 5.0
 _MOST_RETRIES = 3  # after answers with status 429
@@ -70,7 +69,7 @@ _ONE: Final = 1.0 - 1e-9
 
 
 Allowed = Callable[[], None]
-"""Called right before the first byte of a write is sent; what it raises prevents the write and is raised.
+"""Called right before the first byte of a write is sent; an exception prevents the write and reaches the caller.
 
 By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
 """
@@ -91,7 +90,7 @@ class Limiter:
         self._tokens = self._burst
         self._filled_at = clock.monotonic()
         self._warned_at = -_WARN_EVERY_S
-        self._first = asyncio.Lock()  # held by the first of the waiting requests
+        self._first = asyncio.Lock()  # taken by the first of the waiting requests
 
     async def acquire(self) -> None:
         """Waits until one more request may be sent."""
@@ -114,12 +113,12 @@ class Limiter:
         self._filled_at = now
 
     def _warn(self, seconds: float) -> None:
-        """Warns, at most once a minute, if the request that came last will wait for a second or more."""
+        """Warns, at most once a minute, if the latest request will wait for a second or more."""
         now = self._clock.monotonic()
         if seconds >= _LONG_WAIT_S and now - self._warned_at >= _WARN_EVERY_S:
             self._warned_at = now
             structlog.get_logger("hpad.kube").warning(
-                "requests to the API server wait for one another: kube_api_qps allows no more",
+                "requests to the API server are delayed by the limit kube_api_qps",
                 kube_api_qps=self._qps,
                 seconds=round(seconds, 1),
                 waiting=self.waiting,
@@ -127,8 +126,7 @@ class Limiter:
 
 
 class _Body(aiohttp.BytesPayload):
-    """The body of a write with its check; aiohttp passes it on to each request that it makes, also when it repeats
-    one."""
+    """The body of a write with its check; aiohttp passes it to each request that it sends, also to a repeated one."""
 
     def __init__(self, content: bytes, allowed: Allowed | None) -> None:
         super().__init__(content)
@@ -185,9 +183,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -210,9 +206,9 @@ class Client:
         timeout: float | None = None,
         allowed: Allowed | None = None,
     ) -> bytes:
-        """The body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none.
+        """Returns the body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none.
 
-        Raises what `allowed` raises; it checks requests with a body alone.
+        Calls `allowed` before it sends a request with a body; an exception of `allowed` reaches the caller.
         """
         limits = aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_S)
         headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
@@ -224,22 +220,23 @@ class Client:
                 async with self._answer(method, path, params, {**headers, **credentials}, data, limits) as answer:
                     return await self._body(answer, method, path)
             except errors.ApiError as error:
+                # Once only: a server that refuses renewed credentials as well would receive requests in a loop.
                 if error.unauthenticated and not refused and self.config.identity.refuse(credentials, self.clock):
                     refused = True
                 elif error.status == 429 and error.retry_after is not None and waits < _MOST_RETRIES:
                     waits += 1
                     await self.clock.sleep(min(error.retry_after, _LONGEST_RETRY_AFTER_S))
                 else:
-                    self._renew_after_cut(error, credentials)
+                    self._renew_after_disconnect(error, credentials)
                     raise
 
-    async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of a long GET as they arrive, until the server ends it.
+    async def stream(self, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
+        """Yields the chunks of a long GET as they arrive, until the server ends it.
 
         Raises ApiError: before the first chunk if the answer is not 2xx, later if the connection breaks or brings
-        nothing for `quiet` seconds.
+        nothing for `silence` seconds.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence)
         credentials = await self.config.identity.headers(self.clock)
         headers = {"Accept": "application/json", **credentials}
         try:
@@ -249,12 +246,12 @@ class Client:
         except errors.ApiError as error:
             if error.unauthenticated:
                 self.config.identity.refuse(credentials, self.clock)
-            self._renew_after_cut(error, credentials)
+            self._renew_after_disconnect(error, credentials)
             raise
 
-    def _renew_after_cut(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
-        """Rereads a client certificate after a dropped connection: with TLS 1.3 that is how it is refused."""
-        if self.config.certified and error.reason == errors.CUT:
+    def _renew_after_disconnect(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
+        """Reads a client certificate again after a dropped connection: with TLS 1.3 a server refuses it that way."""
+        if self.config.certified and error.reason == errors.DISCONNECTED:
             self.config.identity.refuse(credentials, self.clock)
 
     @asynccontextmanager
@@ -268,7 +265,7 @@ class Client:
         limits: aiohttp.ClientTimeout,
         connections: int = _CONNECTIONS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One attempt. Raises ApiError unless the answer has a 2xx status. The status code is counted."""
+        """Sends the request once and counts the status code. Raises ApiError unless the answer has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
         config = self.config
@@ -287,19 +284,21 @@ class Client:
                 ) as answer:
                     code = str(answer.status)
                     if not 200 <= answer.status < 300:
-                        found = await self._body(answer, method, path)
-                        asked = paths.described(method, path)
-                        raise errors.from_answer(answer.status, found, answer.headers, asked)
+                        body_of_error = await self._body(answer, method, path)
+                        request_text = paths.described(method, path)
+                        raise errors.from_answer(answer.status, body_of_error, answer.headers, request_text)
                     yield answer
         finally:
-            self._count(method, code, self.clock.monotonic() - began)
+            self.requests[method, code] += 1
+            if self._observe is not None:
+                self._observe(method, self._host, code, self.clock.monotonic() - began)
 
     async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
-        """The whole body. Raises ApiError if it is larger than `largest` bytes."""
+        """Reads the whole body. Raises ApiError if it is larger than `largest` bytes."""
         parts: list[bytes] = []
         size = answer.content_length or 0
         if size <= self._largest:
-            size = 0
+            size = 0  # counted, because a chunked answer announces no length
             while size <= self._largest and (part := await adapter.read_part(answer)):
                 size += len(part)
                 parts.append(part)
@@ -310,13 +309,8 @@ class Client:
             )
         return b"".join(parts)
 
-    def _count(self, method: str, code: str, seconds: float) -> None:
-        self.requests[method, code] += 1
-        if self._observe is not None:
-            self._observe(method, self._host, code, seconds)
-
     def _session(self, connections: int) -> aiohttp.ClientSession:
-        """Creates the session on first use. `trust_env` is off: it would cost two thread switches a request."""
+        """Creates the session on first use. `trust_env` is off: it would cost two thread switches per request."""
         if self._closed:
             raise errors.ApiError(0, "Closed", f"the connection to {self.config.server} has been closed")
         session = self._sessions.get(connections)

@@ -1,7 +1,8 @@
-"""The cluster as the controller sees it: caches of what decisions read, and the writes of scales, statuses, events."""
+"""The cluster as the controller sees it: caches of HPAs, pods and targets; writes of scales, statuses and events."""
 
 import asyncio
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,15 +15,11 @@ from hpad.clock import Clock
 from hpad.engine.view import Competitor
 from hpad.kube import errors, events, managed_fields, paths, scale
 from hpad.kube import status as hpa_status
-from hpad.kube.cache import Cache, HpaCache, Kind, PodCache
+from hpad.kube.cache import Cache, HpaCache, PodCache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
-from hpad.kube.watch import ReflectorOptions
-
-
-def _version(hpa: HorizontalPodAutoscaler) -> str:
-    return hpa.metadata.resource_version
-
+from hpad.kube.reflector import Kind
+from hpad.kube.watch import ReflectorOptions, WatchScope
 
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
@@ -34,16 +31,13 @@ class Api:
         self._client = client
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """The body of a 2xx answer to a GET. Raises AdapterError with the server's message."""
+        """Returns the body of a 2xx answer to a GET. Raises AdapterError with the server's message."""
         try:
             return await self._client.request("GET", path, params=params)
         except errors.ApiError as error:
-            raise AdapterError(error.message, _blame(error), lasting=not error.passing) from error
-
-
-def _blame(error: errors.ApiError) -> str:
-    """A metric or object that the server does not have is the fault of the spec; anything else is the cluster's."""
-    return "spec" if error.not_found and error.message and not error.no_resource else "cluster"
+            # The spec names a metric or object that does not exist; without the whole API the cluster is to blame.
+            in_spec = error.not_found and error.message and not error.no_resource
+            raise AdapterError(error.message, "spec" if in_spec else "cluster", lasting=not error.passing) from error
 
 
 class Cluster:
@@ -52,8 +46,8 @@ class Cluster:
     `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs. Without
     `watch_hpas` the HPAs come from files: `hpas` stays empty and counts as synced. With `watch_others` the HPAs that
     other controllers own are watched as well, for `competitors`. `alone`: no other hpad replica writes.
-    A kind of target is watched once an HPA refers to it. Reads fail if pods or HPAs have not been heard of for
-    `max_staleness` seconds. `bug` is called whenever a subscriber of the HPAs raises.
+    A kind of target is watched once an HPA refers to it. Reads fail if the watch of pods or HPAs has received nothing
+    for `max_staleness` seconds. `bug` is called whenever a subscriber of the HPAs raises.
     """
 
     def __init__(
@@ -75,40 +69,30 @@ class Cluster:
         self.clock = clock
         self.api = Api(client)
         self.event_recorder = events.EventRecorder(client, component=component)
-        chosen = {"labelSelector": hpa_selector} if hpa_selector else {}
-        self._others = (
-            self._other_hpas(namespaces, hpa_selector if watch_hpas else None, reflector_options)
-            if watch_others
-            else None
-        )
+        scope = WatchScope(client, namespaces, reflector_options or ReflectorOptions())
+        self._others = OtherHpas(scope, hpa_selector if watch_hpas else None) if watch_others else None
         self._competitors = Competitors(clock, self._others, alone=alone)
-        kind = Kind(paths.HPAS, hpa_status.decode, _version, absent=ABSENT)
         self.hpas = HpaCache(
-            client,
-            kind,
-            namespaces=namespaces,
-            params=chosen,
-            reflector_options=reflector_options,
+            scope,
+            Kind(paths.HPAS, hpa_status.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
+            params={"labelSelector": hpa_selector} if hpa_selector else None,
             bug=bug,
             status_written=self._competitors.status_written,
         )
         self.hpas.subscribe(self.hpa_changed)
-        self.pods = PodCache(client, namespaces=namespaces, reflector_options=reflector_options)
-        self.targets = {
-            (kind.resource.group, kind.resource.kind): Cache(
-                client, kind, namespaces=namespaces, reflector_options=reflector_options
-            )
-            for kind in scale.WATCHED
-        }
+        self.pods = PodCache(scope)
+        self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
         self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, max_staleness)
         self._max_staleness = max_staleness
         self._namespaces = tuple(namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
         self._running: list[Cache[Any] | PodCache] = [self.pods]
+        self._optional: list[Cache[Any]] = [*self.targets.values()]  # may be refused by the server
         self._group: asyncio.TaskGroup | None = None
         if self._others is not None:
             self._running.append(self._others.cache)
+            self._optional.append(self._others.cache)
         if watch_hpas:
             self._needed.append(self.hpas)
             self._running.append(self.hpas)
@@ -133,7 +117,7 @@ class Cluster:
                     self._group.create_task(cache.run())
 
     async def ready(self) -> None:
-        """Waits until every cache that the known HPAs need has synced; `troubles` says what is missing.
+        """Waits until every cache that the known HPAs need has synced; `troubles` names the missing ones.
 
         Kinds of targets that the server does not have, or forbids to list, are not waited for: their scales are read
         by single requests.
@@ -141,14 +125,11 @@ class Cluster:
         await self.hpas.synced.wait()
         self.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
         for cache in self._running:
-            if cache in self._optional:
-                await _either(cache.synced, cache.refused)
-            else:
-                await cache.synced.wait()
+            await (cache.answered if cache in self._optional else cache.synced).wait()
 
     @property
     def troubles(self) -> list[str]:
-        """A sentence for each cache that cannot be kept up to date now."""
+        """One sentence for each cache that cannot be kept up to date now."""
         others = None if self._others is None else self._others.cache
         return [
             f"{UNKNOWN}: {cache.trouble}" if cache is others else cache.trouble
@@ -157,20 +138,20 @@ class Cluster:
         ]
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
-        """The known other writers of the HPA's target and status."""
+        """Returns the known other writers of the HPA's target and status."""
         return self._competitors.of(hpa)
 
     def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
-        """Whether a client other than an HPA controller set the target's replicas last; False if unknown."""
+        """Returns whether a client other than an HPA controller set the target's replicas last; False if unknown."""
         return self._scales.owner(namespace, ref) not in ("", managed_fields.OURS, managed_fields.BUILT_IN)
 
     def staleness(self) -> dict[str, float]:
-        """Seconds since each synced cache was last heard of, by resource such as `deployments.apps`."""
+        """Returns the seconds since each synced cache last received data, by resource such as `deployments.apps`."""
         now = self.clock.monotonic()
         return {str(cache.kind.resource): cache.staleness(now) for cache in self._running if cache.synced.is_set()}
 
     async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The target's scale, without a request if the target is watched.
+        """Returns the target's scale, without a request if the target is watched.
 
         Raises ApiError, also if the pods and HPAs that a decision needs are too old or not watched.
         """
@@ -178,60 +159,50 @@ class Cluster:
         self.follow((ref,))
         self._require_fresh(namespace)
         scale = await self._scales.read(namespace, ref)
-        self._competitors.seen(target_key(namespace, ref), scale)
+        self._competitors.read(target_key(namespace, ref), scale)
         return scale
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
-        """The target's scale if the target is watched and known."""
+        """Returns the target's scale if the target is watched and known."""
         self.follow((ref,))
         return self._scales.peek(namespace, ref)
 
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The target's scale as the server has it now, for use after a conflict. Raises ApiError."""
+        """Returns the target's scale as the server has it now, for use after a conflict. Raises ApiError."""
         return await self._scales.fresh(namespace, ref)
 
     async def write_scale(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
     ) -> Scale:
-        """Writes the scale in one attempt. Raises ApiError, and what `allowed` raises before it is sent."""
-        where = target_key(namespace, ref)
-        self._competitors.writing(where)
+        """Writes the scale in one attempt. Raises ApiError, and the exceptions of `allowed` before it is sent."""
+        target = target_key(namespace, ref)
+        self._competitors.writing(target)
         written = await self._scales.write(namespace, ref, scale, allowed)
-        self._competitors.written(where, written)
+        self._competitors.written(target, written)
         return written
 
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
     ) -> HorizontalPodAutoscaler:
-        """Writes the HPA's status alone in one attempt. Raises ApiError, and what `allowed` raises."""
+        """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
         written = await hpa_status.write(self.client, self.hpas, hpa, status, allowed)
-        if self.hpas.get(written.key) is not None:  # not deleted meanwhile
+        if self.hpas.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
             self.hpas.offer(written)
         return written.value
 
     def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        """Drops what is known of a deleted HPA, or of its former target. The callback for changes of HPAs."""
+        """Forgets a deleted HPA, or the former target of an edited one. The callback for changes of HPAs."""
         if old is None:
             return
-        gone = new is None or new.metadata.uid != old.metadata.uid
-        if gone:
-            self.event_recorder.forget(old)
-        if gone or (new is not None and new.spec.scale_target_ref != old.spec.scale_target_ref):
-            self._competitors.forget(old)
-
-    def _other_hpas(
-        self, namespaces: Sequence[str], ours: str | None, reflector_options: ReflectorOptions | None
-    ) -> OtherHpas:
-        return OtherHpas(self.client, namespaces=namespaces, hpa_selector=ours, reflector_options=reflector_options)
-
-    @property
-    def _optional(self) -> list[Cache[Any]]:
-        """Caches that decisions can do without, if the server refuses to list them."""
-        others = [] if self._others is None else [self._others.cache]
-        return [*self.targets.values(), *others]
+        if (
+            new is None
+            or new.metadata.uid != old.metadata.uid
+            or new.spec.scale_target_ref != old.spec.scale_target_ref
+        ):
+            self._competitors.release(old)
 
     def _require_watched(self, namespace: str) -> None:
-        """HPAs from files may be in any namespace; in one that is not watched they would seem to have no pods."""
+        """Refuses HPAs from files in namespaces that are not watched: their targets would seem to have no pods."""
         if self._namespaces and namespace not in self._namespaces:
             watched = ", ".join(self._namespaces)
             message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
@@ -242,15 +213,6 @@ class Cluster:
         for cache in self._needed:
             if cache.staleness(now, namespace) > self._max_staleness:
                 limit = duration.write(timedelta(seconds=self._max_staleness))
-                message = f"nothing has been heard of {cache.kind.resource} for more than {limit}: too long to decide"
+                message = f"the watch of {cache.kind.resource} has received nothing for more than {limit}: too long to"
+                message += " decide"
                 raise errors.ApiError(0, errors.STALE, message)
-
-
-async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
-    """Waits for the first of two events."""
-    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

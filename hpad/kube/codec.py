@@ -6,7 +6,7 @@ Only the fields that are read are decoded, directly from bytes. Equal requests o
 import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,15 +19,13 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.kube import errors, managed_fields
 
 T = TypeVar("T")
+UNDECODABLE: Final = (msgspec.DecodeError, ValueError, KeyError, RecursionError)
+"""Raised for an object that does not match its resource; the message names the field, never its value."""
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
 _RECENT = 1 << 10  # cached selectors
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
-
-
-class UndecodableError(ValueError):
-    """An object does not match its resource; the message names the field, never its value."""
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -49,7 +47,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def complete(self) -> bool:
-        """Whether this metadata belongs to the bookmark that ends a streaming list (KEP-3157)."""
+        """Returns whether this metadata belongs to the bookmark that ends a streaming list (KEP-3157)."""
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
@@ -64,8 +62,8 @@ class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A watched object with a scale subresource: the fields of its Scale.
 
-    `replicas` is spec.replicas, 1 if unset; `selector` is a text. `owner` is the field manager that set the replicas
-    last, "" if unknown.
+    `replicas` is spec.replicas, 1 if unset; `selector` is text, as in the Scale. `owner` is the field manager that set
+    the replicas last, "" if unknown.
     """
 
     name: str
@@ -78,13 +76,9 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     selector: str
     owner: str = ""
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
-
 
 class Original(NamedTuple):
-    """What a write of an HPA's status needs of the object as received.
+    """The data of an HPA as received that a write of its status needs.
 
     `body` is the object without managedFields and without the status fields that hpad writes. `status_writers` maps
     each other client that writes the status to the time of its last write (see `managed_fields.writers_of_status`).
@@ -104,7 +98,7 @@ class DecodedObject(NamedTuple, Generic[T]):
 
 
 Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]
-"""Decodes the bytes of one object; raises UndecodableError."""
+"""Decodes the bytes of one object; raises UNDECODABLE."""
 
 
 class _Resources(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -175,56 +169,51 @@ _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
 
 
 def page(body: bytes) -> Page:
-    """The page in an answer to a list. Raises ApiError with status 0 for anything else, even an empty object."""
-    try:
-        answer = _PAGE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.ApiError(0, "BadAnswer", f"the answer is no list: {error}") from error
-    if not answer.metadata.resource_version:
+    """Decodes an answer to a list. Raises ApiError with status 0 for anything else, even an empty object."""
+    answer = errors.decoded(_PAGE, body, "the answer is no list")
+    if not answer.metadata.resource_version:  # an empty list would remove all objects from a cache
         raise errors.ApiError(0, "BadAnswer", "the answer is no list: it has no resourceVersion")
     return answer
 
 
 def meta(raw: bytes | msgspec.Raw) -> Meta:
-    """The metadata of any object or bookmark; empty if it is unreadable."""
+    """Decodes the metadata of any object or bookmark; empty if it is unreadable."""
     try:
         return _HEADED.decode(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except errors.UNREADABLE:
         return Meta()
 
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
-    """An autoscaling/v2 HPA; raises UndecodableError."""
-    try:
-        value = _HPA.decode(raw)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UndecodableError(str(error)) from error
+    """Decodes an autoscaling/v2 HPA; raises UNDECODABLE."""
+    value = _HPA.decode(raw)
     return DecodedObject(value.metadata.key, value.metadata.resource_version, value)
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
-    """A pod, in about 500 bytes if pods share labels (see `cache.PodCache`) and requests. Raises UndecodableError."""
-    try:
-        wire = _POD.decode(raw)
-        value = _compact(wire)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UndecodableError(str(error)) from error
+    """Decodes a pod into about 500 bytes, if pods share labels (`cache.PodCache`) and requests.
+
+    Raises UNDECODABLE.
+    """
+    wire = _POD.decode(raw)
+    value = _compact(wire)
     return DecodedObject(Key(value.namespace, value.name), wire.metadata.resource_version, value)
 
 
 def target(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
-    """A Deployment, ReplicaSet or StatefulSet; raises UndecodableError."""
+    """Decodes a Deployment, ReplicaSet or StatefulSet; raises UNDECODABLE."""
     return _target(raw, _selector_text)
 
 
 def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
-    """A ReplicationController, with a map of labels as selector; raises UndecodableError."""
+    """Decodes a ReplicationController, whose selector is a map of labels; raises UNDECODABLE."""
     return _target(raw, _map_text)
 
 
 def _compact(wire: _Pod) -> Pod:
     spec, status = wire.spec, wire.status
     sidecars = [container for container in spec.init_containers if container.restart_policy == _ALWAYS]
+    requests = tuple((each.name, bytes(each.resources.requests)) for each in (*spec.containers, *sidecars))
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     return Pod(
         name=wire.metadata.name,
@@ -235,34 +224,26 @@ def _compact(wire: _Pod) -> Pod:
         start_time=status.start_time,
         ready=_interned(ready.status) if ready else None,
         ready_since=ready.last_transition_time if ready else None,
-        containers=_containers(tuple((each.name, _requests(each)) for each in (*spec.containers, *sidecars))),
+        containers=_containers(requests),
         pod_requests=_pod_requests(spec),
     )
 
 
-def _requests(container: _Container) -> bytes:
-    return bytes(container.resources.requests)
-
-
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
-    """The pod-level requests (KEP-2837), None if there are none."""
+    """Returns the requests of a pod with pod-level requests (KEP-2837), None for other pods."""
     own = _amounts(bytes(spec.resources.requests))
     if not own:
         return None
     return pods.effective_requests(
         own,
-        [_amounts(_requests(each)) for each in spec.containers],
-        [(each.restart_policy == _ALWAYS, _amounts(_requests(each))) for each in spec.init_containers],
+        [_amounts(bytes(each.resources.requests)) for each in spec.containers],
+        [(each.restart_policy == _ALWAYS, _amounts(bytes(each.resources.requests))) for each in spec.init_containers],
         _amounts(bytes(spec.overhead)),
     )
 
 
 def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedObject[Target]:
-    try:
-        wire = _TARGET.decode(raw)
-        selected = text(bytes(wire.spec.selector))
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UndecodableError(str(error)) from error
+    wire = _TARGET.decode(raw)
     head, replicas = wire.metadata, wire.spec.replicas
     owner = managed_fields.owner_of_replicas(head.managed_fields)
     value = Target(
@@ -273,25 +254,26 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
         creation_timestamp=head.creation_timestamp,
         replicas=1 if replicas is None else replicas,
         status_replicas=wire.status.replicas,
-        selector=selected,
+        selector=text(bytes(wire.spec.selector)),
         owner=_interned(owner.manager) if owner is not None else "",
     )
-    return DecodedObject(value.key, head.resource_version, value)
+    return DecodedObject(head.key, head.resource_version, value)
 
 
 @functools.lru_cache(maxsize=_SHARED)
 def _interned(text: str) -> str:
+    """Returns the same object for equal texts. Unlike sys.intern, it does not keep every text for ever."""
     return text
 
 
 def labels(raw: msgspec.Raw) -> dict[str, str]:
-    """The labels, with interned keys; {} for null."""
+    """Decodes labels, with interned keys; {} for null."""
     return {_interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
 
 
 @functools.lru_cache(maxsize=_SHARED)
 def _amounts(raw: bytes) -> dict[str, int]:
-    """Requests in milli-units; containers with equal requests share the dict."""
+    """Decodes requests into milli-units; containers with equal requests share the dict."""
     amounts = _AMOUNTS.decode(raw) or {}
     return {_interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
 
@@ -303,7 +285,7 @@ def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests
 
 @functools.lru_cache(maxsize=_RECENT)
 def _selector_text(raw: bytes) -> str:
-    """A label selector as a text, as in the scale subresource."""
+    """Returns a label selector as text, as in the scale subresource."""
     return str(selector_module.from_object(_SELECTOR.decode(raw)))
 
 

@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from hpad.kube import errors
+
 OURS: Final = "hpad"
 """The manager of hpad's writes: API servers use the user agent up to its first slash."""
 BUILT_IN: Final = "kube-controller-manager"
@@ -39,22 +41,22 @@ _FIELDS: Final = msgspec.json.Decoder(_Fields)
 
 
 def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
-    """The entries of `metadata.managedFields`; none if it is absent or malformed. Never raises."""
+    """Decodes `metadata.managedFields`; no entries if it is absent or malformed. Never raises."""
     if not raw:
         return ()
     try:
         return _ENTRIES.decode(raw) or ()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except errors.UNREADABLE:
         return ()
 
 
 def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
-    """The manager that set `spec.replicas` last, by the scale subresource or otherwise; None if no client is named.
+    """Returns the manager that set `spec.replicas` last, in any request; None if no client is named.
 
     An update that changes a value makes its client the only owner; a client that applies the same value becomes a
     further owner. So while hpad is an owner, no other client has changed the count.
     """
-    if _REPLICAS not in bytes(raw):
+    if _REPLICAS not in bytes(raw):  # saves the decoding of most versions of objects
         return None
     owners = [entry for entry in entries(raw) if entry.manager not in _NO_CLIENT and _has_replicas(entry)]
     ours = [entry for entry in owners if entry.manager == OURS]
@@ -62,7 +64,7 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
 
 
 def writers_of_status(raw: bytes | msgspec.Raw) -> dict[str, str]:
-    """The managers other than hpad that own status fields, each with the time of its last change."""
+    """Returns the managers other than hpad that own status fields, each with the time of its last change."""
     found: dict[str, str] = {}
     for entry in entries(raw):
         if entry.subresource == STATUS and entry.manager not in (OURS, *_NO_CLIENT):
@@ -76,5 +78,5 @@ def _has_replicas(entry: Entry) -> bool:
         return False
     try:
         return bool(_FIELDS.decode(fields).spec.replicas)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except errors.UNREADABLE:
         return False

@@ -19,16 +19,16 @@ class Resource(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The path of the version: `/api/v1` or `/apis/apps/v1`."""
+        """Returns the path of the version: `/api/v1` or `/apis/apps/v1`."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def collection(self, namespace: str = "") -> str:
-        """The path of all objects, or of the objects of one namespace."""
+        """Returns the path of all objects, or of the objects of one namespace."""
         scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"{self.root}{scope}/{self.plural}"
 
     def object(self, key: Key, subresource: str = "") -> str:
-        """The path of one object, or of its subresource."""
+        """Returns the path of one object, or of its subresource."""
         path = f"{self.collection(key.namespace)}/{quote(key.name, safe='')}"
         return f"{path}/{subresource}" if subresource else path
 
@@ -43,7 +43,10 @@ REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "Replicat
 
 
 def described(method: str, path: str) -> str:
-    """`get deployments.apps web`, as in error texts of Kubernetes clients; "" for a path without a resource."""
+    """Returns a request as in error texts of client-go: `get deployments.apps web`; "" for a path without a resource.
+
+    Source: apimachinery, api/errors/errors.go: NewGenericServerResponse.
+    """
     parts = path.strip("/").split("/")
     roots = {"api": 2, "apis": 3}.get(parts[0], len(parts))
     group, rest = parts[1] if parts[0] == "apis" and len(parts) > 1 else "", parts[roots:]

@@ -1,7 +1,8 @@
 """Keeps a cache equal to a collection of the API server: lists it, watches it, and lists again when a watch expires.
 
 A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages. The reflector is a
-state machine: each state has one step, and TRANSITIONS names the next state for each outcome of a step.
+state machine: each state has one step, which may set a delay before the next one, and TRANSITIONS names the next state
+for each outcome of a step.
 """
 
 import asyncio
@@ -17,8 +18,7 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
-from hpad.kube.client import Client
-from hpad.kube.watch import ReflectorOptions
+from hpad.kube.watch import WatchScope
 from hpad.telemetry.episode import Episodes
 
 T = TypeVar("T")
@@ -26,22 +26,18 @@ _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
 _BATCH = 64  # objects of a page that are decoded before other tasks run: one or two milliseconds
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
-_MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup meanwhile
+_MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
 _UNREADABLE = 1024  # unreadable objects that are logged separately
 
 
 class State(Enum):
-    """What a reflector does. In a backoff state it waits for `delay` seconds."""
+    """What a reflector does."""
 
     IDLE = "idle"
     STREAMING = "listing as a stream"
     PAGING = "listing in pages"
     WATCHING = "watching"
     CHECKING = "checking whether the server still knows the last version"
-    LIST_BACKOFF = "waiting for the next list"
-    PAGE_BACKOFF = "waiting for the next list in pages"
-    WATCH_BACKOFF = "waiting for the next watch"
-    CHECK_BACKOFF = "waiting for the next check"
     STOPPED = "stopped"
 
 
@@ -61,26 +57,22 @@ TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
     (State.STOPPED, Outcome.DONE): State.STREAMING,
     (State.STREAMING, Outcome.DONE): State.WATCHING,
     (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
-    (State.STREAMING, Outcome.FAILED): State.PAGE_BACKOFF,
+    (State.STREAMING, Outcome.FAILED): State.PAGING,
     (State.PAGING, Outcome.DONE): State.WATCHING,
-    (State.PAGING, Outcome.FAILED): State.PAGE_BACKOFF,
-    (State.WATCHING, Outcome.DONE): State.WATCH_BACKOFF,
-    (State.WATCHING, Outcome.FAILED): State.WATCH_BACKOFF,
-    (State.WATCHING, Outcome.LOST): State.CHECK_BACKOFF,
-    (State.WATCHING, Outcome.EXPIRED): State.LIST_BACKOFF,
+    (State.PAGING, Outcome.FAILED): State.PAGING,
+    (State.WATCHING, Outcome.DONE): State.WATCHING,
+    (State.WATCHING, Outcome.FAILED): State.WATCHING,
+    (State.WATCHING, Outcome.LOST): State.CHECKING,
+    (State.WATCHING, Outcome.EXPIRED): State.STREAMING,
     (State.CHECKING, Outcome.DONE): State.WATCHING,
-    (State.CHECKING, Outcome.EXPIRED): State.LIST_BACKOFF,
-    (State.LIST_BACKOFF, Outcome.DONE): State.STREAMING,
-    (State.PAGE_BACKOFF, Outcome.DONE): State.PAGING,
-    (State.WATCH_BACKOFF, Outcome.DONE): State.WATCHING,
-    (State.CHECK_BACKOFF, Outcome.DONE): State.CHECKING,
+    (State.CHECKING, Outcome.EXPIRED): State.STREAMING,
     **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
 }
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What a cache holds: the resource, the decoder of its objects, and the resourceVersion of a value.
+    """The objects of a cache: the resource, the decoder, and a function that returns a value's resourceVersion.
 
     `version` is None for values without a resourceVersion; such values cannot be passed to `Cache.offer`. `absent`
     explains a server that does not have the resource, "" if that is normal.
@@ -96,7 +88,7 @@ class ReflectorStore(Protocol[T]):
     """The cache that a reflector fills."""
 
     trouble: str | None
-    refused: asyncio.Event
+    answered: asyncio.Event
 
     def listing(self, namespace: str) -> None: ...
     def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
@@ -108,24 +100,24 @@ class ReflectorStore(Protocol[T]):
 class Reflector(Generic[T]):
     """Lists and watches one namespace, or all namespaces ("").
 
-    `synced`: a whole list has been read. `failing`: the last request failed. `heard`: the monotonic time in seconds at
-    which the server last sent something.
+    `synced`: a whole list has been read. `failing`: the last request failed. `last_received`: the monotonic time in
+    seconds at which the server last sent data.
     """
 
     def __init__(
         self,
         store: ReflectorStore[T],
         kind: Kind[T],
-        client: Client,
+        scope: WatchScope,
         namespace: str,
         params: Mapping[str, str],
-        options: ReflectorOptions,
     ) -> None:
+        client, options = scope.client, scope.options
         self.namespace = namespace
         self.state = State.IDLE
         self.synced = False
         self.failing = False
-        self.heard = client.clock.monotonic()
+        self.last_received = client.clock.monotonic()
         self._store = store
         self._client = client
         self._clock = client.clock
@@ -157,24 +149,22 @@ class Reflector(Generic[T]):
         try:
             while True:
                 self.state = TRANSITIONS[self.state, outcome]
-                outcome = await self._steps.get(self.state, self._wait)()
+                outcome = await self._steps[self.state]()
+                delay, self._delay = self._delay, 0.0
+                if delay:
+                    await self._clock.sleep(delay)
         finally:
             self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
 
-    async def _wait(self) -> Outcome:
-        delay, self._delay = self._delay, 0.0
-        await self._clock.sleep(delay)
-        return Outcome.DONE
-
     async def _stream(self) -> Outcome:
-        """Reads a streaming list. A stream that failed is followed by a list in pages, whatever the reason."""
+        """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
             return Outcome.UNSUPPORTED
         self._store.listing(self.namespace)
         try:
             await self._read_stream()
         except errors.ApiError as error:
-            self._server_streams = error.status not in _NO_STREAMING
+            self._server_streams = error.status not in _NO_STREAMING  # the same server would refuse each time
             # 500: etcd older than 3.4.31 or 3.5.13 cannot report the progress of a watch
             return Outcome.UNSUPPORTED if error.status in {*_NO_STREAMING, 500} else self._failed(error)
         return Outcome.DONE
@@ -205,15 +195,15 @@ class Reflector(Generic[T]):
         except errors.ApiError as error:
             return self._watch_failed(error)
         self._answered()
-        lasted = self.heard - began
+        lasted = self.last_received - began
         if lasted < options.initial_backoff:
-            self._delay = self._backoff.next()  # a server that ends each watch at once is not asked in a loop
+            self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
         return Outcome.DONE if lasted >= seconds - 1 else Outcome.LOST
 
     async def _check(self) -> Outcome:
-        """Detects a server with older data, as after a restore: a watch from a version of the future stays silent."""
+        """Detects a server with older data, as after a restore: a watch from a future version receives nothing."""
         try:
             body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
             behind = later(self._version, codec.page(body).metadata.resource_version)
@@ -222,10 +212,10 @@ class Reflector(Generic[T]):
         return self._relist(f"the server is behind version {self._version}") if behind else Outcome.DONE
 
     def _watch_failed(self, error: errors.ApiError) -> Outcome:
-        """After an expired version, or repeated failures, only a list helps."""
+        """Relists after an expired version or repeated failures; otherwise sets a delay."""
         if error.status == 0:
             self._absences += 1
-        elif error.status != 429:
+        elif error.status != 429:  # an overloaded server would be burdened more by lists
             self._refusals += 1
         if error.gone or self._refusals >= _MOST_REFUSALS or self._absences >= _MOST_ABSENCES:
             return self._relist(str(error))
@@ -233,7 +223,7 @@ class Reflector(Generic[T]):
         return Outcome.LOST if error.status == 0 else Outcome.FAILED
 
     def _relist(self, reason: str) -> Outcome:
-        """The first list follows at once. If watches keep failing soon after lists, lists become less frequent."""
+        """Sets the delay until the next list: none at first, longer while watches keep failing soon after lists."""
         self._log.info("the watch cannot continue; listing again", error=reason)
         if self._clock.monotonic() - self._listed_at >= self._options.max_backoff:
             self._relist_backoff.reset()
@@ -241,7 +231,7 @@ class Reflector(Generic[T]):
         return Outcome.EXPIRED
 
     def _failed(self, error: errors.ApiError) -> Outcome:
-        """Reports a failed request and sets the delay until the next one."""
+        """Logs the first failure, reports it to the store, and sets the delay until the next request."""
         absent = self._kind.absent if error.not_found else ""
         text = f"{absent} ({error})" if absent else str(error)
         if not self.failing:
@@ -249,14 +239,14 @@ class Reflector(Generic[T]):
             log("list or watch failed", error=text, status=error.status)
         self.failing = True
         if error.status in _REFUSED and not self.synced:
-            self._store.refused.set()
+            self._store.answered.set()
         self._store.trouble = f"{self._kind.resource}: {text}"
         self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
         return Outcome.FAILED
 
     def _answered(self) -> None:
         """Notes a good answer: a whole list, a change, or the regular end of a watch."""
-        self.heard = self._clock.monotonic()
+        self.last_received = self._clock.monotonic()
         self._refusals = self._absences = 0
         if self.failing:
             self.failing = False
@@ -276,7 +266,7 @@ class Reflector(Generic[T]):
         self._version = seen or self._version
 
     def _store_change(self, change: watch.Change) -> str:
-        """The resourceVersion of the object, "" if it is unreadable. An unreadable object is dropped from the store."""
+        """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
         decoded, deleted = self._decode(change.object), change.type == watch.DELETED
         if decoded is None:
             meta = codec.meta(change.object)
@@ -291,14 +281,14 @@ class Reflector(Generic[T]):
         return decoded.version
 
     async def _read_stream(self) -> None:
-        """Reads all objects as ADDED changes, up to the bookmark that ends them; changes in between count as well."""
+        """Reads all objects as ADDED changes, up to the bookmark that ends them; applies changes in between."""
         seen: set[Key | None] = set()
         timeout = self._options.list_timeout
         initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
         params = {**self._params, **initial, "timeoutSeconds": str(int(timeout))}
         async with aclosing(watch.changes(self._client, self._path, params, timeout)) as changes:
             async for change in changes:
-                self.heard = self._clock.monotonic()
+                self.last_received = self._clock.monotonic()
                 if change.type == watch.DELETED:
                     seen.discard(codec.meta(change.object).key)
                 elif change.type != watch.BOOKMARK:
@@ -306,7 +296,7 @@ class Reflector(Generic[T]):
                 elif (meta := codec.meta(change.object)).complete:
                     self._complete(seen, meta.resource_version)
                     return
-        raise errors.ApiError(0, "BadAnswer", "the list ended before all of it had come")
+        raise errors.ApiError(0, "BadAnswer", "the list ended before it was complete")
 
     async def _read_pages(self, limit: int) -> None:
         seen: set[Key | None] = set()
@@ -314,11 +304,11 @@ class Reflector(Generic[T]):
         while True:
             body = await self._client.request("GET", self._path, params=params, timeout=self._options.list_timeout)
             page = codec.page(body)
-            self.heard = self._clock.monotonic()
+            self.last_received = self._clock.monotonic()
             for index, raw in enumerate(page.items or (), 1):
                 seen.add(self._put_listed(raw))
                 if index % _BATCH == 0:
-                    await self._clock.sleep(0)
+                    await self._clock.sleep(0)  # lets other tasks run
             if not page.metadata.continue_:
                 self._complete(seen, page.metadata.resource_version)
                 return
@@ -333,10 +323,10 @@ class Reflector(Generic[T]):
         self._version, self.synced = version, True
         self._answered()
         self._store.settled()
-        self._listed_at = self.heard
+        self._listed_at = self.last_received
 
     def _put_listed(self, raw: msgspec.Raw) -> Key | None:
-        """Passes a listed object to the store; its key, None if it is unreadable."""
+        """Passes a listed object to the store; returns its key, None if it is unreadable."""
         decoded = self._decode(raw)
         if decoded is None:
             return None
@@ -344,10 +334,10 @@ class Reflector(Generic[T]):
         return decoded.key
 
     def _decode(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:
-        """None if the object is unreadable, which is logged once for each object and cause."""
+        """Returns None for an unreadable object, which is logged once for each object and cause."""
         try:
             decoded = self._kind.decode(raw)
-        except codec.UndecodableError as error:
+        except codec.UNDECODABLE as error:
             key, text = codec.meta(raw).key, str(error)
             self._unreadable.occurred(
                 subject=key, cause=text, name=key.name, object_namespace=key.namespace, error=text
@@ -360,5 +350,8 @@ class Reflector(Generic[T]):
 
 
 def later(one: str, other: str) -> bool:
-    """Whether the resourceVersion `one` is later than `other`. False unless both are numbers."""
+    """Returns whether the resourceVersion `one` is later than `other`. False unless both are numbers.
+
+    Source: apimachinery, util/resourceversion: CompareResourceVersion.
+    """
     return one.isdecimal() and other.isdecimal() and int(one) > int(other)

@@ -1,6 +1,7 @@
 """Reads and writes the scale subresource of any kind; reads watched objects from their caches."""
 
 import math
+import operator
 from collections.abc import Mapping
 
 import msgspec
@@ -9,20 +10,17 @@ from hpad.api import selector
 from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed_fields, paths
-from hpad.kube.cache import Cache, Kind
+from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.codec import DecodedObject, Target
+from hpad.kube.reflector import Kind
 
-
-def _version(target: Target) -> str:
-    return target.resource_version
-
-
-WATCHED = (
-    Kind(paths.DEPLOYMENTS, codec.target, _version),
-    Kind(paths.REPLICA_SETS, codec.target, _version),
-    Kind(paths.STATEFUL_SETS, codec.target, _version),
-    Kind(paths.REPLICATION_CONTROLLERS, codec.replication_controller, _version),
+_VERSION = operator.attrgetter("resource_version")
+WATCHED: tuple[Kind[Target], ...] = (
+    Kind(paths.DEPLOYMENTS, codec.target, _VERSION),
+    Kind(paths.REPLICA_SETS, codec.target, _VERSION),
+    Kind(paths.STATEFUL_SETS, codec.target, _VERSION),
+    Kind(paths.REPLICATION_CONTROLLERS, codec.replication_controller, _VERSION),
 )
 """The built-in kinds with a scale subresource."""
 
@@ -45,36 +43,36 @@ class Scales:
         self._discovery = discovery.Discovery(client)
 
     async def read(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The scale of a target: from its watched object, or else by GET, also if the cache does not have the object.
+        """Returns a target's scale: from its watched object, or by GET if the cache does not have the object.
 
         Raises ApiError with the message of Kubernetes.
         """
         return self.peek(namespace, ref) or await self.fresh(namespace, ref)
 
     def peek(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
-        """The scale from the watched object; None if it is unknown or too old."""
-        cache = self._cache(ref)
-        if cache is None or not self._trusted(cache, namespace):
+        """Returns the scale of the watched object; None if it is unknown or too old."""
+        cache, now = self._caches.get(watched(ref)), self._client.clock.monotonic()
+        if cache is None or not cache.covers(namespace) or cache.staleness(now, namespace) > self._max_staleness:
             return None
         target = cache.get(Key(namespace, ref.name))
         return None if target is None else from_target(target)
 
     def owner(self, namespace: str, ref: CrossVersionObjectReference) -> str:
-        """The manager that set the replicas of a watched target last (see `managed_fields`), "" if unknown."""
-        cache = self._cache(ref)
+        """Returns the manager that set the replicas of a watched target last (`managed_fields`), "" if unknown."""
+        cache = self._caches.get(watched(ref))
         target = None if cache is None else cache.get(Key(namespace, ref.name))
         return "" if target is None else target.owner
 
     async def fresh(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
-        """The scale as the API server has it now. Raises ApiError."""
+        """Returns the scale as the API server has it now. Raises ApiError."""
         path = await self._path(namespace, ref)
         try:
             body = await self._client.request("GET", path)
         except errors.ApiError as error:
-            if error.no_resource:
+            if error.no_resource:  # a CustomResourceDefinition may have dropped the version that was found
                 self._discovery.forget(ref.api_version)
             raise
-        return self._offered(namespace, ref, decode(body))
+        return self._take_answer(namespace, ref, decode(body))
 
     async def write(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Allowed | None = None
@@ -85,46 +83,42 @@ class Scales:
         """
         path = await self._path(namespace, ref)
         body = await self._client.request("PUT", path, body=msgspec.json.encode(scale), allowed=allowed)
-        return self._offered(namespace, ref, decode(body), written=True)
-
-    def _trusted(self, cache: Cache[Target], namespace: str) -> bool:
-        now = self._client.clock.monotonic()
-        return cache.covers(namespace) and cache.staleness(now, namespace) <= self._max_staleness
-
-    def _cache(self, ref: CrossVersionObjectReference) -> Cache[Target] | None:
-        """The cache of the reference's kind, None if the kind is not watched or the reference is invalid."""
-        return self._caches.get(watched(ref))
+        return self._take_answer(namespace, ref, decode(body), written=True)
 
     async def _path(self, namespace: str, ref: CrossVersionObjectReference) -> str:
-        cache = self._cache(ref)
+        cache = self._caches.get(watched(ref))
         if cache is not None:
             return cache.kind.resource.object(Key(namespace, ref.name), "scale")
-        found = await self._discovery.resolve(
-            ref.api_version, ref.kind
-        )  # also for a kind without scale: the server's error is reported
+        # A kind without a scale subresource is requested as well: the condition shows the error of the server.
+        found = await self._discovery.resolve(ref.api_version, ref.kind)
         return found.resource.object(Key(namespace if found.namespaced else "", ref.name), "scale")
 
-    def _offered(
+    def _take_answer(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, *, written: bool = False
     ) -> Scale:
-        """Updates the cached object from an answer of the server."""
-        cache, key = self._cache(ref), Key(namespace, ref.name)
+        """Updates the cached object from an answer of the server; returns the answer."""
+        cache, key = self._caches.get(watched(ref)), Key(namespace, ref.name)
         cached = cache.get(key) if cache is not None else None
         if cache is not None and cached is not None and cached.uid == scale.metadata.get("uid", cached.uid):
-            known = _updated(cached, scale)
-            if written:
-                known = msgspec.structs.replace(known, owner=managed_fields.OURS)
+            known = msgspec.structs.replace(
+                cached,
+                resource_version=str(scale.metadata.get("resourceVersion", "")),
+                replicas=scale.spec.replicas,
+                status_replicas=scale.status.replicas,
+                selector=scale.status.selector,
+                owner=managed_fields.OURS if written else cached.owner,
+            )
             cache.offer(DecodedObject(key, known.resource_version, known))
         return scale
 
 
 def watched(ref: CrossVersionObjectReference) -> tuple[str, str]:
-    """Group and kind of a target; as in Kubernetes the kind may be in lower case."""
+    """Returns group and kind of a target; as in Kubernetes the kind may be in lower case."""
     return ref.api_version.rpartition("/")[0], _SPELLED.get(ref.kind, ref.kind)
 
 
 def from_target(target: Target) -> Scale:
-    """The Scale of a watched object, as the API server would return it."""
+    """Returns the Scale of a watched object, as the API server would return it."""
     metadata = {
         "name": target.name,
         "namespace": target.namespace,
@@ -142,13 +136,10 @@ def from_target(target: Target) -> Scale:
 def decode(body: bytes) -> Scale:
     """Decodes a Scale, with its selector as canonical text.
 
-    Raises ApiError for anything else, and for a selector that no LabelSelector can express: Kubernetes clients convert
-    it to a LabelSelector and back.
+    Raises ApiError for anything else, and for a selector that no LabelSelector can express: client-go converts it to a
+    LabelSelector and back.
     """
-    try:
-        scale = _SCALE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise errors.ApiError(0, "BadAnswer", f"the answer is no Scale: {error}") from error
+    scale = errors.decoded(_SCALE, body, "the answer is no Scale")
     status = msgspec.structs.replace(scale.status, selector=_canonical(scale.status.selector))
     return msgspec.structs.replace(scale, status=status)
 
@@ -166,16 +157,6 @@ def _canonical(text: str) -> str:
         raise _unconvertible(str(error)) from error
 
 
-def _unconvertible(why: str) -> errors.ApiError:
-    what = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
-    return errors.ApiError(500, "BadSelector", f"{what}: failed to parse target selector: {why}")
-
-
-def _updated(target: Target, scale: Scale) -> Target:
-    return msgspec.structs.replace(
-        target,
-        resource_version=str(scale.metadata.get("resourceVersion", "")),
-        replicas=scale.spec.replicas,
-        status_replicas=scale.status.replicas,
-        selector=scale.status.selector,
-    )
+def _unconvertible(problem: str) -> errors.ApiError:
+    text = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
+    return errors.ApiError(500, "BadSelector", f"{text}: failed to parse target selector: {problem}")

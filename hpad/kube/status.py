@@ -21,7 +21,7 @@ from hpad.kube.codec import DecodedObject
 
 _FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(HorizontalPodAutoscalerStatus))
 _HEAD = {"apiVersion": f"{paths.HPAS.group}/{paths.HPAS.version}", "kind": paths.HPAS.kind}
-_NO_WRITERS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_WRITERS: Final[Mapping[str, str]] = MappingProxyType({})  # shared by almost all HPAs
 _MODIFIED = (
     'Operation cannot be fulfilled on {} "{}": the object has been modified;'
     " please apply your changes to the latest version and try again"
@@ -29,17 +29,14 @@ _MODIFIED = (
 
 
 def decode(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
-    """An autoscaling/v2 HPA with its `original`; raises codec.UndecodableError."""
+    """Decodes an autoscaling/v2 HPA with its `original`; raises codec.UNDECODABLE."""
     return codec.hpa(raw)._replace(original=original(raw))
 
 
 def original(raw: bytes | msgspec.Raw) -> codec.Original:
-    """What a write of the status needs of an autoscaling/v2 HPA; raises codec.UndecodableError."""
-    try:
-        whole = _parts(raw)
-        metadata, status = _parts(whole["metadata"]), _parts(whole.get("status", b"null"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
-        raise codec.UndecodableError(str(error)) from error
+    """Returns the data for a write of the status of an autoscaling/v2 HPA; raises codec.UNDECODABLE."""
+    whole = _parts(raw)
+    metadata, status = _parts(whole["metadata"]), _parts(whole.get("status", b"null"))
     writers = managed_fields.writers_of_status(metadata.pop("managedFields", b""))
     unknown = {name: value for name, value in status.items() if name not in _FIELDS}
     body = msgspec.json.encode({**_HEAD, **whole, "metadata": metadata, "status": unknown})
@@ -47,7 +44,7 @@ def original(raw: bytes | msgspec.Raw) -> codec.Original:
 
 
 def combined(body: bytes, status: HorizontalPodAutoscalerStatus) -> bytes:
-    """The object to PUT: an `Original.body` with that status; status fields of newer servers are kept."""
+    """Returns the object to PUT: an `Original.body` with that status; status fields of newer servers are kept."""
     whole = _parts(body)
     written: Mapping[str, Any] = to_builtins(status)
     return msgspec.json.encode({**whole, "status": {**_parts(whole["status"]), **written}})
@@ -60,9 +57,9 @@ async def write(
     status: HorizontalPodAutoscalerStatus,
     allowed: Allowed | None = None,
 ) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Writes the status in one attempt; the object as written. Raises ApiError, also for a conflict.
+    """Writes the status in one attempt; returns the object as written. Raises ApiError, also for a conflict.
 
-    No request is made if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
+    No request is sent if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
     called before that as well, because an edited HPA is no conflict to its caller.
     """
     if allowed is not None:
@@ -77,10 +74,10 @@ async def write(
     answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=body, allowed=allowed)
     try:
         return decode(answer)
-    except codec.UndecodableError as error:
+    except codec.UNDECODABLE as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no HorizontalPodAutoscaler: {error}") from error
 
 
 def _parts(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object, undecoded; none for null."""
+    """Returns the fields of a JSON object, undecoded; none for null."""
     return msgspec.json.decode(raw, type=dict[str, msgspec.Raw] | None) or {}

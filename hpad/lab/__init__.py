@@ -1,1 +1,1 @@
-"""Playing with time: the embedded cluster, the demo, replay, simulation and backtests."""
+"""The embedded cluster, real servers on loopback, and the demo."""

@@ -1,1 +1,1 @@
-"""HPAs from files: reading documents, judging them, and a folder as a source of HPAs beside the API server."""
+"""HPAs from files: reading documents, validating them, and a folder as a source of HPAs beside the API server."""

@@ -1,12 +1,14 @@
 """Reads files with one or many documents: YAML, JSON, or JSON lines. A `kind: List` counts as its items.
 
-A document that cannot be parsed becomes a document with `faults`, not an exception, so that the others are still read.
+A document that cannot be parsed becomes a document with `faults`, not an exception: the other documents are still read.
 """
 
 import collections
+import dataclasses
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +23,11 @@ LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")
 
 @dataclass(frozen=True)
 class Document:
-    """One document: the `index`-th of its file (from 0), from `line` (from 1) on.
+    """One document of a file.
 
-    `value` is what it says, None where it could not be parsed. `faults` are those of its form: bad syntax, a field
-    given twice.
+    index: its position in the file, from 0. line: its first line, from 1; 0 for an error that concerns the whole file.
+    value: its content, None if it could not be parsed. faults: errors of syntax and repeated fields. prefix: its path
+    within the list that contains it, else "". node: its YAML nodes. lines: known lines by path, used without a node.
     """
 
     file: str
@@ -33,22 +36,25 @@ class Document:
     value: Any
     faults: tuple[FieldError, ...] = ()
     prefix: str = ""
-    node: yaml.Node | None = field(default=None, repr=False, compare=False)
-    lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    node: yaml.Node | None = dataclasses.field(default=None, repr=False, compare=False)
+    lines: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def line_of(self, path: str) -> int:
-        """The line where a field stands, as near as is known."""
+        """Returns the line of a field, or of the nearest object around it with a known line."""
         if self.node is None:
             return self.lines.get(path, self.line)
         return yaml_reader.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
 
     def line_at(self, place: Sequence[str | int]) -> int:
-        """As `line_of`, by keys and positions: keys may hold dots."""
+        """Returns the line as `line_of` does, for a path of keys and positions: keys may contain dots."""
         return self.line if self.node is None else yaml_reader.line_at(self.node, map(str, place))
 
-    def slim(self, *paths: str) -> "Document":
-        """The document without its value and its nodes, which take far more than what was made of it; the lines of
-        these fields are still known."""
+    def place(self, line: int) -> str:
+        """Returns FILE:LINE, or FILE for an error that concerns the whole file."""
+        return f"{self.file}:{line}" if line else self.file
+
+    def without_content(self, *paths: str) -> "Document":
+        """Returns the document without value and nodes, which take far more memory than an HPA; keeps these lines."""
         lines = {path: self.line_of(path) for path in paths}
         return replace(self, value=None, node=None, lines=lines)
 
@@ -57,18 +63,43 @@ class Document:
         return self.value is not None
 
 
+def read_all(names: Iterable[str]) -> Iterator[Document]:
+    """Yields the documents of each file, of each folder's files in the order of their names, and of stdin for `-`.
+
+    A file that cannot be read yields a document with a fault, so that the other files are still read.
+    """
+    for name in names:
+        if name == "-":
+            yield from parse(sys.stdin.buffer.read(), "<stdin>")
+        else:
+            yield from _read_path(Path(name))
+
+
+def _read_path(path: Path) -> Iterator[Document]:
+    try:
+        files = [path]
+        if path.is_dir():
+            files = [file for file in sorted(path.iterdir()) if file.suffix in SUFFIXES and file.is_file()]
+        if not files:
+            raise FileNotFoundError(f"the folder has no file that ends in {', '.join(SUFFIXES)}")
+        for file in files:
+            yield from read(file) or [broken(str(file), 1, "has no document")]
+    except OSError as error:
+        yield broken(str(path), 0, f"cannot be read: {error.strerror or error}")
+
+
 def read(path: Path) -> list[Document]:
-    """The documents of a file; raises OSError where it cannot be read. This blocks: call it in a thread."""
+    """Returns the documents of a file. Raises OSError if it cannot be read. Blocks: call it in a thread."""
     return parse(path.read_bytes(), str(path), path.suffix)
 
 
 def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:
-    """The documents in `content`; `suffix` says the format, without one it is JSON if it looks so, else YAML."""
+    """Returns the documents of a text in the format of `suffix`. Without one, a text that begins with "{" is JSON."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return [broken(file, 0, line, f"not UTF-8: byte {content[error.start]:#04x} at offset {error.start}")]
+        return [broken(file, line, f"not UTF-8: byte {content[error.start]:#04x} at offset {error.start}")]
     if suffix == ".jsonl":
         found = _json_lines(text, file)
     elif suffix == ".json" or (not suffix and text.lstrip()[:1] == "{"):
@@ -88,47 +119,47 @@ def _yaml(text: str, file: str) -> Iterator[Document]:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = ", ".join(part for part in (error.problem, error.context) if part)
-        yield broken(file, 0, line, f"not valid YAML: {reason} (line {line}, column {column})")
+        yield broken(file, line, f"not valid YAML: {reason} (line {line}, column {column})")
     except yaml_reader.TooMany as error:
-        yield broken(file, 0, 1, str(error))
+        yield broken(file, 1, str(error))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        yield broken(file, 0, 1, f"not valid YAML: {' '.join(str(error).split())}")
+        yield broken(file, 1, f"not valid YAML: {' '.join(str(error).split())}")
 
 
 def _json_stream(text: str, file: str) -> Iterator[Document]:
-    """One JSON value after the other; where one is broken, the rest cannot be told apart."""
+    """Yields JSON values that follow each other; ends at an invalid one, since the next one has no known start."""
     if yaml_reader.json_nodes(text, yaml_reader.MAX_NODES) > yaml_reader.MAX_NODES:
-        yield broken(file, 0, 1, yaml_reader.TOO_MANY)
+        yield broken(file, 1, yaml_reader.TOO_MANY)
         return
     start = _skip_space(text, 0)
     while start < len(text):
         line = text.count("\n", 0, start) + 1
-        reader = _Json()
+        errors: list[FieldError] = []
         try:
-            value, end = reader.decoder.raw_decode(text, start)
+            value, end = _json_decoder(errors).raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            yield _bad_json(file, line, error)
+            yield _invalid_json(file, line, error)
             return
-        yield Document(file, 0, line, value, reader.faults, node=_tree(text[start:end], line))
+        yield Document(file, 0, line, value, tuple(errors), node=_nodes(text[start:end], line))
         start = _skip_space(text, end)
 
 
 def _json_lines(text: str, file: str) -> Iterator[Document]:
-    left = yaml_reader.MAX_NODES
+    remaining = yaml_reader.MAX_NODES
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        left -= yaml_reader.json_nodes(line, left)
-        if left < 0:
-            yield broken(file, 0, number, yaml_reader.TOO_MANY)
+        remaining -= yaml_reader.json_nodes(line, remaining)
+        if remaining < 0:
+            yield broken(file, number, yaml_reader.TOO_MANY)
             return
-        reader = _Json()
+        errors: list[FieldError] = []
         try:
-            value = reader.decoder.decode(line)
+            value = _json_decoder(errors).decode(line)
         except (ValueError, RecursionError) as error:
-            yield _bad_json(file, number, error, one_line=True)
+            yield _invalid_json(file, number, error, one_line=True)
         else:
-            yield Document(file, 0, number, value, reader.faults)
+            yield Document(file, 0, number, value, tuple(errors))
 
 
 def _skip_space(text: str, start: int) -> int:
@@ -137,8 +168,9 @@ def _skip_space(text: str, start: int) -> int:
     return start
 
 
-def _tree(text: str, line: int) -> yaml.Node | None:
-    """The nodes of a JSON text (JSON is YAML, tabs aside), for the lines of its fields; only worth it for few."""
+def _nodes(text: str, line: int) -> yaml.Node | None:
+    """Returns the nodes of a JSON text, for the lines of its fields (JSON is YAML, except for tabs)."""
+    # Worth the time only for the first value of a file, and only if it takes several lines.
     if line != 1 or text.count("\n") < 2:
         return None
     try:
@@ -147,64 +179,52 @@ def _tree(text: str, line: int) -> yaml.Node | None:
         return None
 
 
-class _Json:
-    """A JSON decoder that remembers the fields that are given twice."""
+def _json_decoder(errors: list[FieldError]) -> json.JSONDecoder:
+    """Returns a decoder that adds an error for each field that occurs more than once in an object."""
 
-    def __init__(self) -> None:
-        self._twice: list[str] = []
-        self.decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=_no_constant)
-
-    @property
-    def faults(self) -> tuple[FieldError, ...]:
-        return tuple(duplicate(name) for name in self._twice)
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             counts = collections.Counter(name for name, _ in pairs)
-            self._twice.extend(sorted(name for name, count in counts.items() if count > 1))
+            errors.extend(duplicate(name) for name in sorted(counts) if counts[name] > 1)
         return found
 
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    return json.JSONDecoder(object_pairs_hook=read_object, parse_constant=_refuse_constant)
 
 
-def _bad_json(file: str, line: int, error: Exception, one_line: bool = False) -> Document:
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed in JSON")
+
+
+def _invalid_json(file: str, line: int, error: Exception, one_line: bool = False) -> Document:
     if isinstance(error, json.JSONDecodeError):
         line = line if one_line else error.lineno
-        return broken(file, 0, line, f"not valid JSON: {error.msg} (line {line}, column {error.colno})")
-    return broken(file, 0, line, f"not valid JSON: {error or 'nested too deeply'}")
+        return broken(file, line, f"not valid JSON: {error.msg} (line {line}, column {error.colno})")
+    return broken(file, line, f"not valid JSON: {error or 'nested too deeply'}")
 
 
-def broken(file: str, index: int, line: int, reason: str) -> Document:
-    """A document of which nothing can be told but why."""
-    return Document(file, index, line, None, (FieldError(INVALID, "", reason),))
+def broken(file: str, line: int, reason: str) -> Document:
+    """Returns a document without a value, for a file or a part of one that cannot be parsed."""
+    return Document(file, 0, line, None, (FieldError(INVALID, "", reason),))
 
 
 def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
+    """Yields the items of lists in place of the lists."""
     for document in documents:
         value = document.value
         if not isinstance(value, dict) or value.get("kind") not in LISTS or not isinstance(value.get("items"), list):
             yield document
             continue
-        # The API server's own lists leave out what their entries have in common.
+        # The items of a typed list, as the API server writes it, have no kind and apiVersion.
         shared = {}
         if value["kind"] != "List":
             shared = {"kind": value["kind"].removesuffix("List"), "apiVersion": value.get("apiVersion")}
-        faults = _faults_of_items(document.faults)
+        faults: dict[str, list[FieldError]] = {}
+        for fault in document.faults:
+            item, _, field = fault.field.partition(".")
+            faults.setdefault(item, []).append(duplicate(field))
         for position, item in enumerate(value["items"]):
             prefix = f"items[{position}]"
             entry = {**shared, **item} if isinstance(item, dict) else item
             line = document.line_of(prefix)
             yield replace(document, line=line, value=entry, faults=tuple(faults.get(prefix, ())), prefix=prefix)
-
-
-def _faults_of_items(faults: Iterable[FieldError]) -> dict[str, list[FieldError]]:
-    """The fields given twice, by the item of a list that they are in."""
-    found: dict[str, list[FieldError]] = {}
-    for fault in faults:
-        item, dot, field = fault.field.partition(".")
-        if dot:
-            found.setdefault(item, []).append(duplicate(field))
-    return found

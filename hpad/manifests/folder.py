@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
+from hpad.api import decode
 from hpad.api import hpa as v2
 from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
@@ -31,10 +32,10 @@ Callback = Callable[[Key, HorizontalPodAutoscaler | None, HorizontalPodAutoscale
 """Called for each change with key, old HPA (None: added) and new HPA (None: removed). Must neither raise nor wait."""
 
 _LARGEST: Final = 64 << 20
-_LARGE: Final = 256 << 10
+LARGE: Final = 256 << 10
 """Bytes above which a file is read separately: reading some megabytes takes seconds."""
-_MOST_PROBLEMS: Final = 100
-"""The most problems per file that are kept and logged."""
+_MAX_PROBLEMS: Final = 100
+"""The number of problems per file that are kept and logged."""
 _Stamp = tuple[bool, int, int, int, int]
 
 
@@ -60,29 +61,28 @@ class _File:
     faults: tuple[Problem, ...]
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Entry(NamedTuple):
     hpa: HorizontalPodAutoscaler
     file: str
 
 
 class FolderError(ValueError):
-    """The path of the manifests is no usable folder; the message gives the reason."""
+    """The path of the manifests is not a usable folder; the message gives the reason."""
 
 
 def check(path: Path, *, may_come: bool) -> None:
     """Raises FolderError if there is no folder at `path`. Blocks.
 
     `may_come`: another process may create the folder later, such as a sidecar that clones a repository. Then only a
-    path that exists and is no folder is an error.
+    path that exists and is not a folder is an error.
     """
     try:
-        there = path.exists()
-        if path.is_dir() or (may_come and not there):
+        exists = path.exists()
+        if path.is_dir() or (may_come and not exists):
             return
     except OSError as error:
-        raise FolderError(f"manifests: {path} cannot be looked at: {error.strerror}") from None
-    if there:
+        raise FolderError(f"manifests: {path} cannot be read: {error.strerror}") from None
+    if exists:
         raise FolderError(f"manifests: {path} is not a folder")
     raise FolderError(f"manifests: there is no folder {path}: create it (it may be empty), or name another")
 
@@ -90,9 +90,9 @@ def check(path: Path, *, may_come: bool) -> None:
 class Folder:
     """The HPAs of all manifests directly in a folder; `run` scans the folder every `poll_seconds`.
 
-    namespace: for documents without one. scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: why
-    the folder cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its `generation`
-    counts changes since the start.
+    namespace: for documents without one. scale_to_zero: the gate HPAScaleToZero. errors: problems by file. trouble: the
+    reason why the folder cannot be read, else None. The resourceVersion of an HPA is a digest of its content; its
+    `generation` counts changes since the start.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class Folder:
         self._scale_to_zero = scale_to_zero
         self._poll_seconds = poll_seconds
         self._files: dict[str, _File] = {}
-        self._held: dict[Key, _Held] = {}
+        self._entries: dict[Key, _Entry] = {}
         self._missed: frozenset[Key] = frozenset()
         self._values: dict[Key, HorizontalPodAutoscaler] = {}
         self._callbacks: list[Callback] = []
         self._log = structlog.get_logger("hpad.manifests")
-        self._looked = clock.monotonic()
+        self._read_at = clock.monotonic()
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         return self._values.get(key)
 
     def values(self) -> Collection[HorizontalPodAutoscaler]:
-        """A live view of all HPAs; copy it before an await."""
+        """Returns a live view of all HPAs; copy it before an await."""
         return self._values.values()
 
     def __len__(self) -> int:
@@ -139,8 +139,8 @@ class Folder:
         self._callbacks.append(callback)
 
     def staleness(self, now: float) -> float:
-        """Seconds (monotonic clock) since the folder was last read successfully."""
-        return max(0.0, now - self._looked)
+        """Returns seconds (monotonic clock) since the folder was last read successfully."""
+        return max(0.0, now - self._read_at)
 
     async def run(self) -> None:
         """Scans until cancelled. If the folder cannot be read, sets `trouble` and keeps its HPAs."""
@@ -150,19 +150,20 @@ class Folder:
 
     async def refresh(self) -> None:
         """Scans once, and again every `poll_seconds` while changed large files are read. Runs callbacks on the loop."""
-        large = await self._look()
+        large = await self._scan_once()
         if large is None:
             return
         for path in large:
             await self._read_alone(path)
         if not self.synced.is_set():
-            await self._settle(look=True)
+            # Only once the large files are read: an HPA that appeared later would start without its stored state.
+            await self._apply(complete=True)
             self.synced.set()
 
-    async def _look(self, *, reading: bool = False) -> list[Path] | None:
+    async def _scan_once(self, *, reading: bool = False) -> list[Path] | None:
         """Applies all changes except those of large files, which it returns. None if the folder cannot be read.
 
-        While a large file is being read (`reading`), an HPA that is missing may be in it, and is kept.
+        While a large file is being read (`reading`), a missing HPA is kept: it may have moved to that file.
         """
         try:
             files, large = await asyncio.to_thread(self._scan, dict(self._files))
@@ -170,10 +171,10 @@ class Folder:
             self._report_trouble(f"cannot read the folder {self.path}: {error.strerror or error}")
             return None
         self._report_trouble(None)
-        self._looked = self._clock.monotonic()
+        self._read_at = self._clock.monotonic()
         changed, self._files = files != self._files, files
         if self.synced.is_set() and (changed or self._missed):
-            await self._settle(look=not reading)
+            await self._apply(complete=not reading)
         return large
 
     async def _read_alone(self, path: Path) -> None:
@@ -186,17 +187,11 @@ class Folder:
                 await asyncio.wait({reading, pause}, return_when=asyncio.FIRST_COMPLETED)
                 pause.cancel()
                 if not reading.done():
-                    await self._look(reading=True)
-        self._put(name, reading.result())
+                    await self._scan_once(reading=True)
+        files = {**self._files, name: reading.result()}
+        self._files = {each: file for each, file in sorted(files.items()) if file is not None}
         if self.synced.is_set():
-            await self._settle(look=False)
-
-    def _put(self, name: str, file: _File | None) -> None:
-        """Replaces the entry of one file, or removes it if `file` is None; keeps the files sorted by name."""
-        files = {each: known for each, known in self._files.items() if each != name}
-        if file is not None:
-            files[name] = file
-        self._files = dict(sorted(files.items()))
+            await self._apply(complete=False)
 
     def _scan(self, known: dict[str, _File]) -> tuple[dict[str, _File], list[Path]]:
         """Reads new and changed files: all files by name, and the changed large ones, smallest first.
@@ -210,7 +205,7 @@ class Folder:
                 continue
             file = known.get(str(path))
             size = _size_of_change(path, file, self._scale_to_zero)
-            if size > _LARGE:
+            if size > LARGE:
                 large.append((size, path))
             else:
                 file = self._read(path, file)
@@ -226,52 +221,50 @@ class Folder:
                 return known
             found = documents.read(path)
             if _stamp(path, stamp[0]) != stamp:
-                return known  # still being written: the next look reads it
+                return known  # the file is still being written; the next scan reads it
         except FileNotFoundError:
             return None
         except OSError as error:
             fault = FieldError(INVALID, "", f"cannot be read: {error.strerror or error}")
             problem = Problem(str(path), 1, "", fault)
             return _File((False, 0, 0, 0, 0), known.loaded if known else (), (problem,))
-        return self._judged(stamp, found)
+        return self._file(stamp, found)
 
-    def _judged(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
+    def _file(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
         loaded: list[Loaded] = []
         faults: list[Problem] = []
         for document in found:
             if hpas.is_hpa(document.value):
                 each = hpas.load(document, namespace=self._namespace, scale_to_zero=stamp[0])
-                fields = ("metadata.name", *(error.field for error in each.errors[:_MOST_PROBLEMS]))
+                fields = ("metadata.name", *(error.field for error in each.errors[:_MAX_PROBLEMS]))
                 digested = None if each.hpa is None else _digested(each.hpa)
-                loaded.append(replace(each, hpa=digested, document=document.slim(*fields)))
+                loaded.append(replace(each, hpa=digested, document=document.without_content(*fields)))
             elif not isinstance(document.value, dict):
-                errors = document.faults or (hpas.not_an_object(document),)
+                errors = document.faults or decode.read(document.value).errors
                 faults.extend(Problem(document.file, document.line, "", error) for error in errors)
         return _File(stamp, tuple(loaded), tuple(faults))
 
-    async def _settle(self, *, look: bool) -> None:
-        """Updates the HPAs from the files, and runs callbacks. `look`: whether a scan of all files came before."""
-        held, errors = await asyncio.to_thread(self._wanted)
-        fresh = [
-            problem for file, found in errors.items() for problem in found if problem not in self.errors.get(file, ())
-        ]
-        for problem in fresh:
-            self._log.warning("a manifest is not good", file=problem.file, line=problem.line, error=str(problem))
+    async def _apply(self, *, complete: bool) -> None:
+        """Updates the HPAs from the files, and runs callbacks. `complete`: all files have just been scanned."""
+        found, errors = await asyncio.to_thread(self._resolved)
+        for file, problems in errors.items():
+            for problem in problems:
+                if problem not in self.errors.get(file, ()):
+                    self._log.warning("invalid manifest", file=file, line=problem.line, error=str(problem))
         self.errors = errors
-        self._miss(held, look=look)
-        before, self._held = self._held, held
-        for key in [*before, *(key for key in held if key not in before)]:
+        self._keep_missing(found, complete=complete)
+        before, self._entries = self._entries, found
+        for key in {**before, **found}:
             old = before[key].hpa if key in before else None
-            new = held[key].hpa if key in held else None
+            new = found[key].hpa if key in found else None
             if old is not new:
                 self._change(key, old, new)
 
-    def _miss(self, held: dict[Key, _Held], *, look: bool) -> None:
-        """Keeps HPAs that were not found for the first time; the next scan decides on them."""
-        missing = frozenset(self._held) - frozenset(held)
-        for key in missing - self._missed if look else missing:
-            held[key] = self._held[key]
-        self._missed = missing - self._missed if look else missing
+    def _keep_missing(self, found: dict[Key, _Entry], *, complete: bool) -> None:
+        """Adds the HPAs to `found` that are missing for the first time: the next complete scan decides on them."""
+        missing = frozenset(self._entries) - frozenset(found)
+        self._missed = missing - self._missed if complete else missing
+        found.update((key, self._entries[key]) for key in self._missed)
 
     def _change(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if new is None:
@@ -281,48 +274,49 @@ class Folder:
         for callback in self._callbacks:
             callback(key, old, new)
 
-    def _wanted(self) -> tuple[dict[Key, _Held], dict[str, tuple[Problem, ...]]]:
-        """The HPAs of the files as read, and the problems by file. Slow with many files: runs in a thread."""
-        held: dict[Key, _Held] = {}
-        claimed: dict[Key, Loaded] = {}
+    def _resolved(self) -> tuple[dict[Key, _Entry], dict[str, tuple[Problem, ...]]]:
+        """Returns the HPAs and the problems of all files as last read. Slow with many files: runs in a thread."""
+        found: dict[Key, _Entry] = {}
+        defined: dict[Key, Loaded] = {}
         errors: dict[str, tuple[Problem, ...]] = {}
         for name, file in self._files.items():
             problems = list(file.faults)
             for loaded in file.loaded:
-                problems.extend(self._claim(loaded, claimed, held))
+                problems.extend(self._add(loaded, defined, found))
+            # An unreadable part, or a document without a name, may be any HPA of the file.
             if file.faults or any(loaded.key is None for loaded in file.loaded):
-                self._keep_all_of(name, held)
+                self._keep_all_of(name, found)
             if problems:
                 errors[name] = _capped(problems)
-        return held, errors
+        return found, errors
 
-    def _claim(self, loaded: Loaded, claimed: dict[Key, Loaded], held: dict[Key, _Held]) -> list[Problem]:
-        """Adds the HPA of one document to `held`, its last valid version if it is broken; returns its problems."""
+    def _add(self, loaded: Loaded, defined: dict[Key, Loaded], found: dict[Key, _Entry]) -> list[Problem]:
+        """Adds the HPA of one document to `found`, or its last valid version; returns the problems of the document."""
         document, key = loaded.document, loaded.key
         errors = list(loaded.errors)
         if key is None and not any(error.field.startswith("metadata.name") for error in errors):
             errors.append(required("metadata.name", "an HPA from a file needs a name"))
-        elif key is not None and key in claimed:
-            first = claimed[key].document
-            detail = f"{key} is in {first.file}:{first.line} already, which counts; this one is ignored"
+        elif key is not None and key in defined:
+            first = defined[key].document
+            detail = f"{key} is already defined in {first.file}:{first.line}; this document is ignored"
             errors.append(FieldError(DUPLICATE, "metadata.name", f"metadata.name: Duplicate value: {detail}"))
         elif key is not None:
-            claimed[key] = loaded
-            before = self._held.get(key)
+            defined[key] = loaded
+            before = self._entries.get(key)
             if loaded.hpa is not None and not errors:
-                held[key] = _Held(_numbered(loaded.hpa, before.hpa if before else None), document.file)
+                found[key] = _Entry(_numbered(loaded.hpa, before.hpa if before else None), document.file)
             elif before is not None:
-                held[key] = before
+                found[key] = before
         return [
             Problem(document.file, document.line_of(error.field), str(loaded), hpas.explained(error))
             for error in errors
         ]
 
-    def _keep_all_of(self, file: str, held: dict[Key, _Held]) -> None:
-        """Keeps all earlier HPAs of a file that could be read only in part, unless another document has them."""
-        for key, before in self._held.items():
+    def _keep_all_of(self, file: str, found: dict[Key, _Entry]) -> None:
+        """Keeps the earlier HPAs of a file that could be read only in part, unless another document defines them."""
+        for key, before in self._entries.items():
             if before.file == file:
-                held.setdefault(key, before)
+                found.setdefault(key, before)
 
     def _report_trouble(self, trouble: str | None) -> None:
         if trouble is not None and trouble != self.trouble:
@@ -331,17 +325,17 @@ class Folder:
 
 
 def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
-    """The first problems, and one with the number of further ones."""
-    rest = len(problems) - _MOST_PROBLEMS
+    """Returns the first problems, and one with the number of the others."""
+    rest = len(problems) - _MAX_PROBLEMS
     if rest <= 0:
         return tuple(problems)
-    last = problems[_MOST_PROBLEMS]
+    last = problems[_MAX_PROBLEMS]
     more = FieldError(INVALID, "", f"{rest} more problems from here on")
-    return (*problems[:_MOST_PROBLEMS], Problem(last.file, last.line, "", more))
+    return (*problems[:_MAX_PROBLEMS], Problem(last.file, last.line, "", more))
 
 
 def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:
-    """The size in bytes of a changed file; 0 for one that is unchanged or cannot be read."""
+    """Returns the size in bytes of a changed file; 0 for an unchanged or unreadable file."""
     try:
         stamp = _stamp(path, scale_to_zero)
     except OSError:
@@ -359,7 +353,7 @@ def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
 
 
 def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """The HPA without status, and with a digest of its content as resourceVersion."""
+    """Returns the HPA without status, and with a digest of its content as resourceVersion."""
     hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
     content = msgspec.json.encode(hpa, enc_hook=v2.enc_hook, order="sorted")
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
@@ -367,7 +361,7 @@ def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def _numbered(hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler | None) -> HorizontalPodAutoscaler:
-    """The HPA with the next generation; `before` itself if the content is unchanged."""
+    """Returns the HPA with the next generation; `before` itself if the content is unchanged."""
     if before is not None and before.metadata.resource_version == hpa.metadata.resource_version:
         return before
     generation = before.metadata.generation + 1 if before is not None else 1

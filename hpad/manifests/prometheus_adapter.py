@@ -1,4 +1,4 @@
-"""Configurations of prometheus-adapter, in a file or a ConfigMap, as sources of hpad's adapter `prometheus`.
+"""Converts configurations of prometheus-adapter, in a file or a ConfigMap, to sources of the adapter `prometheus`.
 
 Source: prometheus-adapter, `pkg/config/config.go`.
 """
@@ -22,7 +22,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def find(value: Any) -> list[Rules]:
-    """The configurations in a document; empty for any other document."""
+    """Returns the configurations in a document; empty for any other document."""
     if not isinstance(value, dict):
         return []
     if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), dict):
@@ -31,12 +31,12 @@ def find(value: Any) -> list[Rules]:
 
 
 def source(rules: Rules) -> dict[str, Any]:
-    """The settings of a source that answers by the rules. Its URL is a placeholder: the rules do not name it."""
+    """Returns the settings of a source with these rules. The URL is a placeholder, since the rules have none."""
     return {"adapter": "prometheus", "url": UNKNOWN_URL, "rules": rules.content}
 
 
 def lost(value: dict[str, Any], found: list[Rules]) -> list[str]:
-    """The fields in the data of a ConfigMap that are no configurations."""
+    """Returns the fields in the data of a ConfigMap that are not configurations."""
     if value.get("kind") != "ConfigMap":
         return []
     used = {rules.field for rules in found}

@@ -1,4 +1,4 @@
-"""Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds what a file may hold.
+"""Reads YAML as the tools of Kubernetes do, with the line of each field, and bounds the content of a file.
 
 PyYAML's C loader with the scalars of YAML 1.2: `no`, `on`, `1:30` and dates are text, not booleans, numbers or dates.
 PyYAML takes about 500 bytes per node, so a file of 64 MiB could take 14 GB; its nodes are therefore counted from its
@@ -15,70 +15,59 @@ import yaml
 from hpad.api.fields import FieldError, duplicate
 
 MAX_NODES: Final = 500_000
-"""Of a file: keys, values, lists and objects, those that aliases stand for included; some 10,000 HPAs."""
-TOO_MANY: Final = f"holds more than {MAX_NODES:,} keys and values: split it into several files"
-"""What is said of a file with more."""
-_DEEPEST: Final = 200
+"""The limit of a file in keys, values, lists and objects, with those that aliases repeat; about 10,000 HPAs."""
+TOO_MANY: Final = f"has more than {MAX_NODES:,} keys and values: split it into several files"
+_MAX_DEPTH: Final = 200
 _SMALL: Final = 20_000
-_MOST_REPEATED: Final = 10
-_COMPACT_NESTING: Final = re.compile(
-    r"(?:[-?][ \t]+){20}"
-)  # each sign opens a level; by indentation it takes far more text
+"""Nodes up to which aliases may repeat any part of a document."""
+_MAX_REPETITION: Final = 10
+# Each `-` or `?` opens a level. Nesting by indentation needs so much text that its length makes it suspect.
+_COMPACT_NESTING: Final = re.compile(r"(?:[-?][ \t]+){20}")
 _TEXT: Final = re.compile(r'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
-"""A text of JSON, up to the end where it is not closed: it matches at each quote, and so takes linear time."""
+"""A string of JSON. It also matches an unclosed one, up to the end: otherwise a search would take quadratic time."""
 
 
 def json_nodes(text: str, most: int) -> int:
-    """How many keys, values, lists and objects a JSON text holds; an empty list or object counts twice.
+    """Counts the keys, values, lists and objects of a JSON text by its punctuation.
 
-    In texts the signs mean nothing; texts are left out only if there are more than `most` signs.
+    An empty list or object counts twice. Punctuation within strings is excluded only if the count exceeds `most`, since
+    that takes longer.
     """
-    count = _signs(text)
-    return count if count <= most else _signs(_TEXT.sub("", text))
+    count = _count_nodes(text)
+    return count if count <= most else _count_nodes(_TEXT.sub("", text))
 
 
-def _signs(text: str) -> int:
+def _count_nodes(text: str) -> int:
     return 1 + sum(map(text.count, ",:[{"))
 
 
 class TooMany(yaml.YAMLError):
-    """More nodes than a file may hold."""
+    """The file has more than MAX_NODES nodes."""
 
 
-class Judge:
-    """Goes through the documents of a YAML text ahead of the loader that composes them."""
+def _check(text: str) -> Iterator[None]:
+    """Checks a text from its parse events, one document per step, before the loader builds nodes.
 
-    def __init__(self, text: str, loader: type[yaml.CSafeLoader]) -> None:
-        self._left = MAX_NODES
-        self._events: Iterator[yaml.Event] | None = yaml.parse(text, Loader=loader) if _is_suspect(text) else None
-
-    def document(self) -> None:
-        """Judge the next document. Raises yaml.YAMLError for one that is nested too deeply for the C loader, which
-        recurses; for more nodes than a file may hold; and for aliases that stand for far more than was written, or for
-        what they are inside of, as Kubernetes' own tools do."""
-        if self._events is None:
-            return
-        found = _Document(self._left)
-        for event in self._events:
-            found.take(event)
-            if isinstance(event, yaml.DocumentEndEvent):
-                break
-        found.refuse_repetition()
-        self._left -= found.nodes
-
-    def close(self) -> None:
-        """Let go of the text."""
-        self._events = None
-
-
-def _is_suspect(text: str) -> bool:
-    """Whether the text may break a rule at all: one node takes half a character at least."""
+    Raises yaml.YAMLError for a document that is nested too deeply for the C loader, which recurses; for more nodes than
+    a file may have (TooMany); and, as Kubernetes' tools do, for aliases that multiply the text or contain themselves.
+    """
     brackets = text.count("[") + text.count("{")
-    return len(text) > MAX_NODES // 2 or "*" in text or brackets > _DEEPEST or bool(_COMPACT_NESTING.search(text))
+    # Without an alias, a node takes half a character at least.
+    if len(text) <= MAX_NODES // 2 and "*" not in text and brackets <= _MAX_DEPTH and not _COMPACT_NESTING.search(text):
+        return
+    remaining = MAX_NODES
+    size = _Size(remaining)
+    for event in yaml.parse(text, Loader=Loader):
+        size.add(event)
+        if isinstance(event, yaml.DocumentEndEvent):
+            size.refuse_repetition()
+            yield
+            remaining -= size.nodes
+            size = _Size(remaining)
 
 
-class _Document:
-    """What its events add up to. `nodes` has the nodes that aliases stand for in it, `written` has not."""
+class _Size:
+    """Counts the nodes of a document: `written` in the text, `nodes` with those that each alias repeats."""
 
     def __init__(self, most: int) -> None:
         self.nodes = 0
@@ -87,32 +76,29 @@ class _Document:
         self._open: list[tuple[str | None, int]] = []
         self._sizes: dict[str, int] = {}
 
-    def take(self, event: yaml.Event) -> None:
+    def add(self, event: yaml.Event) -> None:
         if isinstance(event, yaml.AliasEvent):
             self._repeat(event)
         elif isinstance(event, yaml.ScalarEvent):
-            self._add(1)
+            self._write_one()
             self._sizes[event.anchor or ""] = 1
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._enter(event)
+            self._open.append((event.anchor, self.nodes))
+            if len(self._open) > _MAX_DEPTH:
+                raise yaml.YAMLError(f"nested more than {_MAX_DEPTH} levels deep")
+            self._write_one()
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = self._open.pop()
             self._sizes[anchor or ""] = self.nodes - before
 
     def refuse_repetition(self) -> None:
-        """Judged at the end: what an anchor holds may be written after the first alias, but not be used before."""
-        if self.nodes > max(_SMALL, _MOST_REPEATED * self.written):
+        """Raises yaml.YAMLError for too much repetition. Called at the end: text after an alias counts as well."""
+        if self.nodes > max(_SMALL, _MAX_REPETITION * self.written):
             raise yaml.YAMLError("its aliases stand for far more than was written")
 
-    def _enter(self, event: yaml.CollectionStartEvent) -> None:
-        self._open.append((event.anchor, self.nodes))
-        if len(self._open) > _DEEPEST:
-            raise yaml.YAMLError(f"nested more than {_DEEPEST} levels deep")
-        self._add(1)
-
-    def _add(self, nodes: int) -> None:
-        self.written += nodes
-        self.nodes += nodes
+    def _write_one(self) -> None:
+        self.written += 1
+        self.nodes += 1
         if self.nodes > self._most:
             raise TooMany(TOO_MANY)
 
@@ -122,6 +108,7 @@ class _Document:
             raise yaml.YAMLError(f"line {line}: an anchor whose value contains itself")
         self.nodes += self._sizes.get(event.anchor or "", 1)
         if self.nodes > self._most:
+            # The more helpful error first: splitting the file does not help against repetition.
             self.refuse_repetition()
             raise TooMany(TOO_MANY)
 
@@ -145,44 +132,45 @@ _FIELDS: Final[WeakKeyDictionary[yaml.Node, dict[str, tuple[int, yaml.Node]]]] =
 
 
 class Loader(yaml.CSafeLoader):
-    """The C loader with those scalars."""
+    """The C loader with the scalars of YAML 1.2."""
 
 
-Loader.yaml_implicit_resolvers = {}  # its own: add_implicit_resolver would add to PyYAML's
+Loader.yaml_implicit_resolvers = {}  # without this, add_implicit_resolver would change PyYAML's loaders
 for _name, _pattern, _first in _SCALARS:
     Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def documents(text: str) -> Iterator[tuple[yaml.Node, Any]]:
-    """Each document with its tree of nodes; raises yaml.YAMLError where the text stops making sense, and before the
-    first document with which it becomes too much (`budget`)."""
-    judge, loader = Judge(text, Loader), Loader(text)
+    """Yields the nodes and the value of each document.
+
+    Raises yaml.YAMLError at the first document that is invalid, or that exceeds a limit of `_check`.
+    """
+    checks, loader = _check(text), Loader(text)
     try:
-        judge.document()
+        next(checks, None)  # ahead of the loader, which already builds a document in check_node
         while loader.check_node():
             node = loader.get_node()
             if node is not None:
                 yield node, _constructed(loader, node)
-            judge.document()
+            next(checks, None)
     finally:
         loader.dispose()
-        judge.close()
 
 
 def _constructed(loader: Loader, node: yaml.Node) -> Any:
     try:
         return loader.construct_document(node)
-    except (AttributeError, LookupError, TypeError) as error:  # from PyYAML, where a tag is not true of its value
-        raise yaml.YAMLError("a tag says what its value is not") from error
+    except (AttributeError, LookupError, TypeError) as error:  # PyYAML raises these for a tag such as "!!int x"
+        raise yaml.YAMLError("a tag does not fit its value") from error
 
 
 def duplicates(node: yaml.Node) -> Iterator[FieldError]:
-    """The fields that are given twice or more, each once; the last one counts. An anchor's node is looked at once,
-    however often used."""
+    """Yields an error for each field that occurs more than once; the last occurrence counts."""
     return iter(dict.fromkeys(_duplicates(node, "", set())))
 
 
 def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldError]:
+    # Aliases share a node: without `seen`, nested aliases would take exponential time.
     if id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
     seen.add(id(node))
@@ -201,12 +189,12 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldErr
 
 
 def line_of(node: yaml.Node, path: str) -> int:
-    """The line (from 1) where a field stands; for one that is missing, that of the object it should be in."""
+    """Returns the line (from 1) of a field; for a missing field, that of the object around it."""
     return line_at(node, (name or index for name, index in _STEP.findall(path)))
 
 
 def line_at(node: yaml.Node, steps: Iterable[str]) -> int:
-    """As `line_of`, by the steps of a path."""
+    """Returns the line as `line_of` does, for a path in steps: keys may contain dots."""
     line = node.start_mark.line
     for step in steps:
         found = _step(node, step)
@@ -219,7 +207,7 @@ def line_at(node: yaml.Node, steps: Iterable[str]) -> int:
 def _step(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
         fields = _FIELDS.get(node)
-        if fields is None:  # looked through once, not for each of many complaints
+        if fields is None:  # cached: a search for each of many errors would take quadratic time
             fields = _FIELDS[node] = {str(key.value): (key.start_mark.line, value) for key, value in node.value}
         return fields.get(step)
     if isinstance(node, yaml.SequenceNode) and step.isdigit() and int(step) < len(node.value):

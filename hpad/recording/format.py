@@ -1,10 +1,14 @@
 """The format of recordings: one recording holds scenarios, one scenario holds the consecutive steps of one HPA.
 
-A scenario is one JSON object, in the format of the conformance vectors. Optional fields of hpad's own carry what that
-format cannot say; other readers may ignore them:
+A scenario is one JSON object, in the format of the conformance vectors (tests/data/README.md). Optional fields of
+hpad's own carry what that format cannot express; other readers may ignore them:
 
 - `history` of a scenario: the recommendations and rescales before the first step.
+- `stale` of a step: the scale was not read, because a cache was out of date.
 - `rivals` of a step: the names of competing HPAs, in place of `otherHpaSelectors`.
+- `terms` of a step: the fallback policy of each metric.
+- `termsFlaw` and `annotationReason` of a step: the errors in annotations of the HPA, and the reason of the condition
+  HpadAnnotationsValid. Recordings of earlier builds, which did not set this condition, have no reason.
 - `competitors` of a step: other writers of the target or the status.
 - `setByOther` of a step: another client has set the replicas since the HPA did.
 - `withheld` of a step: why a decided count was not sent.
@@ -14,7 +18,7 @@ format cannot say; other readers may ignore them:
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -40,40 +44,40 @@ from hpad.api.sample import (
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine import fallback_policy
 from hpad.engine.fallback_policy import FallbackPolicy
-from hpad.engine.history import History
+from hpad.engine.history import EMPTY, History
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Tunables, Withheld
 
 Answer = Sample | AdapterError
+CONFLICT: Final = "conflict"
+"""Stands in `scaleUpdateErrors` for a write that another writer of the scale got ahead of."""
+_NO_MATCH_TEXT: Final = "no matches for kind"
+"""How the error for an unknown kind begins (apimachinery, pkg/api/meta/errors.go: NoKindMatchError)."""
+_Decoded = TypeVar("_Decoded")
+_Item = TypeVar("_Item")
 
 
 class RecordingError(ValueError):
     """A recording cannot be read or written.
 
-    The message names the file and line or the field, and says what is wrong with it.
+    The message names the file and line, or the field, and what is wrong with it.
     """
-
-
-_NO_MATCH_TEXT = "no matches for kind"
-"""How the error for an unknown kind begins (apimachinery, api/meta/errors.go: NoKindMatchError)."""
 
 
 class _Lenient(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A struct that ignores unknown fields."""
 
 
-class _PodMetrics(_Lenient, frozen=True):
-    items: tuple[PodMetrics, ...] = ()
+class _List(_Lenient, Generic[_Item], frozen=True):
+    """The answer of a metrics API: items, or the error of the request."""
+
+    items: tuple[_Item, ...] = ()
     error: str | None = None
 
-
-class _CustomMetrics(_Lenient, frozen=True):
-    items: tuple[MetricValue, ...] = ()
-    error: str | None = None
-
-
-class _ExternalMetrics(_Lenient, frozen=True):
-    items: tuple[ExternalMetricValue, ...] = ()
-    error: str | None = None
+    def require(self, api: str) -> tuple[_Item, ...]:
+        """Returns the items. Raises AdapterError if the request to `api` failed."""
+        if self.error is not None:
+            raise metrics.fetch_failed(api, self.error)
+        return self.items
 
 
 class Reading(_Lenient, frozen=True):
@@ -87,7 +91,7 @@ class Reading(_Lenient, frozen=True):
     blame: str = "source"
 
 
-class _Terms(_Lenient, frozen=True):
+class FallbackText(_Lenient, frozen=True):
     """The fallback policy of one metric as text, such as `replicas:5 after 3m0s`, and its activation as a quantity."""
 
     fallback: str | None = None
@@ -104,27 +108,29 @@ class Step(_Lenient, frozen=True):
     stale: bool = False
     scale_update_errors: tuple[str, ...] = ()
     pods: tuple[pod.Wire, ...] = ()
-    pod_metrics: _PodMetrics | None = None
-    custom_metrics: dict[str, _CustomMetrics] = {}
-    external_metrics: dict[str, _ExternalMetrics] = {}
-    rivals: tuple[str, ...] | None = None
+    pod_metrics: _List[PodMetrics] | None = None
+    custom_metrics: dict[str, _List[MetricValue]] = {}
+    external_metrics: dict[str, _List[ExternalMetricValue]] = {}
+    recorded_competing_hpas: tuple[str, ...] | None = msgspec.field(default=None, name="rivals")
     answers: tuple[Reading, ...] | None = None
-    terms: tuple[_Terms, ...] = ()
-    terms_flaw: str | None = None
+    fallback_texts: tuple[FallbackText, ...] = msgspec.field(default=(), name="terms")
+    annotation_error: str | None = msgspec.field(default=None, name="termsFlaw")
+    annotation_reason: str | None = None
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
     withheld: Withheld | None = None
 
     @property
     def scale_failure(self) -> ScaleError | None:
-        """Why the scale could not be read; None where it could. A recording holds the text and `stale` alone."""
+        """Why the scale could not be read; None if it was read."""
         if self.scale_error is None:
             return None
+        # The conformance vectors hold the error of Kubernetes as text only, so its text is all that names the reason.
         reason = NO_MATCH if self.scale_error.startswith(_NO_MATCH_TEXT) else READ_FAILED
         return ScaleError(self.scale_error, STALE if self.stale else reason)
 
     @property
-    def policies(self) -> tuple[FallbackPolicy, ...]:
+    def fallback_policies(self) -> tuple[FallbackPolicy, ...]:
         """The fallback policy of each metric; empty if none were recorded. Raises RecordingError."""
         try:
             return tuple(
@@ -132,7 +138,7 @@ class Step(_Lenient, frozen=True):
                     fallback=None if each.fallback is None else fallback_policy.parse(each.fallback),
                     activation=None if each.activation is None else parse_milli(each.activation),
                 )
-                for each in self.terms
+                for each in self.fallback_texts
             )
         except ValueError as error:
             raise RecordingError(f"terms: {error}") from error
@@ -146,12 +152,10 @@ class Step(_Lenient, frozen=True):
 
     def competing_hpas(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
         """Returns the names of the other HPAs whose selectors match any of the selected pods."""
-        if self.rivals is not None:
-            return self.rivals
-        if not others:
-            return ()
-        chosen = self.selected()
-        return tuple(sorted(name for name, theirs in others.items() if any(theirs.matches(p.labels) for p in chosen)))
+        if self.recorded_competing_hpas is not None:
+            return self.recorded_competing_hpas
+        pods = self.selected() if others else ()
+        return tuple(sorted(name for name, other in others.items() if any(other.matches(p.labels) for p in pods)))
 
     def answer(self, queries: Sequence[Query | AdapterError]) -> list[Answer]:
         """Returns one recorded answer per query, in order. Raises RecordingError."""
@@ -159,38 +163,39 @@ class Step(_Lenient, frozen=True):
             if len(self.answers) != len(queries):
                 raise RecordingError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
             return [_answer(reading) for reading in self.answers]
-        return [query if isinstance(query, AdapterError) else self._ask(query) for query in queries]
+        return [self._sample(query) for query in queries]
 
-    def _ask(self, query: Query) -> Answer:
+    def _sample(self, query: Query | AdapterError) -> Answer:
+        if isinstance(query, AdapterError):
+            return query
         try:
-            return self._sample(query)
+            return self._listed(query)
         except AdapterError as error:
             return error
 
-    def _sample(self, query: Query) -> Sample:
+    def _listed(self, query: Query) -> Sample:
+        """Returns the sample that the metrics lists hold. Raises AdapterError."""
         if query.type in (RESOURCE, CONTAINER_RESOURCE):
-            items = [item for item in self._pod_items() if query.pods is None or _matches(query.pods, item)]
+            labelled = ((item, item.metadata.labels or {}) for item in self._pod_items())
+            items = [item for item, labels in labelled if query.pods is None or query.pods.matches(labels)]
             return metrics.pod_sample(items, query.name, query.container)
         if query.type == EXTERNAL:
-            series = self.external_metrics.get(query.name, _ExternalMetrics())
-            if series.error is not None:
-                raise metrics.fetch_failed(metrics.EXTERNAL_API, series.error)
-            return metrics.external_sample(series.items)
-        values = self.custom_metrics.get(query.name, _CustomMetrics())
-        if values.error is not None:
-            raise metrics.fetch_failed(metrics.CUSTOM_API, values.error)
-        return metrics.object_sample(values.items) if query.type == OBJECT else metrics.custom_pod_sample(values.items)
+            series = self.external_metrics.get(query.name, _List[ExternalMetricValue]())
+            return metrics.external_sample(series.require(metrics.EXTERNAL_API))
+        values = self.custom_metrics.get(query.name, _List[MetricValue]()).require(metrics.CUSTOM_API)
+        return metrics.object_sample(values) if query.type == OBJECT else metrics.custom_pod_sample(values)
 
     def _pod_items(self) -> tuple[PodMetrics, ...]:
         if self.pod_metrics is None:
-            gone = "the server could not find the requested resource (get pods.metrics.k8s.io)"
-            raise metrics.fetch_failed(metrics.RESOURCE_API, gone)
-        if self.pod_metrics.error is not None:
-            raise metrics.fetch_failed(metrics.RESOURCE_API, self.pod_metrics.error)
-        return self.pod_metrics.items
+            # The answer of an API server without metrics-server.
+            missing = "the server could not find the requested resource (get pods.metrics.k8s.io)"
+            raise metrics.fetch_failed(metrics.RESOURCE_API, missing)
+        return self.pod_metrics.require(metrics.RESOURCE_API)
 
 
-class _Controller(_Lenient, frozen=True):
+class Controller(_Lenient, frozen=True, omit_defaults=False):
+    """The settings of the controller. Defaults are written, so that a recording does not depend on them."""
+
     tolerance: float = 0.1
     downscale_stabilization_seconds: float = 300
     cpu_initialization_period_seconds: float = 300
@@ -198,31 +203,31 @@ class _Controller(_Lenient, frozen=True):
     feature_gates: dict[str, bool] = {}
 
 
-class Scenario(_Lenient, frozen=True):
+class Scenario(_Lenient, frozen=True, kw_only=True):
     """Consecutive reconciles of one HPA. `steps` are read one by one, by `decode_step`."""
 
-    hpa: HorizontalPodAutoscaler
     id: str = ""
-    controller: _Controller = _Controller()
+    controller: Controller = Controller()
+    hpa: HorizontalPodAutoscaler
     other_hpa_selectors: dict[str, str] = {}
-    history: History = History()
+    history: History = EMPTY
     steps: tuple[Any, ...] = ()
 
     @property
     def tunables(self) -> Tunables:
         """The settings and feature gates of the engine. Raises RecordingError for an unknown gate."""
-        held = self.controller
+        recorded = self.controller
         try:
-            gates = Gates.replayed(held.feature_gates)
+            gates = Gates.replayed(recorded.feature_gates)
         except TypeError:
-            unknown = sorted(set(held.feature_gates) - set(Gates.__struct_fields__))
+            unknown = sorted(set(recorded.feature_gates) - set(Gates.__struct_fields__))
             known = ", ".join(Gates.__struct_fields__)
             raise RecordingError(f"controller.featureGates: no gate {', '.join(unknown)}; there are {known}") from None
         return Tunables(
-            tolerance=held.tolerance,
-            downscale_stabilization=timedelta(seconds=held.downscale_stabilization_seconds),
-            cpu_initialization_period=timedelta(seconds=held.cpu_initialization_period_seconds),
-            initial_readiness_delay=timedelta(seconds=held.initial_readiness_delay_seconds),
+            tolerance=recorded.tolerance,
+            downscale_stabilization=timedelta(seconds=recorded.downscale_stabilization_seconds),
+            cpu_initialization_period=timedelta(seconds=recorded.cpu_initialization_period_seconds),
+            initial_readiness_delay=timedelta(seconds=recorded.initial_readiness_delay_seconds),
             gates=gates,
         )
 
@@ -236,39 +241,34 @@ class Scenario(_Lenient, frozen=True):
 
 
 def decode_scenario(value: Any) -> Scenario:
-    """Read a scenario from JSON-like builtins; raises RecordingError naming the field."""
-    scenario: Scenario = converted(value, Scenario, "")
-    return scenario
+    """Reads a scenario from JSON-like builtins. Raises RecordingError naming the field."""
+    return converted(value, Scenario, "")
 
 
 def decode_step(value: Any, where: str = "") -> Step:
-    """Read one step from JSON-like builtins; raises RecordingError naming the field below `where`."""
-    step: Step = converted(value, Step, where)
+    """Reads one step from JSON-like builtins. Raises RecordingError naming the field below `where`."""
+    step = converted(value, Step, where)
     if step.scale is None and step.scale_error is None:
-        raise RecordingError(f"{where or 'step'}: either scale or scaleError is needed")
+        raise RecordingError(f"{where or 'step'}: needs scale or scaleError")
     return step
 
 
-def converted(value: Any, kind: Any, where: str) -> Any:
+def converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
     """Converts JSON-like builtins to a struct. Raises RecordingError naming the field below `where`."""
     try:
         return msgspec.convert(_without_nulls(value), kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `")
         field = path.removesuffix("`").removeprefix("$").removeprefix(".")
-        place = ".".join(part for part in (where, field) if part) or "the whole"
+        place = ".".join(part for part in (where, field) if part) or "the object"
         raise RecordingError(f"{place}: {what[:1].lower()}{what[1:]}") from error
 
 
 def _without_nulls(value: Any) -> Any:
-    """Drops null fields: Go reads a null field as an absent one."""
+    """Drops null fields, as Go's decoder does: a null field reads like an absent one (encoding/json, Unmarshal)."""
     if isinstance(value, dict):
-        return {name: _without_nulls(held) for name, held in value.items() if held is not None}
-    return [_without_nulls(held) for held in value] if isinstance(value, list) else value
-
-
-def _matches(pods: Selector, item: PodMetrics) -> bool:
-    return pods.matches(item.metadata.labels or {})
+        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _answer(reading: Reading) -> Answer:
@@ -281,4 +281,4 @@ def _answer(reading: Reading) -> Answer:
         return ExternalSample(reading.values, when)
     if reading.value is not None:
         return ObjectSample(reading.value, when)
-    raise RecordingError("answers: an entry holds one of pods, values, value and error")
+    raise RecordingError("answers: an entry needs one of pods, values, value or error")

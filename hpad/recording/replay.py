@@ -17,22 +17,19 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
-from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.view import View
 from hpad.recording.encode import results
-from hpad.recording.format import RecordingError, Scenario, Step, decode_scenario, decode_step
+from hpad.recording.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
 
 ATTEMPTS: Final = 5
-"""How often the scale is written where another writer got in between."""
-CONFLICT: Final = "conflict"
-
+"""How often the scale is written when each write meets a conflict (client-go, util/retry: DefaultRetry)."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """One step: what was seen and answered, what was decided and what it left behind."""
+    """One replayed step: its inputs, the decision, the outcome of the write, and the new state."""
 
     step: Step
     view: View
@@ -43,9 +40,9 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(scenario: dict[str, Any]) -> dict[str, Any]:
-    """What the engine decides in each step of a scenario, in the format of the vectors; `expect` is not looked at.
+    """Returns the engine's results for each step of a scenario, in the format of the vectors. Ignores `expect`.
 
-    Raises RecordingError (a ValueError) naming the field that can't be read.
+    Raises RecordingError (a ValueError) naming the field that cannot be read.
     """
     decoded = decode_scenario(scenario)
     return {
@@ -55,7 +52,7 @@ def replay(scenario: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(scenario: Scenario) -> Iterator[Replayed]:
-    """Reconcile step by step, carrying along the status last written and the history; raises RecordingError."""
+    """Reconciles step by step; status and history carry over to the next step. Raises RecordingError."""
     tunables, others = scenario.tunables, scenario.others
     hpa, history = scenario.hpa, scenario.history
     for index, value in enumerate(scenario.steps):
@@ -72,30 +69,33 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             scale_error=step.scale_failure,
             pods=step.selected(),
             competing_hpas=step.competing_hpas(others),
-            fallback_policies=step.policies,
-            fallback_error=step.terms_flaw,
+            fallback_policies=step.fallback_policies,
+            annotation_error=step.annotation_error,
+            annotation_reason=step.annotation_reason,
             set_by_other=step.set_by_other,
             competitors=step.competitors,
         )
         replayed = _reconcile(view, step, where)
-        hpa, history = _carried(hpa, replayed.settlement)
+        history = replayed.settlement.history
+        if replayed.settlement.status_changed:
+            hpa = msgspec.structs.replace(hpa, status=replayed.settlement.status)
         yield replayed
 
 
 def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The scenarios of a .jsonl or .jsonl.gz file, of all such files of a folder, or of standard input ("-").
+    """Yields the scenarios of a .jsonl or .jsonl.gz file, of all such files of a folder, or of standard input ("-").
 
-    Each comes with its place for messages. Raises ReplayError for a file that can't be read or holds no scenario, for a
-    folder without such files, and for a line that is no JSON object.
+    Each comes with its file and line for messages. Raises RecordingError for a file that cannot be read or has no
+    scenario, for a folder without such files, and for a line that is not a JSON object.
     """
-    if name != "-" and Path(name).is_dir():
-        files = sorted(path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
-        if not files:
-            raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
-        for file in files:
-            yield from _read(str(file))
-    else:
+    if name == "-" or not Path(name).is_dir():
         yield from _read(name)
+        return
+    files = sorted(path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+    if not files:
+        raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
+    for file in files:
+        yield from _read(str(file))
 
 
 def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -107,7 +107,7 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 if line.strip():
                     empty = False
                     place = f"{shown}, line {number}"
-                    yield place, _object(line, place)
+                    yield place, _parsed(line, place)
     except UnicodeDecodeError as error:
         raise RecordingError(f"{shown}: not a recording: byte {error.object[error.start]:#04x} is not UTF-8") from error
     except OSError as error:
@@ -115,11 +115,11 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     except (EOFError, zlib.error) as error:
         raise RecordingError(f"{shown}: {error}") from error
     if empty:
-        raise RecordingError(f"{shown}: holds no scenario")
+        raise RecordingError(f"{shown}: has no scenario")
 
 
 def _moment(step: Step, where: str) -> datetime:
-    """The step's time in UTC, for which there may be no date."""
+    """Returns the step's time in UTC. Raises RecordingError if that is before the year 1 or after the year 9999."""
     try:
         return step.time.astimezone(UTC)
     except OverflowError as error:
@@ -127,14 +127,14 @@ def _moment(step: Step, where: str) -> datetime:
 
 
 def agrees(ours: Any, expected: Any) -> bool:
-    """Whether a decision is the expected one, in value and type; the text "*" stands for anything but null."""
+    """Returns whether a result equals the expected one in value and type; "*" stands for any value but null."""
     if expected == "*":
         return ours is not None
     if isinstance(expected, dict):
         return (
             isinstance(ours, dict)
             and ours.keys() == expected.keys()
-            and all(agrees(ours[k], expected[k]) for k in ours)
+            and all(agrees(ours[name], expected[name]) for name in ours)
         )
     if isinstance(expected, list):
         return isinstance(ours, list) and len(ours) == len(expected) and all(map(agrees, ours, expected))
@@ -156,19 +156,20 @@ def _reconcile(view: View, step: Step, where: str) -> Replayed:
 
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
-    """What the writes of the scale answer: after the recorded errors they succeed; only a conflict is tried again."""
+    """Returns the outcome of writing the scale: the recorded errors, then success. Only conflicts are tried again."""
     if step.withheld is not None:
         return Outcome((), withheld=step.withheld)
     for attempt, error in enumerate(step.scale_update_errors[:ATTEMPTS], start=1):
         if error != CONFLICT:
             return Outcome((count,) * attempt, error)
-    refused = len(step.scale_update_errors)
-    if refused >= ATTEMPTS:
-        return Outcome((count,) * ATTEMPTS, _conflict(hpa.spec.scale_target_ref))
-    return Outcome((count,) * (refused + 1))
+    conflicts = len(step.scale_update_errors)
+    if conflicts >= ATTEMPTS:
+        return Outcome((count,) * ATTEMPTS, _conflict_message(hpa.spec.scale_target_ref))
+    return Outcome((count,) * (conflicts + 1))
 
 
-def _conflict(target: CrossVersionObjectReference) -> str:
+def _conflict_message(target: CrossVersionObjectReference) -> str:
+    """Returns the API server's message (apimachinery, pkg/api/errors: NewConflict)."""
     group = target.api_version.rpartition("/")[0]
     resource = f"{target.kind.lower()}s" + (f".{group}" if group else "")
     return (
@@ -177,25 +178,19 @@ def _conflict(target: CrossVersionObjectReference) -> str:
     )
 
 
-def _carried(hpa: HorizontalPodAutoscaler, settlement: Settlement) -> tuple[HorizontalPodAutoscaler, History]:
-    if settlement.status_changed:
-        hpa = msgspec.structs.replace(hpa, status=settlement.status)
-    return hpa, settlement.history
-
-
 @contextmanager
 def _lines(name: str) -> Iterator[IO[str]]:
-    """The text of a file, unpacked where its first bytes say that it is packed."""
+    """Opens a file as text, decompressed if it begins like gzip, whatever its name."""
     if name == "-":
         yield sys.stdin
         return
     with Path(name).open("rb") as raw:
-        packed = raw.peek(2)[:2] == _GZIP_MAGIC
-        with io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, encoding="utf-8") as text:
+        compressed = raw.peek(2)[:2] == _GZIP_MAGIC
+        with io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if compressed else raw, encoding="utf-8") as text:
             yield text
 
 
-def _object(line: str, place: str) -> dict[str, Any]:
+def _parsed(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

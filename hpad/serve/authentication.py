@@ -2,25 +2,24 @@
 
 Any of the configured ways suffices. A refusal carries only its status, never a reason.
 
-A TokenReview names the user of a token, and a SubjectAccessReview says whether that user may `get` the path as a
+A TokenReview names the user of a token, and a SubjectAccessReview decides whether that user may `get` the path as a
 non-resource URL (controller-runtime, metrics/filters: WithAuthenticationAndAuthorization). hpad needs the ClusterRole
 system:auth-delegator for both.
 """
 
 import asyncio
+import functools
 import hashlib
 import hmac
 from collections import OrderedDict
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 from aiohttp import web
 
-from hpad.clock import Clock, SystemClock
-from hpad.kube import errors
+from hpad.clock import Clock
+from hpad.kube import access, errors
 from hpad.kube.client import Client
 from hpad.serve import ServeError
 from hpad.telemetry.episode import Episode
@@ -29,8 +28,6 @@ _MAX_TOKEN_BYTES = 8192
 """A service account's token has about 1,000 bytes."""
 _MAX_TOKENS = 64
 """Tokens in a file. Each request is compared with all of them."""
-_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
-_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _ALLOWED_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0  # long enough that a scraper without rights does not cause reviews with each scrape
 _MAX_VERDICTS = 1024
@@ -46,14 +43,10 @@ class Tokens:
         self._file = file
         self._digests: tuple[bytes, ...] = ()
 
-    def open(self) -> None:
-        """Reads the file. Blocks. Raises ServeError if it is unreadable, has no tokens or too many."""
-        self._digests = self._read()
-
     def refresh(self) -> bool:
-        """Reads the file again and returns whether its tokens changed. Blocks.
+        """Reads the file and returns whether its tokens changed. Blocks.
 
-        Raises ServeError, and the previous tokens stay valid.
+        Raises ServeError if it is unreadable, has no tokens or too many; the previous tokens stay valid.
         """
         before, self._digests = self._digests, self._read()
         return self._digests != before
@@ -61,7 +54,7 @@ class Tokens:
     def accept(self, token: str) -> bool:
         """Returns whether the token is in the file, in constant time."""
         digest, found = _digest(token), False
-        for known in self._digests:
+        for known in self._digests:  # all of them: ending at a match would reveal its place by the time taken
             found |= hmac.compare_digest(digest, known)
         return found
 
@@ -74,7 +67,7 @@ class Tokens:
         tokens = [line.strip() for line in lines if line.strip()]
         if not 0 < len(tokens) <= _MAX_TOKENS:
             raise ServeError(
-                f"listen_token_file: {self._file}: holds {len(tokens)} tokens, not 1 to {_MAX_TOKENS}, one per line"
+                f"listen_token_file: {self._file}: has {len(tokens)} tokens, not 1 to {_MAX_TOKENS}, one per line"
             )
         return tuple(map(_digest, tokens))
 
@@ -90,70 +83,41 @@ class Verdict(Enum):
     FORBIDDEN = auto()
 
 
-class _User(msgspec.Struct):
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
-
-
-class _TokenStatus(msgspec.Struct):
-    authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
-
-
-class _AccessStatus(msgspec.Struct):
-    allowed: bool = False
-    denied: bool = False
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
-
-
 class Reviewer:
-    """Asks the cluster about tokens. Caches up to 1,024 verdicts for up to 60 seconds, by token digest and path."""
+    """Has the cluster review tokens. Caches up to 1,024 verdicts for up to 60 seconds, by token digest and path."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._verdicts: OrderedDict[tuple[bytes, str], tuple[Verdict, float]] = OrderedDict()
-        self._slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+        self._requests = asyncio.Semaphore(_CONCURRENT_REVIEWS)
 
     async def review(self, token: str, path: str) -> Verdict:
-        """Returns whether the token's user may `get` the path. Raises errors.ApiError if the cluster cannot tell."""
+        """Returns whether the token's user may `get` the path. Raises errors.ApiError if the review fails."""
         key = (_digest(token), path)
         cached = self._verdicts.get(key)
         if cached is not None and self._clock.monotonic() < cached[1]:
             return cached[0]
-        async with self._slots:
-            verdict = await self._ask(token, path)
+        async with self._requests:
+            verdict = await self._request(token, path)
         self._remember(key, verdict)
         return verdict
 
-    async def _ask(self, token: str, path: str) -> Verdict:
-        answer = await self._post(_TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
-        review = _decode(answer, _TokenReview).status
-        if not review.authenticated or not review.user.username:
+    async def _request(self, token: str, path: str) -> Verdict:
+        review = functools.partial(access.review, self._client, timeout=_REVIEW_TIMEOUT)
+        token_status = await review("authentication.k8s.io/v1", "TokenReview", {"token": token})
+        user = token_status.user
+        if not token_status.authenticated or not user.username:
             return Verdict.UNKNOWN
         spec = {
-            "user": review.user.username,
-            "uid": review.user.uid,
-            "groups": review.user.groups,
-            "extra": review.user.extra,
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        answer = await self._post(_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
-        access = _decode(answer, _AccessReview).status
-        return Verdict.ALLOWED if access.allowed and not access.denied else Verdict.FORBIDDEN
-
-    async def _post(self, path: str, version: str, kind: str, spec: dict[str, Any]) -> bytes:
-        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
-        return await self._client.request("POST", path, body=body, timeout=_REVIEW_TIMEOUT)
+        rights = await review("authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        return Verdict.ALLOWED if rights.allowed and not rights.denied else Verdict.FORBIDDEN
 
     def _remember(self, key: tuple[bytes, str], verdict: Verdict) -> None:
         seconds = _ALLOWED_SECONDS if verdict is Verdict.ALLOWED else _REFUSED_SECONDS
@@ -163,13 +127,6 @@ class Reviewer:
             self._verdicts.popitem(last=False)
 
 
-def _decode(answer: bytes, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.MsgspecError as error:
-        raise errors.ApiError(500, "InternalError", f"the review cannot be decoded: {error}") from None
-
-
 class Authenticator:
     """Admits or refuses requests.
 
@@ -177,15 +134,13 @@ class Authenticator:
     `reviewer` are the other configured ways.
     """
 
-    def __init__(
-        self, *, certificates: bool, tokens: Tokens | None, reviewer: Reviewer | None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, *, certificates: bool, tokens: Tokens | None, reviewer: Reviewer | None, clock: Clock) -> None:
         self._certificates = certificates
         self._tokens = tokens
         self._reviewer = reviewer
         self._failing = Episode(
             structlog.get_logger("hpad.serve"),
-            clock or SystemClock(),
+            clock,
             "the cluster does not answer token reviews",
             "the cluster answers token reviews again",
         )
@@ -197,32 +152,32 @@ class Authenticator:
 
     async def admit(self, request: web.Request) -> None:
         """Returns if the request may be answered. Raises web.HTTPException 401, 403, or 503 if the cluster fails."""
-        if self.open or (self._certificates and _has_certificate(request)):
+        if self.open:
+            return
+        transport = request.transport
+        if self._certificates and transport is not None and transport.get_extra_info("peercert"):
             return
         token = _bearer_token(request)
         if token is None:
             raise web.HTTPUnauthorized(headers=_CHALLENGE)
         if self._tokens is not None and self._tokens.accept(token):
             return
-        verdict = await self._review(token, request.path) if self._reviewer is not None else Verdict.UNKNOWN
+        if self._reviewer is None:
+            raise web.HTTPUnauthorized(headers=_CHALLENGE)
+        verdict = await self._review(self._reviewer, token, request.path)
         if verdict is Verdict.FORBIDDEN:
             raise web.HTTPForbidden
         if verdict is Verdict.UNKNOWN:
             raise web.HTTPUnauthorized(headers=_CHALLENGE)
 
-    async def _review(self, token: str, path: str) -> Verdict:
-        assert self._reviewer is not None
+    async def _review(self, reviewer: Reviewer, token: str, path: str) -> Verdict:
         try:
-            verdict = await self._reviewer.review(token, path)
+            verdict = await reviewer.review(token, path)
         except errors.ApiError as error:
             self._failing.occurred(error=error.message)
             raise web.HTTPServiceUnavailable from None
         self._failing.ended()
         return verdict
-
-
-def _has_certificate(request: web.Request) -> bool:
-    return request.transport is not None and bool(request.transport.get_extra_info("peercert"))
 
 
 def _bearer_token(request: web.Request) -> str | None:

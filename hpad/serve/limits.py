@@ -1,7 +1,7 @@
 """Limits of the HTTP server: connections, bytes and seconds. A client that exceeds one is disconnected.
 
-A full server closes the connection that has been idle longest, and keeps some connections for probes. So clients that
-open connections and send nothing, or request heads that never end, lock out no other client.
+A full server closes the connection that has been idle longest, and reserves some connections for probes. Therefore
+clients that open connections and send nothing, or send endless request heads, cannot lock out others.
 """
 
 import asyncio
@@ -18,12 +18,11 @@ PROBE_CONNECTIONS: Final = 16
 CONCURRENT_REQUESTS: Final = 4
 """Requests answered at a time. The page of 10,000 HPAs takes megabytes."""
 REQUEST_SECONDS: Final = 20.0
-"""For producing a response, queueing included; and again for the client to read it."""
+"""Limit for producing a response, including the time in the queue, and again for the client to read it."""
 HANDSHAKE_SECONDS: Final = 5.0
 HEAD_SECONDS: Final = 10.0
-"""For the head of a request, counted from the connection or from its first byte."""
-BODY_BYTES: Final = 1024
-"""No route takes a body."""
+"""Limit for the head of a request, counted from the connection or from the first byte of the head."""
+BODY_BYTES: Final = 1024  # no route reads a body
 CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
     "max_line_size": 2048,
@@ -44,7 +43,7 @@ class Admission(enum.Enum):
 
 
 class Connections:
-    """The open connections: at most `limit`, and `probes` more for probes while none of those is idle."""
+    """The open connections: at most `limit`, and `probes` more, for probes only, if none of the others is idle."""
 
     def __init__(self, limit: int, probes: int) -> None:
         self._limit = limit
@@ -55,7 +54,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: "Connection") -> Admission:
-        """Adds a connection, in place of the longest idle one if there is no room; `remove` frees its place."""
+        """Adds a connection until `remove`. If the server is full, closes the one that has been idle longest."""
         if len(self._open) >= self._limit:
             self._close_idle()
         if len(self._open) >= self._limit + self._probes:
@@ -80,13 +79,12 @@ class Connection(web.RequestHandler):
 
     `connections` must admit it. A client that does not send the head of a request within `head_patience` seconds, or
     does not read its response within `patience` seconds, is disconnected. Malformed requests are never repeated in the
-    answer or the log, because they may hold a token.
+    answer or the log, because they may contain a token.
     """
 
     patience = REQUEST_SECONDS
     head_patience = HEAD_SECONDS
-    probes_only = False
-    """Whether it was admitted for probes only."""
+    admission = Admission.NONE
     _read_timer: asyncio.TimerHandle | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _idle_since: float | None = None
@@ -98,25 +96,24 @@ class Connection(web.RequestHandler):
     ) -> None:
         super().__init__(manager, loop=loop, **options)
         self._connections = connections
-        self._admission = Admission.NONE
 
     @property
     def idle_since(self) -> float | None:
-        """Loop time in seconds since when it has waited for a request or its rest; None while it answers one."""
+        """Loop time in seconds at which it began to wait for a request or its rest; None while it answers one."""
         sending = self.transport is not None and self.transport.get_write_buffer_size() > 0
         return None if sending else self._idle_since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._admission = self._connections.admit(self)
-        if self._admission is Admission.NONE:
+        self.admission = self._connections.admit(self)
+        if self.admission is Admission.NONE:
             cast(asyncio.Transport, transport).abort()  # uvloop's transports do not derive from asyncio's
             return
-        self.probes_only = self._admission is Admission.PROBES
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         self._partial = not data.endswith(_END_OF_HEAD)
+        # One timer per head: bytes that arrive one at a time must not extend it.
         if self._idle_since is not None and self._head_timer is None:
             self._limit_head()
         super().data_received(data)
@@ -138,7 +135,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self.request_received()
         self._connections.remove(self)
-        if self._admission is not Admission.NONE:
+        if self.admission is not Admission.NONE:  # else aiohttp does not know the connection
             super().connection_lost(exc)
 
     def handle_error(
@@ -146,6 +143,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answers with only the status, and closes the connection."""
         if request.writer.output_size > 0:
+            # A second status line would be read as part of the first response.
             raise ConnectionError("part of another response was sent already")
         log = structlog.get_logger("hpad.serve")
         if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:

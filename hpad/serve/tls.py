@@ -2,33 +2,29 @@
 
 import os
 import ssl
-from pathlib import Path
 
 from hpad.serve import ServeError
 from hpad.settings.model import Serving
 
-_SETTINGS = ("tls_cert_file", "tls_private_key_file", "client_ca_file")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
 class Certificates:
     """An SSL context that always uses the latest valid version of the certificate files.
 
-    Each version of certificate, key and authorities becomes a context of its own, to which new handshakes switch. TLS
-    sessions are not resumed, because a session would outlive a removed authority.
+    `context` is None before the first `refresh`, and the same object ever after. Each version of certificate, key and
+    authorities becomes a context of its own, to which new handshakes switch.
     """
 
     def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+        self._files = {
+            "tls_cert_file": serving.certificate,
+            "tls_private_key_file": serving.private_key,
+            "client_ca_file": serving.client_ca,
+        }
         self._stamp: Stamp = ()
         self._latest: ssl.SSLContext
-        self.context: ssl.SSLContext
-
-    def open(self) -> None:
-        """Reads the files. Blocks. Raises ServeError."""
-        self._stamp = self._read_stamp()
-        self._latest = self.context = self._load()
-        self.context.sni_callback = self._switch_context
+        self.context: ssl.SSLContext | None = None
 
     def refresh(self) -> bool:
         """Loads the files if they changed, and returns whether they did. Blocks.
@@ -40,6 +36,10 @@ class Certificates:
             return False
         self._stamp = stamp
         self._latest = self._load()
+        if self.context is None:
+            self.context = self._latest
+            # Called in each handshake, also without a server name in it: the listener keeps its first context for good.
+            self.context.sni_callback = self._switch_context
         return True
 
     def _switch_context(self, tls: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _front: ssl.SSLContext) -> None:
@@ -48,9 +48,11 @@ class Certificates:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Without resumption: a resumed session would outlive an authority that was removed from the file.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        certificate, key, authorities = self._files()
+        certificate, key, authorities = self._files.values()
+        assert certificate is not None
         try:
             context.load_cert_chain(certificate, key, password=_no_password)
         except (OSError, ValueError) as error:
@@ -61,7 +63,7 @@ class Certificates:
                 context.load_verify_locations(authorities)
             except OSError as error:
                 raise ServeError(
-                    f"client_ca_file: {authorities} holds no certificate authorities: {_reason(error)}"
+                    f"client_ca_file: {authorities} has no certificate authorities: {_reason(error)}"
                 ) from None
             context.verify_mode = ssl.CERT_OPTIONAL  # probes have no certificate
         return context
@@ -69,7 +71,7 @@ class Certificates:
     def _read_stamp(self) -> Stamp:
         """Returns inode, size and time of each file: they change when it is replaced, also through a symbolic link."""
         stamps = []
-        for setting, file in zip(_SETTINGS, self._files(), strict=True):
+        for setting, file in self._files.items():
             if file is None:
                 continue
             try:
@@ -78,12 +80,6 @@ class Certificates:
                 raise ServeError(f"{setting}: {file}: {error.strerror}") from None
             stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
         return tuple(stamps)
-
-    def _files(self) -> tuple[Path, Path, Path | None]:
-        certificate, key = self._serving.certificate, self._serving.private_key
-        if certificate is None or key is None:
-            raise ServeError("TLS needs both a certificate and a private key")
-        return certificate, key, self._serving.client_ca
 
 
 def _no_password() -> str:

@@ -5,57 +5,25 @@ variable or flag), the field, the value, and what would be right. Values of adap
 never shown.
 """
 
-from hpad.settings.fields import (
-    ELECTION,
-    JOINED,
-    OF_SOURCES,
-    PARSERS,
-    REMOVED,
-    RENAMED,
-    SERVING,
-    TUNABLES,
-    of_adapter,
-)
-from hpad.settings.loader import load, origins
-from hpad.settings.model import (
-    BUILT_IN_SOURCES,
-    HISTORY_FILE,
-    LOG_FORMATS,
-    LOG_LEVELS,
-    RABBITMQ_METRICS,
-    STORES,
-    Match,
-    Route,
-    Settings,
-    SettingsError,
-    SourceLimits,
-    SourceSettings,
-    StoreSettings,
-)
-
-__all__ = [
-    "BUILT_IN_SOURCES",
-    "ELECTION",
-    "HISTORY_FILE",
-    "JOINED",
-    "LOG_FORMATS",
-    "LOG_LEVELS",
-    "OF_SOURCES",
-    "PARSERS",
-    "RABBITMQ_METRICS",
-    "REMOVED",
-    "RENAMED",
-    "SERVING",
-    "STORES",
-    "TUNABLES",
-    "Match",
-    "Route",
-    "Settings",
-    "SettingsError",
-    "SourceLimits",
-    "SourceSettings",
-    "StoreSettings",
-    "load",
-    "of_adapter",
-    "origins",
-]
+# "import X as X" makes a name part of this package (PEP 484).
+from hpad.settings.fields import ELECTION as ELECTION
+from hpad.settings.fields import JOINED as JOINED
+from hpad.settings.fields import PARSERS as PARSERS
+from hpad.settings.fields import REMOVED as REMOVED
+from hpad.settings.fields import RENAMED as RENAMED
+from hpad.settings.fields import SERVING as SERVING
+from hpad.settings.fields import TUNABLES as TUNABLES
+from hpad.settings.fields import of_adapter as of_adapter
+from hpad.settings.loader import load as load
+from hpad.settings.loader import origins as origins
+from hpad.settings.model import BUILT_IN_SOURCES as BUILT_IN_SOURCES
+from hpad.settings.model import LOG_FORMATS as LOG_FORMATS
+from hpad.settings.model import LOG_LEVELS as LOG_LEVELS
+from hpad.settings.model import STORES as STORES
+from hpad.settings.model import Match as Match
+from hpad.settings.model import Route as Route
+from hpad.settings.model import Settings as Settings
+from hpad.settings.model import SettingsError as SettingsError
+from hpad.settings.model import SourceLimits as SourceLimits
+from hpad.settings.model import SourceSettings as SourceSettings
+from hpad.settings.model import StoreSettings as StoreSettings

@@ -21,7 +21,7 @@ def metric_types(value: Any) -> tuple[str, ...]:
     return names
 
 
-_MATCH: dict[str, Parser] = {
+MATCH: dict[str, Parser] = {
     "types": metric_types,
     "metrics": parsers.names,
     "namespaces": parsers.names,
@@ -30,7 +30,7 @@ _MATCH: dict[str, Parser] = {
 
 
 def match(value: Any) -> Match:
-    return Match(**parsers.fields(value, _MATCH))
+    return Match(**parsers.fields(value, MATCH))
 
 
 def matches(value: Any) -> tuple[Match, ...]:
@@ -40,7 +40,7 @@ def matches(value: Any) -> tuple[Match, ...]:
     return tuple(parsers.each((index, partial(match, entry)) for index, entry in enumerate(value)))
 
 
-_LIMITS: dict[str, Parser] = {
+LIMITS: dict[str, Parser] = {
     "concurrency": parsers.count,
     "rate": parsers.rate,
     "retries": parsers.whole,
@@ -49,12 +49,18 @@ _LIMITS: dict[str, Parser] = {
     "failures": parsers.count,
     "rest": parsers.positive_duration,
 }
+
+
+def limits(value: Any) -> SourceLimits:
+    return SourceLimits(**parsers.fields(value, LIMITS))
+
+
 OF_SOURCES: dict[str, Parser] = {
     "adapter": parsers.text,
     "timeout": parsers.positive_duration,
     "match": matches,
     "namespaces": parsers.names,
-    "limits": lambda value: SourceLimits(**parsers.fields(value, _LIMITS)),
+    "limits": limits,
     "fallback": lambda value: fallback_policy.parse(parsers.text(value)),
 }
 """Fields that every source may have beside those of its adapter."""
@@ -78,17 +84,17 @@ def sources(value: Any) -> tuple[SourceSettings, ...]:
     return tuple(parsers.each((str(name), partial(source, str(name), entry)) for name, entry in value.items()))
 
 
-_ROUTE: dict[str, Parser] = {"match": match, "source": parsers.text}
+ROUTE: dict[str, Parser] = {"match": match, "source": parsers.text}
 
 
 def routes(value: Any) -> tuple[Route, ...]:
     if not isinstance(value, list):
         raise ValueError("routes are a list of {match: {metrics: […]}, source: …}")
-    read = parsers.each((index, partial(parsers.fields, entry, _ROUTE, True)) for index, entry in enumerate(value))
+    read = parsers.each((index, partial(parsers.fields, entry, ROUTE, True)) for index, entry in enumerate(value))
     return tuple(Route(**route) for route in read)
 
 
-_STORE: dict[str, Parser] = {
+STORE: dict[str, Parser] = {
     "kind": parsers.one_of(*STORES),
     "path": parsers.path,
     "namespace": parsers.namespace,
@@ -101,7 +107,7 @@ def store(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         kind, _, path = value.partition(":")
         value = {"kind": kind, **({"path": path} if path else {})}
-    read = parsers.fields(value, _STORE)
+    read = parsers.fields(value, STORE)
     read.setdefault("kind", "sqlite" if "path" in read else None)
     if read["kind"] is None:
         raise ValueError(f"kind is missing: one of {', '.join(STORES)}")
@@ -124,6 +130,7 @@ PARSERS: dict[str, Parser] = {
     "kube_api_qps": parsers.qps,
     "kube_api_burst": parsers.count,
     "event_component": parsers.object_name,
+    "explain_events": parsers.flag,
     "tolerance": parsers.fraction,
     "downscale_stabilization": parsers.duration,
     "cpu_initialization_period": parsers.duration,
@@ -132,6 +139,7 @@ PARSERS: dict[str, Parser] = {
     "sources": sources,
     "routes": routes,
     "listen": parsers.address,
+    "decision_series": parsers.flag,
     "tls_cert_file": parsers.path,
     "tls_private_key_file": parsers.path,
     "client_ca_file": parsers.path,
@@ -142,6 +150,10 @@ PARSERS: dict[str, Parser] = {
     "record": parsers.path,
     "record_limit": parsers.disk,
     "store": store,
+    "decision_history": parsers.span,
+    "decision_history_entries": parsers.count,
+    "decision_history_memory": parsers.budget,
+    "decision_history_disk": parsers.budget,
     "dry_run": parsers.flag,
     "leader_elect": parsers.flag,
     "shards": parsers.flag,

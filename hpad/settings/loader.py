@@ -17,7 +17,7 @@ from hpad.settings.model import (
     RABBITMQ_METRICS,
     ZERO,
     Election,
-    Problem,
+    FieldProblem,
     Serving,
     Settings,
     SettingsError,
@@ -36,23 +36,25 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
 
     `flags` maps a field to the flag as written and its value: {"sync_period": ("--sync-period", "5s")}.
     """
-    found: list[tuple[str, parsers.Flaw]] = []
+    found: list[tuple[str, parsers.Problem]] = []
     merged: dict[str, Any] = {}
     places: dict[str, str] = {}
     for origin, field, value in origins(file, environ, flags):
         if field not in fields.PARSERS:
-            found.append((origin, parsers.Flaw((), _unknown(field), field)))
+            found.append((origin, parsers.Problem((), _unknown(field), field)))
             continue
         places[field] = _place(origin, field)
         try:
             merged[field] = _joined(field, merged.get(field), _parsed(origin, field, value))
         except ValueError as error:
-            found += [(places[field], flaw.inside(field)) for flaw in parsers.flaws(error)]
-    invalid: set[str | int] = {flaw.place[0] for _, flaw in found}
-    for flaw in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
-        found.append((places.get(str(flaw.path[0]), str(flaw.path[0])), flaw))
+            found += [(places[field], problem.inside(field)) for problem in parsers.problems_of(error)]
+    invalid: set[str | int] = {problem.place[0] for _, problem in found}
+    for problem in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
+        found.append((places.get(str(problem.path[0]), str(problem.path[0])), problem))
     if found:
-        raise SettingsError(*map(_message, found), places=[flaw.place for _, flaw in found])
+        # The place names the setting already, so the path goes on without it.
+        texts = (f"{place}: {problem._replace(path=problem.path[1:])}" for place, problem in found)
+        raise SettingsError(*texts, places=[problem.place for _, problem in found])
     return _assembled(merged, environ)
 
 
@@ -64,12 +66,6 @@ def origins(
     Raises SettingsError if the file cannot be read.
     """
     return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
-
-
-def _message(problem: tuple[str, parsers.Flaw]) -> str:
-    """The place already names the setting, unless the setting does not exist."""
-    place, flaw = problem
-    return f"{place}: {flaw._replace(path=flaw.path[1:])}"
 
 
 def _place(origin: str, field: str) -> str:
@@ -96,7 +92,7 @@ def _parsed(origin: str, field: str, value: Any) -> Any:
 
 
 def _joined(field: str, earlier: Any, later: Any) -> Any:
-    """Later values replace earlier ones; of feature gates and sources, only those of the same name."""
+    """Returns the later value. Feature gates and sources are merged; a later one replaces the one of the same name."""
     if earlier is None or field not in fields.JOINED:
         return later
     if field == "feature_gates":
@@ -167,52 +163,52 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
     return [(flag, field, value) for field, (flag, value) in flags.items()]
 
 
-def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[parsers.Flaw]:
+def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[parsers.Problem]:
     """Returns contradictions between settings, except those that involve invalid ones."""
     found = [] if "sources" in invalid else _unknown_sources(merged)
     if not invalid & fields.ELECTION.keys():
-        found += _flaws(election_problems(_election(merged)), fields.ELECTION)
+        found += _for_settings(election_problems(_election(merged)), fields.ELECTION)
     if not invalid & {"shards", "leader_elect", "store"}:
         found += _shard_problems(merged)
     address = merged.get("listen", Settings().listen)
     if not invalid & {"listen", *fields.SERVING} and address is not None:
-        found += _flaws(serving_problems(_serving(merged), address[0]), fields.SERVING)
+        found += _for_settings(serving_problems(_serving(merged), address[0]), fields.SERVING)
     return found
 
 
-def _unknown_sources(merged: Mapping[str, Any]) -> list[parsers.Flaw]:
+def _unknown_sources(merged: Mapping[str, Any]) -> list[parsers.Problem]:
     names = tuple(source.name for source in merged.get("sources", ()))
     found = []
     for index, route in enumerate(merged.get("routes", ())):
         if route.source not in (*names, *BUILT_IN_SOURCES):
             hint = parsers.hint(route.source, names) if names else ""
             text = f"there is no source {shown(route.source)}{hint}"
-            found.append(parsers.Flaw(("routes", index, "source"), text))
+            found.append(parsers.Problem(("routes", index, "source"), text))
     return found
 
 
-def _flaws(problems: Iterable[Problem], attributes: Mapping[str, str]) -> list[parsers.Flaw]:
+def _for_settings(problems: Iterable[FieldProblem], attributes: Mapping[str, str]) -> list[parsers.Problem]:
     """Names the settings of problems; `attributes` maps settings to the attributes that the problems name."""
     settings = {attribute: setting for setting, attribute in attributes.items()}
-    return [parsers.Flaw((settings[attribute],), text) for attribute, text in problems]
+    return [parsers.Problem((settings[attribute],), text) for attribute, text in problems]
 
 
-def _shard_problems(merged: Mapping[str, Any]) -> list[parsers.Flaw]:
+def _shard_problems(merged: Mapping[str, Any]) -> list[parsers.Problem]:
     if not merged.get("shards"):
         return []
     found = []
     if merged.get("leader_elect"):
         text = "with shards all replicas work, with leader_elect only one: choose one of the two"
-        found.append(parsers.Flaw(("shards",), text))
+        found.append(parsers.Problem(("shards",), text))
     kind = (merged.get("store") or {}).get("kind", "cluster")
     if kind != "cluster":
         text = f"{kind} is local to this replica, but shards move HPAs with their state between replicas: use cluster"
-        found.append(parsers.Flaw(("store",), text))
+        found.append(parsers.Problem(("store",), text))
     return found
 
 
-def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[parsers.Flaw]:
-    """Returns a flaw if the store is an SQLite file, and neither the settings nor systemd name one."""
+def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[parsers.Problem]:
+    """Returns a problem if the store is an SQLite file, and neither the settings nor systemd name one."""
     store = merged.get("store") or {}
     if store.get("kind") != "sqlite" or store.get("path") is not None or _state_directory(environ):
         return []
@@ -220,7 +216,7 @@ def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list
         f"path is missing: name the file, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
         " (systemd's STATE_DIRECTORY is not set)"
     )
-    return [parsers.Flaw(("store",), text)]
+    return [parsers.Problem(("store",), text)]
 
 
 def _serving(merged: Mapping[str, Any]) -> Serving:

@@ -12,7 +12,7 @@ from hpad.api.text import shown
 from hpad.engine import fallback_policy
 from hpad.engine.view import Tunables
 
-Problem = tuple[str, str]
+FieldProblem = tuple[str, str]
 """A field, and what is wrong with it."""
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
@@ -42,7 +42,7 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "kube-system"
 
 
-def election_problems(election: Election) -> list[Problem]:
+def election_problems(election: Election) -> list[FieldProblem]:
     """Returns the violated rules between the durations.
 
     The rules on lease duration, deadline and jitter are client-go's (leaderelection.go: NewLeaderElector). hpad also
@@ -51,7 +51,7 @@ def election_problems(election: Election) -> list[Problem]:
     """
     lease, deadline, retry = election.lease_duration, election.renew_deadline, election.retry_period
     written = {each: duration.write(each) for each in (lease, deadline, retry)}
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if lease % _SECOND or lease < _SECOND:
         found.append(("lease_duration", f"{written[lease]} is not a whole number of seconds, as a Lease requires"))
     if lease > _MAX_LEASE_DURATION:
@@ -75,12 +75,13 @@ def election_problems(election: Election) -> list[Problem]:
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS and authentication of the HTTP server, neither by default, when it listens on loopback.
+    """TLS and authentication of the HTTP server. By default it has neither, and listens on loopback.
 
-    `certificate` and `private_key` (PEM files) turn TLS on; changed files are reloaded. Any of the other fields
-    suffices to authenticate. `client_ca` (PEM file): a certificate signed by one of these authorities. `token_file`: a
-    bearer token from this file, one per line. `review`: a bearer token that the cluster accepts (TokenReview), of a
-    user that may `get` the path as a non-resource URL (SubjectAccessReview).
+    `certificate` and `private_key` (PEM files) turn TLS on; changed files are reloaded. Each of the other fields turns
+    on one way to authenticate, and a client needs one of them. `client_ca` (PEM file): a certificate signed by one of
+    these authorities. `token_file`: a bearer token from this file, which holds one per line. `review`: a bearer token
+    that the cluster accepts (TokenReview), of a user that may `get` the path as a non-resource URL
+    (SubjectAccessReview).
     """
 
     certificate: Path | None = None
@@ -90,9 +91,9 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     review: bool = False
 
 
-def serving_problems(serving: Serving, host: str) -> list[Problem]:
+def serving_problems(serving: Serving, host: str) -> list[FieldProblem]:
     """Returns combinations of fields that cannot work; `host` is the address to listen on."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     if serving.certificate is not None and serving.private_key is None:
         found.append(("private_key", "is missing: a certificate needs its key"))
     if serving.private_key is not None and serving.certificate is None:
@@ -208,7 +209,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wait for metrics. `max_staleness`: replicas are kept once a watch has received nothing for this long; bookmarks come
     about once a minute and a silent watch is restarted after 150 s, so five minutes are two such rounds. `kube_api_qps`
     None: no client-side limit. `names_zero`: the settings set the feature gate HPAScaleToZero. `record_limit`: disk
-    space for recordings in bytes, 0 for no limit.
+    space for recordings in bytes, 0 for no limit. `decision_history`: how long past decisions are kept, at most
+    `decision_history_entries` per HPA and in all so many bytes of memory or of disk; 0 turns each of these off.
     """
 
     kubeconfig: str | None = None
@@ -223,17 +225,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kube_api_qps: float | None = None
     kube_api_burst: int = 30
     event_component: str = "horizontal-pod-autoscaler"
+    explain_events: bool = True
     tunables: Tunables = Tunables()
     election: Election = Election()
     sources: tuple[SourceSettings, ...] = ()
     routes: tuple[Route, ...] = ()
     listen: tuple[str, int] | None = ("127.0.0.1", 8473)
+    decision_series: bool = True
     serving: Serving = Serving()
     log_level: str = "info"
     log_format: str = "auto"
     record: Path | None = None
     record_limit: int = 1 << 30
     store: StoreSettings = StoreSettings()
+    decision_history: timedelta = timedelta(hours=24)
+    decision_history_entries: int = 1000
+    decision_history_memory: int = 16 << 20
+    decision_history_disk: int = 256 << 20
     dry_run: bool = False
     names_zero: bool = False
 

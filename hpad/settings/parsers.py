@@ -1,4 +1,4 @@
-"""Parsers of single values.
+"""Parsers of single values, and of mappings and lists of them.
 
 A parser takes a value from YAML, an environment variable or a flag, and raises ValueError with the value and the
 expected form.
@@ -22,15 +22,15 @@ from hpad.settings.model import LEASES
 
 _T = TypeVar("_T")
 _MIN_BYTES = 1 << 20
-_MIN_PERIOD = timedelta(milliseconds=100)
-_MIN_STALENESS = timedelta(seconds=1)
 _MAX_COUNT = 2**31 - 1  # flags of kube-controller-manager have 32 bits
+_OFF = ("off", False, "0", 0)
+"""YAML reads `off` as False."""
 _RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
 _RETIRED_LOCKS = {"endpoints": "1.24", "configmaps": "1.24", "endpointsleases": "1.28", "configmapsleases": "1.28"}
 """Lock types that client-go had (resourcelock/interface.go), with the first version of Kubernetes without them."""
 
 
-class Flaw(NamedTuple):
+class Problem(NamedTuple):
     """A problem at a place of the configuration: keys and list positions, starting with the setting.
 
     `key` names an unknown field at that place, if that is the problem.
@@ -49,17 +49,17 @@ class Flaw(NamedTuple):
         """The path of the problem in the file."""
         return self.path if self.key is None else (*self.path, self.key)
 
-    def inside(self, step: str | int) -> "Flaw":
-        """Returns the flaw with its path as seen from one level above."""
+    def inside(self, step: str | int) -> "Problem":
+        """Returns the problem with its path from one level above."""
         return self._replace(path=(step, *self.path))
 
 
-class FlawedError(ValueError):
-    """One or more flaws of a setting. The message has one line per flaw."""
+class InvalidValue(ValueError):
+    """One or more problems of a setting. The message has one line per problem."""
 
-    def __init__(self, *flaws: Flaw) -> None:
-        super().__init__("\n".join(map(str, flaws)))
-        self.flaws = flaws
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
 
 
 def text(value: Any) -> str:
@@ -90,6 +90,24 @@ def disk(value: Any) -> int:
     return parsed
 
 
+def budget(value: Any) -> int:
+    """Returns bytes from a Kubernetes quantity; "off" and 0 are 0."""
+    if value in _OFF:
+        return 0
+    try:
+        parsed = -1 if isinstance(value, bool) else Quantity.parse(value).value()
+    except (QuantityError, TypeError):
+        parsed = -1
+    if not _MIN_BYTES <= parsed < 1 << 63:
+        raise ValueError(f'{shown(value)} is not an amount of 1Mi or more such as "16Mi", or "off"')
+    return parsed
+
+
+def span(value: Any) -> timedelta:
+    """Returns a duration; "off" and 0 are none."""
+    return timedelta(0) if value in _OFF else duration(value)
+
+
 def names(value: Any) -> tuple[str, ...]:
     """Accepts a list of names, or names separated by commas."""
     if isinstance(value, str):
@@ -115,21 +133,16 @@ def positive_duration(value: Any) -> timedelta:
     return parsed
 
 
-def period(value: Any) -> timedelta:
-    """A sync period. Below 100 ms no reconcile ends within its period."""
-    return _at_least(_MIN_PERIOD, value)
-
-
-def staleness(value: Any) -> timedelta:
-    """The longest accepted silence of a watch. Below one second every watch would count as stale."""
-    return _at_least(_MIN_STALENESS, value)
-
-
 def _at_least(minimum: timedelta, value: Any) -> timedelta:
     parsed = positive_duration(value)
     if parsed < minimum:
         raise ValueError(f"{shown(value)} is less than {durations.write(minimum)}, the minimum")
     return parsed
+
+
+# No reconcile ends within a shorter sync period, and every watch would count as stale after a shorter silence.
+period = functools.partial(_at_least, timedelta(milliseconds=100))
+staleness = functools.partial(_at_least, timedelta(seconds=1))
 
 
 def count(value: Any) -> int:
@@ -152,12 +165,12 @@ def qps(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int:
-    """A whole number of 0 or more."""
+    """Parses a whole number of 0 or more."""
     return 0 if value in (0, "0") and not isinstance(value, bool) else count(value)
 
 
 def rate(value: Any) -> float:
-    """Calls per second."""
+    """Parses a number of calls per second."""
     number = math.nan if isinstance(value, str) else _number(value)
     if not 0 < number < math.inf:
         raise ValueError(f"{shown(value)} is not a number above 0 (calls per second)")
@@ -199,7 +212,8 @@ def address(value: Any) -> tuple[str, int] | None:
     if value in ("", "none", None):
         return None
     host, colon, port = text(value).rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    # "::1" is an IPv6 address without a port, not port 1 of the host ":".
+    if not colon or host.endswith(":") or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f'{shown(value)} is not of the form host:port, such as "127.0.0.1:8473", or "none"')
     return host.strip("[]") or "0.0.0.0", int(port)
 
@@ -217,7 +231,7 @@ def namespace(value: Any) -> str:
 
 
 def namespaces(value: Any) -> tuple[str, ...]:
-    """A list of namespaces without duplicates."""
+    """Parses a list of namespaces, and removes duplicates."""
     return tuple(dict.fromkeys(map(namespace, names(value))))
 
 
@@ -241,14 +255,14 @@ def gates(value: Any) -> dict[str, bool]:
 
 
 def lock(value: Any) -> str:
-    """The lock type of leader election: only `leases` remains of the five that client-go had."""
+    """Parses the lock type of leader election: only `leases` remains of the five that client-go had."""
     if isinstance(value, str) and value in _RETIRED_LOCKS:
         raise ValueError(f"{shown(value)} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
     return one_of(LEASES)(value)
 
 
 def selector(value: Any) -> str:
-    """A label selector in the syntax of `kubectl -l`."""
+    """Checks a label selector in the syntax of `kubectl -l`, and returns its text."""
     parsed = text(value)
     try:
         selectors.parse(parsed)
@@ -263,21 +277,21 @@ def labels(value: Any) -> dict[str, str]:
     return value
 
 
-def flaws(error: ValueError) -> tuple[Flaw, ...]:
-    """Returns the flaws of a parser's error."""
-    return error.flaws if isinstance(error, FlawedError) else (Flaw((), str(error)),)
+def problems_of(error: ValueError) -> tuple[Problem, ...]:
+    """Returns the problems of a parser's error."""
+    return error.problems if isinstance(error, InvalidValue) else (Problem((), str(error)),)
 
 
 def each(parts: Iterable[tuple[str | int, Callable[[], _T]]]) -> list[_T]:
-    """Returns the results of all parsers, or raises FlawedError with the flaws of all of them."""
+    """Returns the results of all parsers. Raises InvalidValue with the problems of all that fail."""
     read, found = [], []
     for step, parse in parts:
         try:
             read.append(parse())
         except ValueError as error:
-            found += [flaw.inside(step) for flaw in flaws(error)]
+            found += [problem.inside(step) for problem in problems_of(error)]
     if found:
-        raise FlawedError(*found)
+        raise InvalidValue(*found)
     return read
 
 
@@ -298,17 +312,17 @@ def meant(name: Any, known: tuple[str, ...]) -> str | None:
 
 
 def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
-    """Parses a mapping field by field. Raises FlawedError for all unknown, invalid and missing fields."""
+    """Parses a mapping field by field. Raises InvalidValue for all unknown, invalid and missing fields."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is not a mapping of {', '.join(parsers)}")
-    found = [Flaw((), f"{name} is missing") for name in parsers if required and name not in value]
+    found = [Problem((), f"{name} is missing") for name in parsers if required and name not in value]
     unknown = [name for name in value if name not in parsers]
-    found += [Flaw((), f"unknown field {shown(name)}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
+    found += [Problem((), f"unknown field {shown(name)}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
     known = {name: entry for name, entry in value.items() if name in parsers}
     try:
         read = each((name, functools.partial(parsers[name], entry)) for name, entry in known.items())
-    except FlawedError as error:
-        raise FlawedError(*found, *error.flaws) from None
+    except InvalidValue as error:
+        raise InvalidValue(*found, *error.problems) from None
     if found:
-        raise FlawedError(*found)
+        raise InvalidValue(*found)
     return dict(zip(known, read, strict=True))

@@ -1,11 +1,11 @@
 """Answers of adapters: checked against the contract, and kept so that several HPAs share a call.
 
-Whatever breaks the contract becomes an error with the blame "bug". Users see its text in conditions and events, so it
-names source and metric, and nothing of Python.
+An answer that breaks the contract becomes an error with the blame "bug". Users see its text in conditions and events,
+so it names source and metric, and nothing of Python.
 
 Reconciles are spread over the period, while one call may serve all HPAs of a namespace. Where an adapter groups its
-queries, a call for one query also asks for those of its group that are expected before the answer is stale. A sample
-keeps its own timestamp; its age in the cache counts from the begin of the call.
+queries, a call for one query also contains the queries of its group that are expected before the answer is stale. A
+sample keeps its own timestamp; its age in the cache counts from the start of the call.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ _AHEAD = timedelta(minutes=5)
 
 
 def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime | None = None) -> list[Answer]:
-    """Returns one answer per query: the given one if it keeps the contract, else an error (blame "bug").
+    """Returns one answer per query: the adapter's if it keeps the contract, else an error (blame "bug").
 
     With `now`, a timestamp that is more than five minutes in the future is an error as well.
     """
@@ -70,7 +70,9 @@ def error(source: str, answer: AdapterError) -> AdapterError:
     if not isinstance(message, str):
         return _bug(source, "gave an error without a text")
     if blame not in _BLAMES:
-        return AdapterError(f'source "{source}" gave an error that does not say whose fault it is: {message}', "bug")
+        return AdapterError(
+            f'source "{source}" gave an error whose blame is none of {", ".join(_BLAMES)}: {message}', "bug"
+        )
     return answer
 
 
@@ -97,7 +99,7 @@ def not_too_old(source: str, answer: Answer, now: datetime, max_age: float | Non
 
 
 def _too_old(source: str, max_age: float) -> AdapterError:
-    """Returns an error whose text stays the same, so that it changes no condition in each period."""
+    # Without the present age: a text that changes would cost a status write in each period.
     return AdapterError(f'source "{source}": sample is older than max_age {max_age:g}s', lasting=True)
 
 
@@ -113,7 +115,7 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
 
 
 def _fault(answer: Any) -> str | None:
-    """Returns what is wrong inside a sample of the right type: Python checks no types of fields."""
+    """Returns what is wrong inside a sample of the right type, since Python does not check the types of fields."""
     if not _is_time(answer.timestamp):
         return _time_fault(answer.timestamp)
     if isinstance(answer, ObjectSample):
@@ -158,7 +160,7 @@ def _pod_fault(item: tuple[Any, Any]) -> str | None:
 
 
 def _value_fault(value: Any) -> str | None:
-    if type(value) is not int:
+    if type(value) is not int:  # a bool is an int, too
         number = value if isinstance(value, str | bool | int | float | None) else "something else"
         return f"the value {shown(number)}, which is not a whole number of thousandths"
     return None if value in _INT64 else f"the value {value}, which is beyond 64 bits"
@@ -202,24 +204,24 @@ class AnswerCache:
             self._answers[query] = (began, answer)
 
     def is_fresh(self, began: float, now: float) -> bool:
-        """Whether the answer of a call that began at `began` may be used now."""
+        """Returns whether the answer of a call that began at `began` may be used now."""
         return bool(self._fresh) and now - began <= self._fresh
 
-    def asked(self, query: Query, group: Hashable | None, now: float) -> None:
-        """Notes that an HPA asked, and so will ask again in a period; `group` shares its calls (None: nothing does)."""
+    def expect(self, query: Query, group: Hashable | None, now: float) -> None:
+        """Notes a query of an HPA, which comes again in a period. Queries of a `group` share calls (None: no group)."""
         if group is not None:
             self._groups.setdefault(group, {})[query] = now
         self._sweep(now)
 
     def expected(self, group: Hashable, now: float) -> Iterator[Query]:
-        """Yields the queries of a group that have no answer and are expected while one of now is still fresh."""
+        """Yields the queries of a group without a fresh answer that are expected while an answer of now is fresh."""
         horizon = now + self._fresh * _IN_TIME - self._period
         for query, last in self._groups.get(group, {}).items():
             if last <= horizon and last > now - _FORGOTTEN_PERIODS * self._period and self.get(query, now) is None:
                 yield query
 
     def _sweep(self, now: float) -> None:
-        """Drops, once a period, stale answers and queries that were not asked for three periods."""
+        """Drops, once a period, stale answers and the queries that did not come for three periods."""
         if now - self._swept < self._period:
             return
         self._swept = now

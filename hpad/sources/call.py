@@ -22,7 +22,6 @@ MOST_ABANDONED = 32
 """With this many attempts that ignore their cancellation, no more are started: each keeps its memory."""
 _CLOSE_SECONDS = 2.0
 _BACKOFF_SECONDS = 0.2
-_JITTER = random.Random()
 
 T = TypeVar("T")
 
@@ -86,18 +85,18 @@ class Caller:
         self.retries = 0
 
     def group(self, query: Query) -> Hashable | None:
-        """Returns what shares a call with the query, as the adapter says; None if nothing does."""
+        """Returns the adapter's group of the query, which shares calls; None without one."""
         if self._grouping is None:
             return None
         try:
-            found: Hashable = self._grouping(query)
-            hash(found)
+            group: Hashable = self._grouping(query)
+            hash(group)
         except Exception:  # noqa: BLE001 - foreign code: then nothing shares its call
             return None
-        return found
+        return group
 
     def is_personal(self, query: Query) -> bool:
-        """Whether the answer depends on the asking HPA, as the adapter says; True if it fails to say."""
+        """Returns whether the answer depends on the HPA, by the adapter's `personal`; True if that call fails."""
         if self._personal is None:
             return False
         try:
@@ -106,18 +105,21 @@ class Caller:
             return True
 
     async def call(self, queries: Sequence[Query], *, retries: int) -> list[Answer]:
-        """Asks, and asks again for answers that may succeed next time. Ends within the limits' budget."""
+        """Makes an attempt, and further ones for the queries that may succeed then. Ends within the limits' budget."""
         end = self._clock.monotonic() + self._limits.budget
         found = await self._attempt(queries, self._limits.timeout)
         for turn in range(retries):
-            again = [index for index, answer in enumerate(found) if _is_transient(answer)]
-            pause = _BACKOFF_SECONDS * 2**turn * (0.5 + _JITTER.random())
-            left = end - self._clock.monotonic() - pause
-            if not again or left <= pause:
+            errors = ((index, answer) for index, answer in enumerate(found) if isinstance(answer, AdapterError))
+            again = [index for index, error in errors if error.blame in ("source", "cluster") and not error.lasting]
+            pause = _BACKOFF_SECONDS * 2**turn * (0.5 + random.random())
+            remaining = end - self._clock.monotonic() - pause
+            if not again or remaining <= pause:
                 break
             await self._clock.sleep(pause)
             self.retries += 1
-            answers_again = await self._attempt([queries[index] for index in again], min(left, self._limits.timeout))
+            answers_again = await self._attempt(
+                [queries[index] for index in again], min(remaining, self._limits.timeout)
+            )
             for index, answer in zip(again, answers_again, strict=True):
                 found[index] = answer
         return found
@@ -133,7 +135,7 @@ class Caller:
             self._log.warning("the adapter did not close in time", source=self._name)
 
     async def _attempt(self, queries: Sequence[Query], timeout: float) -> list[Answer]:
-        """Makes one attempt. One that ignores its cancellation is abandoned, so that it delays nothing."""
+        """Makes one attempt. An attempt that ignores its cancellation is abandoned, so that it delays nothing."""
         if len(self._abandoned) >= MOST_ABANDONED:
             what = (
                 f"has {len(self._abandoned)} calls that do not end even when they are cancelled, a bug of its adapter"
@@ -141,14 +143,17 @@ class Caller:
             return [AdapterError(f'source "{self._name}" {what}', "bug", lasting=True)] * len(queries)
         task = asyncio.create_task(self._answer(queries), name=f"adapter {self._name}")
         try:
+            # Not wait_for: it waits until the adapter has handled its cancellation.
             await asyncio.wait({task}, timeout=timeout)
         finally:
             if not task.done():
-                self._abandon(task)
+                task.cancel()
+                self._abandoned.add(task)
+                task.add_done_callback(self._abandoned.discard)
         if not task.done():
             late = TimedOut(f'source "{self._name}" did not answer within {self._limits.timeout:g}s', lasting=True)
             return [late] * len(queries)
-        if task.cancelled():
+        if task.cancelled():  # by the adapter itself, such as through a cancelled task that it awaits
             cancelled = AdapterError(f'source "{self._name}" cancelled its own call, a bug of its adapter', "bug")
             return [cancelled] * len(queries)
         return [readable(self._name, answer, self._redact) for answer in task.result()]
@@ -169,6 +174,7 @@ class Caller:
         return checked
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
+        # StepTimer needs a coroutine; `answer` may also return another awaitable.
         return await self._adapter.answer(queries)
 
     def _blocked(self, seconds: float) -> AdapterError:
@@ -182,11 +188,6 @@ class Caller:
         redact.log_traceback(self._log, self._name, error)
         return [answers.raised(self._name, query) for query in queries]
 
-    def _abandon(self, task: asyncio.Task[list[Answer]]) -> None:
-        task.cancel()
-        self._abandoned.add(task)
-        task.add_done_callback(self._abandoned.discard)
-
     async def _close_adapter(self) -> None:
         try:
             await self._adapter.aclose()
@@ -195,18 +196,12 @@ class Caller:
 
 
 def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
-    """Returns the answer; an error without secrets and without traceback, whose frames would keep whole responses."""
+    """Returns the answer, an error without secrets and without its traceback, whose frames keep whole responses."""
     if not isinstance(answer, AdapterError):
         return answer
     error = answers.error(source, answer)
     text = redactor(error.message)
-    bare = error
     if text != error.message:
-        bare = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
-    bare.__traceback__ = bare.__context__ = bare.__cause__ = None
-    return bare
-
-
-def _is_transient(answer: Answer) -> bool:
-    """Whether the next attempt may succeed."""
-    return isinstance(answer, AdapterError) and answer.blame in ("source", "cluster") and not answer.lasting
+        error = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error

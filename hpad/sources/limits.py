@@ -1,4 +1,4 @@
-"""What protects a metric source from its callers, and the queries of a source from each other.
+"""Protects a metric source from its callers, and the queries of a source from each other.
 
 `Limits` holds the settings: timeouts, concurrency, rate, retries, cache and circuit breaker. `RateLimit`, `SlowQueries`
 and `Breaker` decide which call may be made next. None of them reads a clock: times are arguments, in seconds of a
@@ -13,20 +13,17 @@ import msgspec
 
 from hpad import settings
 from hpad.adapter import AdapterError, Query
-from hpad.sources.report import OK as CLOSED
-from hpad.sources.report import OPEN, TRIAL
+from hpad.telemetry.series import OK as CLOSED
+from hpad.telemetry.series import OPEN, TRIAL
 
 TIMEOUT = 10.0
-CONCURRENCY = 4
-RATE = 20.0
-RETRIES = 1
-FAILURES = 5
 PERIOD = 15.0
 PATIENCE = 0.6
 """Part of a period that a reconcile waits for its metrics."""
 _BUDGET = 0.9
 """Part of that wait in which a call ends in any case, so that its answer still arrives in time."""
 _FRESH = 1 / 3
+_DEFAULTS = settings.SourceLimits()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +37,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     timeout: float = TIMEOUT
     budget: float = PERIOD * PATIENCE * _BUDGET
-    concurrency: int = CONCURRENCY
-    rate: float = RATE
-    retries: int = RETRIES
+    concurrency: int = _DEFAULTS.concurrency
+    rate: float = _DEFAULTS.rate
+    retries: int = _DEFAULTS.retries
     fresh: float = PERIOD * _FRESH
     max_age: float | None = None
-    failures: int = FAILURES
+    failures: int = _DEFAULTS.failures
     rest: float = PERIOD
     period: float = PERIOD
 
@@ -112,8 +109,8 @@ class SlowQueries:
     A call returns all of its answers or none, so one query that hangs makes its whole batch time out. The queries of
     such a batch are slow from then on: they share calls with each other only, in BATCHES batches of random
     composition. A query whose call returns is not slow any more. So the batches shrink until a query that hangs is
-    alone. `group` tells what shares a call anyway (None: nothing); a group counts as one query. A query is forgotten
-    when it has not timed out for 40 periods of `period` seconds: its HPA may be gone.
+    alone. `group` returns the group of a query (None: no group); a group counts as one query, since it shares calls
+    anyway. A query is forgotten when it has not timed out for 40 periods of `period` seconds: its HPA may be gone.
     """
 
     def __init__(self, group: Callable[[Query], Hashable | None], period: float) -> None:
@@ -128,8 +125,8 @@ class SlowQueries:
     def __len__(self) -> int:
         return len(self._timeouts)
 
-    def is_suspect(self, query: Query) -> bool:
-        """Whether the query has timed out together with others only, and its next call asks it alone."""
+    def must_be_tried_alone(self, query: Query) -> bool:
+        """Returns whether the query has timed out together with others only, and its next call contains only it."""
         timeout = self._timeouts.get(self._key(query)) if self._timeouts else None
         return timeout is not None and not timeout.alone and self._batch_size() == 1
 
@@ -150,7 +147,7 @@ class SlowQueries:
             return
         keys = set(map(self._key, timed_out))
         for key in keys:
-            self._timeouts.pop(key, None)
+            self._timeouts.pop(key, None)  # added again below, if at all: the last to time out shall be at the end
         if slow:
             self._timeouts |= dict.fromkeys(slow, _Timeout(now, alone=len(keys) == 1))
             recent = [item for item in self._timeouts.items() if now - item[1].at < self._forgotten_after]
@@ -164,20 +161,20 @@ class SlowQueries:
         return query if group is None else (group,)
 
 
-_LONGEST_RESTS: Final = 16
+_LONGEST_FACTOR: Final = 16
 _EARLY: Final = 0.1
-"""Part of a rest that may be missing."""
+"""The fraction of `rest` that may be missing."""
 
 
 class Breaker:
-    """The circuit breaker of one source. `name` is the source's, `rest` is in seconds.
+    """The circuit breaker of the source `name`. `rest` is the time in seconds that it stays open.
 
-    closed -> open after `failures` failed calls in a row that span a whole `rest`, so that every HPA had its turn and
-    a few metrics that fail do not pass for the whole source; open -> trial for one call once `rest` is over; trial ->
+    closed -> open after `failures` failed calls in a row that span a whole `rest`, so that every HPA was reconciled and
+    a few metrics that fail do not count as the whole source; open -> trial for one call once `rest` is over; trial ->
     closed or open, depending on that call.
 
-    A rest counts from the begin of one call to the begin of the next, and ends a tenth early: the only HPA of a source
-    comes a period later, give or take, and a period is the default rest. That HPA must not miss the trial.
+    `rest` counts from the start of one call to the start of the next, and ends a tenth early. It is a period by
+    default, and the only HPA of a source may come a little before its period is over: it must not miss the trial.
     """
 
     def __init__(self, name: str, failures: int, rest: float) -> None:
@@ -187,7 +184,7 @@ class Breaker:
         self._count = 0
         self._since = 0.0
         self._until = 0.0
-        self._rests = 1
+        self._rest_factor = 1
         self._last: AdapterError | None = None
         self.state = CLOSED
 
@@ -196,7 +193,7 @@ class Breaker:
         if self.state == CLOSED or (self.state == OPEN and now >= self._until):
             return None
         last = self._last or AdapterError("")
-        again = f"{self._rest * self._rests:g}s"
+        again = f"{self._rest * self._rest_factor:g}s"
         return AdapterError(
             f'source "{self._name}" keeps failing and is asked again every {again}; its last failure: {last.message}',
             last.blame,
@@ -210,7 +207,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Closes the breaker: the source returned a sample, or a reason why one metric has none."""
-        self.state, self._count, self._rests = CLOSED, 0, 1
+        self.state, self._count, self._rest_factor = CLOSED, 0, 1
 
     def failed(self, began: float, error: AdapterError) -> None:
         """Counts a call that began at `began` and returned nothing."""
@@ -223,10 +220,10 @@ class Breaker:
 
     def trip(self, now: float, error: AdapterError) -> None:
         """Opens the breaker after a call that blocked the event loop, for twice as long as the time before."""
-        self._rests = min(self._rests * 2, _LONGEST_RESTS) if self._count else 1
+        self._rest_factor = min(self._rest_factor * 2, _LONGEST_FACTOR) if self._count else 1
         self._count += 1
         self._last = error
         self._open(now)
 
     def _open(self, since: float) -> None:
-        self.state, self._until = OPEN, since + self._rest * self._rests
+        self.state, self._until = OPEN, since + self._rest * self._rest_factor

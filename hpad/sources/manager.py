@@ -1,34 +1,47 @@
 """All metric sources together: opens them, sends each query to its source, and replaces them on a reload."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hpad import settings
-from hpad.adapter import Adapter, AdapterError, Answer, Asker, Context, Query
-from hpad.api.metadata import Key
+from hpad.adapter import Adapter, AdapterError, Answer, Context, HPAIdentity, Query
 from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
-from hpad.sources import limits, plugins, report
+from hpad.sources import limits, plugins
 from hpad.sources.call import BLOCKING_SECONDS
 from hpad.sources.redact import Redactor
 from hpad.sources.routes import Offer, Plan
 from hpad.sources.source import Observer, Source
+from hpad.telemetry.series import BROKEN, SourceReport
 
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A source after start(): working, or broken with a reason."""
+    """A source after start(): it works (`source` and `context`), or it could not be set up (`error`)."""
 
     settings: settings.SourceSettings
     offer: Offer
-    source: Source | None
-    context: Context | None
-    error: AdapterError | None
+    source: Source | None = None
+    context: Context | None = None
+    error: AdapterError | None = None
+
+    def report(self) -> SourceReport:
+        name, adapter = self.settings.name, self.settings.adapter
+        if self.source is not None:
+            return self.source.report(adapter)
+        why = None if self.error is None else self.error.message
+        return SourceReport(name=name, adapter=adapter, state=BROKEN, last_error=why)
 
 
-def _unobserved(source: str, seconds: float, error: AdapterError | None, /) -> None:
-    """Observes nothing."""
+class _Waiting(NamedTuple):
+    """A query that a source will answer."""
+
+    query: Query
+    source: Source
+    answer: asyncio.Future[Answer]
 
 
 class Gatherer:
@@ -44,7 +57,7 @@ class Gatherer:
         routes: Sequence[settings.Route] = (),
         *,
         contexts: plugins.Contexts,
-        observer: Observer = _unobserved,
+        observer: Observer = lambda *_: None,
         period: float = limits.PERIOD,
     ) -> None:
         self._settings = tuple(sources)
@@ -68,9 +81,10 @@ class Gatherer:
             for name in settings.BUILT_IN_SOURCES
             if name in installed and name not in configured
         ]
-        opened = await asyncio.gather(*(self._enter(source) for source in (*self._settings, *implicit)))
-        self._opened = {each.offer.source: each for each in opened}  # in the order of the configuration
-        self._plan = Plan(self._routes, [each.offer for each in opened])
+        configured_first = (*self._settings, *implicit)
+        await asyncio.gather(*map(self._enter, configured_first))
+        self._opened = {source.name: self._opened[source.name] for source in configured_first}
+        self._plan = Plan(self._routes, self.offers())
 
     async def aclose(self) -> None:
         """Closes every source, then its HTTP session."""
@@ -96,9 +110,9 @@ class Gatherer:
         """Returns the name of the source that answers the query; raises AdapterError if there is none."""
         return self._plan.source(query)
 
-    def reports(self) -> list[report.Report]:
+    def reports(self) -> list[SourceReport]:
         """Returns state and counts of each source, in the order of the configuration."""
-        return [_reported(each) for each in self._opened.values()]
+        return [each.report() for each in self._opened.values()]
 
     def fallback(self, query: Query) -> Fallback | None:
         """Returns the configured fallback of the query's source, if it has one."""
@@ -110,24 +124,21 @@ class Gatherer:
             return None
 
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
+        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
     ) -> list[Answer]:
         """Returns one answer per query, in order; an error among the queries is its own answer.
 
-        Only adapters whose answers depend on the asking HPA are told `asker`. Waits at most `deadline` seconds; a query
+        Only adapters whose answers depend on the HPA receive `identity`. Waits at most `deadline` seconds; a query
         without an answer by then gets an error. Raises nothing but CancelledError; a cancellation does not end the
         calls, which other HPAs share.
         """
-        asked = [self._ask(query, asker) for query in queries]
-        pending = {future for future in asked if isinstance(future, asyncio.Future)}
+        asked = [self._ask(query, identity) for query in queries]
+        pending = {each.answer for each in asked if isinstance(each, _Waiting)}
         if pending:
             await asyncio.wait(pending, timeout=deadline)
-        return [
-            future if isinstance(future, AdapterError) else self._read(query, asker, future, deadline)
-            for query, future in zip(queries, asked, strict=True)
-        ]
+        return [_read(each, identity, deadline) if isinstance(each, _Waiting) else each for each in asked]
 
-    def _ask(self, query: Query | AdapterError, asker: Asker | None) -> asyncio.Future[Answer] | AdapterError:
+    def _ask(self, query: Query | AdapterError, identity: HPAIdentity | None) -> _Waiting | AdapterError:
         if isinstance(query, AdapterError):
             return query
         try:
@@ -136,58 +147,31 @@ class Gatherer:
             return error
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return opened.source.ask(query, asker)
+        return _Waiting(query, opened.source, opened.source.ask(query, identity))
 
-    def _read(
-        self, query: Query | AdapterError, asker: Asker | None, asked: asyncio.Future[Answer], deadline: float
-    ) -> Answer:
-        """Returns the answer, or the reason why there is none: the source's rate limit, or the deadline."""
-        if asked.done():
-            return asked.result()
-        if isinstance(query, AdapterError):
-            return query
-        opened = self._opened.get(self._plan.source(query))
-        late = AdapterError(
-            f'no answer to "{query.name}" within the {deadline:g}s that a reconcile may wait for metrics'
-        )
-        if opened is None or opened.source is None:
-            return late
-        return opened.source.rate_limit_error(query, asker) or late
-
-    @staticmethod
-    def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
-        """Builds the adapter; logs it if that blocks the event loop."""
-        began = context.clock.monotonic()
-        built = plugins.instance(source, adapter, context)
-        seconds = context.clock.monotonic() - began
-        if seconds >= BLOCKING_SECONDS:
-            message = "setting up the source blocked the event loop"
-            context.log.error(message, source=source.name, seconds=round(seconds, 1))
-        return built
-
-    async def _enter(self, source: settings.SourceSettings) -> _Opened:
-        opened = self._opened[source.name] = await self._open(source)
-        return opened
+    async def _enter(self, source: settings.SourceSettings) -> None:
+        # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
+        self._opened[source.name] = await self._open(source)
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
-        context: Context | None = None
         offer = Offer(
             source=source.name,
             match=source.match,
             namespaces=source.namespaces,
             implicit=source not in self._settings,
         )
-        redact = Redactor(source.settings)
         try:
             adapter = await plugins.load(source.adapter)
-            offer = _offer(offer, adapter.serves, plugins.offered(source.name, adapter))
-            context = self._contexts(source.name, source.adapter)
-            built = self._built(source, adapter, context)
-            offer = _offer(offer, adapter.serves, plugins.offered(source.name, built))
         except AdapterError as error:
-            if context is not None:
-                await context.http.close()
-            return _broken(source, offer, AdapterError(redact(error.message), error.blame))
+            return _broken(source, offer, AdapterError(f'source "{source.name}": {error.message}', error.blame))
+        context = self._contexts(source.name, source.adapter)
+        try:
+            offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))
+            built = _built(source, adapter, context)
+            offer = replace(offer, metrics=plugins.offered(source.name, built))
+        except AdapterError as error:
+            await context.http.close()
+            return _broken(source, offer, error)
         working = Source(
             source.name,
             built,
@@ -195,31 +179,35 @@ class Gatherer:
             log=context.log,
             observer=self._observer,
             limits=limits.of(source, self._period),
-            redact=redact,
+            redact=Redactor(source.settings),
             plain=offer.implicit,
         )
-        return _Opened(source, offer, working, context, None)
+        return _Opened(source, offer, working, context)
 
 
-def _offer(offer: Offer, serves: frozenset[str], metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]]) -> Offer:
-    return msgspec.structs.replace(offer, serves=serves, metrics=metrics)
+def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
+    """Builds the adapter; logs an error if that blocks the event loop."""
+    began = context.clock.monotonic()
+    built = plugins.instance(source, adapter, context)
+    seconds = context.clock.monotonic() - began
+    if seconds >= BLOCKING_SECONDS:
+        context.log.error("setting up the source blocked the event loop", source=source.name, seconds=round(seconds, 1))
+    return built
 
 
 def _broken(source: settings.SourceSettings, offer: Offer, error: AdapterError) -> _Opened:
-    named = f'source "{offer.source}"'
-    message = error.message if error.message.startswith(named) else f"{named}: {error.message}"
-    reason = message.removeprefix(f"{named}").lstrip(": ")
-    return _Opened(
-        source, msgspec.structs.replace(offer, problem=reason), None, None, AdapterError(message, error.blame)
+    message = Redactor(source.settings)(error.message)
+    return _Opened(source, replace(offer, problem=message), error=AdapterError(message, error.blame))
+
+
+def _read(waiting: _Waiting, identity: HPAIdentity | None, deadline: float) -> Answer:
+    """Returns the answer, or the reason why there is none: the source's rate limit, or the deadline."""
+    query, source, answer = waiting
+    if answer.done():
+        return answer.result()
+    return source.rate_limit_error(query, identity) or AdapterError(
+        f'no answer to "{query.name}" within the {deadline:g}s that a reconcile may wait for metrics'
     )
-
-
-def _reported(opened: _Opened) -> report.Report:
-    name, adapter = opened.offer.source, opened.settings.adapter
-    if opened.source is not None:
-        return opened.source.report(adapter)
-    why = None if opened.error is None else opened.error.message
-    return report.Report(name=name, adapter=adapter, state=report.BROKEN, last_error=why)
 
 
 class SourcesRejected(ValueError):
@@ -227,16 +215,16 @@ class SourcesRejected(ValueError):
 
 
 class Sources:
-    """The Gatherer in use, which a reload replaces. Call start() and aclose() in the same event loop."""
+    """The Gatherer in use, `current`, which a reload replaces. Call start() and aclose() in the same event loop."""
 
     def __init__(self, gatherer: Gatherer, clock: Clock) -> None:
-        self._gatherer = gatherer
+        self.current = gatherer
         self._clock = clock
         self._retiring: dict[asyncio.Task[None], Gatherer] = {}
 
     async def start(self) -> None:
-        """Imports and builds the adapters; never fails (see `problems`)."""
-        await self._gatherer.start()
+        """Imports and builds the adapters; never fails (see `Gatherer.problems`)."""
+        await self.current.start()
 
     async def aclose(self) -> None:
         """Closes the sources, including those that were replaced a moment ago."""
@@ -244,8 +232,15 @@ class Sources:
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        for gatherer in (*retiring.values(), self._gatherer):  # a task that never ran has closed nothing
+        for gatherer in (*retiring.values(), self.current):  # a task that never ran has closed nothing
             await gatherer.aclose()
+
+    def source_of(self, query: Query) -> str:
+        """Returns the name of the source that answers the query now; "" if there is none."""
+        try:
+            return self.current.source_of(query)
+        except AdapterError:
+            return ""
 
     async def replace(self, new: Gatherer, *, patience: float) -> None:
         """Starts `new` and uses it from now on; closes the old one after `patience` seconds, when no HPA waits for it.
@@ -256,16 +251,16 @@ class Sources:
         try:
             await new.start()
             self._check(new)
-        except BaseException:
+        except BaseException:  # also a cancellation: the adapters of `new` hold connections
             await new.aclose()
             raise
-        old, self._gatherer = self._gatherer, new
+        old, self.current = self.current, new
         task = asyncio.create_task(self._retire(old, patience), name="old sources")
         self._retiring[task] = old
         task.add_done_callback(self._retiring.pop)
 
     def _check(self, new: Gatherer) -> None:
-        before = {(name, error.message) for name, error in self.problems().items()}
+        before = {(name, error.message) for name, error in self.current.problems().items()}
         problems = [
             f"{new.origin(name) or 'built in'}: {error.message}"
             for name, error in new.problems().items()
@@ -275,26 +270,18 @@ class Sources:
             raise SourcesRejected("\n".join(problems))
 
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None = None
+        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
     ) -> list[Answer]:
-        """As Gatherer.gather."""
-        return await self._gatherer.gather(hpa, queries, deadline=deadline, asker=asker)
+        """Calls Gatherer.gather of the current sources."""
+        return await self.current.gather(queries, deadline=deadline, identity=identity)
 
     def fallback(self, query: Query) -> Fallback | None:
-        """As Gatherer.fallback."""
-        return self._gatherer.fallback(query)
+        """Calls Gatherer.fallback of the current sources."""
+        return self.current.fallback(query)
 
-    def problems(self) -> dict[str, AdapterError]:
-        """Returns the sources that could not be built, and why."""
-        return self._gatherer.problems()
-
-    def origin(self, name: str) -> str:
-        """As Gatherer.origin."""
-        return self._gatherer.origin(name)
-
-    def reports(self) -> list[report.Report]:
-        """As Gatherer.reports."""
-        return self._gatherer.reports()
+    def reports(self) -> list[SourceReport]:
+        """Calls Gatherer.reports of the current sources."""
+        return self.current.reports()
 
     async def _retire(self, old: Gatherer, patience: float) -> None:
         try:

@@ -5,6 +5,7 @@ answers the queries of that source alone.
 """
 
 import asyncio
+import concurrent.futures
 import difflib
 import threading
 from collections.abc import Mapping, Sequence
@@ -50,42 +51,31 @@ def adapter_class(name: str) -> type[Adapter]:
         raise AdapterError(
             f'adapter "{name}" ({value}) cannot be imported: {str(error) or reason(error)}', "bug"
         ) from None
-    _check_class(name, value, loaded)
+    check_class(f'adapter "{name}" ({value})', loaded)
     adapter: type[Adapter] = loaded
     return adapter
 
 
 async def load(name: str, timeout: float = IMPORT_SECONDS) -> type[Adapter]:
     """Runs `adapter_class` in a daemon thread: an import that hangs delays neither the sources nor the exit."""
-    loop = asyncio.get_running_loop()
-    loaded: asyncio.Future[type[Adapter] | AdapterError] = loop.create_future()
-
-    def settle(result: type[Adapter] | AdapterError) -> None:
-        if not loaded.done():
-            loaded.set_result(result)
+    loaded: concurrent.futures.Future[type[Adapter]] = concurrent.futures.Future()
+    loaded.set_running_or_notify_cancel()  # the thread sets the result in any case, also after the time limit
 
     def work() -> None:
         try:
-            result: type[Adapter] | AdapterError = adapter_class(name)
-        except AdapterError as error:
-            result = error
-        try:
-            loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:
-            return  # the loop has closed meanwhile
+            loaded.set_result(adapter_class(name))
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            loaded.set_exception(error)
 
     threading.Thread(target=work, name=f"import {name}", daemon=True).start()
-    await asyncio.wait({loaded}, timeout=timeout)
-    if not loaded.done():
-        raise AdapterError(f'adapter "{name}" was still being imported after {timeout:g}s', "bug")
-    found = loaded.result()
-    if isinstance(found, AdapterError):
-        raise found
-    return found
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(loaded), timeout)
+    except TimeoutError:
+        raise AdapterError(f'adapter "{name}" was still being imported after {timeout:g}s', "bug") from None
 
 
-def _check_class(name: str, value: str, loaded: Any) -> None:
-    what = f'adapter "{name}" ({value})'
+def check_class(what: str, loaded: Any) -> None:
+    """Raises AdapterError, about `what`, if `loaded` lacks what the contract demands of an adapter class."""
     if not isinstance(loaded, type) or not callable(getattr(loaded, "answer", None)):
         raise AdapterError(f"{what} is not a class with a method answer()", "bug")
     serves = getattr(loaded, "serves", None)
@@ -122,16 +112,16 @@ def _errors_of_adapter(
     source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.InvalidSetting]
 ) -> list[settings_errors.InvalidSetting]:
     """Returns what the adapter's own check, `flaws`, finds in the settings that are valid so far."""
-    look: Any = getattr(adapter, "flaws", None)
-    if look is None:
+    check: Any = getattr(adapter, "flaws", None)
+    if check is None:
         return []
     try:
         schema = adapter.Settings
         valid = settings_errors.valid_part(source.settings, schema, found) if found else decode(source, schema)
-        return [settings_errors.InvalidSetting(tuple(path), text) for path, text in look(valid)]
+        return [settings_errors.InvalidSetting(tuple(path), text) for path, text in check(valid)]
     except Exception:  # noqa: BLE001 - foreign code may raise anything
-        # With incomplete settings the check may fail.
         text = "its adapter could not check them, a bug of the adapter"
+        # With incomplete settings, a check that fails is no bug.
         return [] if found else [settings_errors.InvalidSetting((), text)]
 
 
@@ -191,9 +181,9 @@ class Contexts:
 
 
 def _session() -> aiohttp.ClientSession:
-    """Makes a session without cookies, without compression, and without proxy or .netrc of the environment.
+    """Makes a session without cookies and compression, and without the environment's proxy and .netrc.
 
-    Reading these of the environment would cost a switch to a thread per request.
+    To read the environment costs a switch to a thread per request.
     """
     headers: Mapping[str, str] = {"Accept": "application/json", "Accept-Encoding": "identity"}
     tracing = aiohttp.TraceConfig()
@@ -212,6 +202,7 @@ async def _refuse_other_origin(
     session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
     """Refuses a redirect to another origin: credentials belong to the configured host alone."""
+    # aiohttp follows both headers (client.py: ClientSession._request).
     location = params.response.headers.get("Location") or params.response.headers.get("URI") or ""
     try:
         target = params.url.join(yarl.URL(location))

@@ -1,6 +1,6 @@
 """Keeps the secrets of a source's settings out of errors, log lines and `hpad config show`.
 
-The names of fields tell which of them hold secrets. Error texts lose the values of such fields (`Redactor`), and
+Fields that hold secrets are recognized by their names. Error texts lose the values of such fields (`Redactor`), and
 settings errors show no value of them. The text of a foreign exception is never logged: a URL in it may hold a password.
 """
 
@@ -13,7 +13,7 @@ from hpad.adapter import Log
 from hpad.api.text import harmless
 
 CHOSEN_NAMES: Final = frozenset({"metrics"})
-"""Fields whose entries are named by the user: a metric may be called password_resets."""
+"""Fields whose entries have names of the user's choice: a metric may be called password_resets."""
 _SECRET: Final = re.compile(
     r"pass|pwd|^pw$|secret|token|credential|authorization|^auth$|(basic|http|proxy).?auth|cookie|api.?key|access.?key"
     r"|.key$|private|header|signature|dsn|connection.?string|^params$",
@@ -23,17 +23,17 @@ _PLACE: Final = re.compile(r"(file|env|url|uri)$", re.IGNORECASE)
 
 
 def refers_to_secret(name: str) -> bool:
-    """Whether the name refers to a secret, or to a place where one is stored."""
+    """Returns whether the name refers to a secret, or to a place where one is stored."""
     return _SECRET.search(name) is not None
 
 
 def is_place(name: str) -> bool:
-    """Whether the field names a place: a file, an environment variable, a URL."""
+    """Returns whether the field names a place: a file, an environment variable, a URL."""
     return _PLACE.search(name) is not None
 
 
 def holds_secret(name: str) -> bool:
-    """Whether the value of the field is a secret itself."""
+    """Returns whether the value of the field is a secret itself."""
     return refers_to_secret(name) and not is_place(name)
 
 
@@ -45,6 +45,11 @@ _NO_SECRETS = frozenset({"true", "false", "null", "none"})
 """Values of parameters and headers that are no secrets, and that an error text needs to be readable."""
 
 
+def hide_user_info(text: str) -> str:
+    """Returns the text without the user names and passwords of its URLs."""
+    return _USER_INFO.sub(f"//{_HIDDEN}@", text)
+
+
 class Redactor:
     """Replaces the secrets of a source's settings in texts, escapes control characters, and limits the length."""
 
@@ -53,9 +58,9 @@ class Redactor:
         self._secrets = sorted((each for each in found if each.lower() not in _NO_SECRETS), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:
+        for secret in self._secrets:  # the longest first: one may contain another
             text = text.replace(secret, _HIDDEN)
-        text = harmless(_USER_INFO.sub(f"//{_HIDDEN}@", text)[: 2 * _LONGEST_TEXT])
+        text = harmless(hide_user_info(text)[: 2 * _LONGEST_TEXT])
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 

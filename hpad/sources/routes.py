@@ -14,8 +14,8 @@ from hpad.adapter import AdapterError, Operator, Query
 
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 _HOW_TO_CONFIGURE = (
-    "to configure one, add it under `sources:` of hpad's configuration and, if need be, say under `routes:` "
-    "which metrics it answers"
+    "to configure one, add it under `sources:` of hpad's configuration; a route under `routes:` sends "
+    "further metrics to it"
 )
 
 
@@ -24,8 +24,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     `serves` holds metric types. `metrics` holds patterns of the names that its adapter answers without a rule, or such
     patterns by type; `match` holds rules of the configuration, which replace `metrics`. `namespaces` holds patterns of
-    the namespaces whose HPAs may use it, empty for all. `problem` says why the source does not work, None if it does.
-    An `implicit` source is built in and not configured.
+    the namespaces whose HPAs may use it, empty for all. `problem` is the error of a source that could not be set up,
+    which names it; None if it works. An `implicit` source is built in and not configured.
     """
 
     source: str
@@ -37,11 +37,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     implicit: bool = False
 
     def admits(self, query: Query) -> bool:
-        """Whether HPAs of the query's namespace may use the source."""
+        """Returns whether HPAs of the query's namespace may use the source."""
         return _one_of(self.namespaces, query.namespace)
 
     def takes(self, query: Query) -> bool:
-        """Whether the source answers a query that no route matches, if it admits the namespace."""
+        """Returns whether the source answers a query that no route matches, if it admits the namespace."""
         if self.match:
             return any(matches(rule, query) for rule in self.match)
         if query.type not in self.serves:
@@ -51,7 +51,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return _one_of(self.metrics, query.name)
 
     def takes_by_name(self, query: Query) -> bool:
-        """Whether the source takes the query by the metric's name, not only because it takes every metric."""
+        """Returns whether the source takes the query by the metric's name, not only because it takes every metric."""
         return self.takes(query) and any("*" not in patterns for patterns in self._named(query))
 
     def names(self, kind: str) -> tuple[str, ...]:
@@ -80,7 +80,8 @@ class Plan:
 
     def source(self, query: Query) -> str:
         """Returns the name of the source; raises AdapterError (blame "spec") that lists the sources there are."""
-        name = self._routed(query) or self._offered(query)
+        routed = next((route.source for route in self._routes if matches(route.match, query)), None)
+        name = routed or self._offered(query)
         if name is None:
             raise AdapterError(self._unserved(query), "spec")
         offer = self._offers.get(name)
@@ -93,15 +94,12 @@ class Plan:
             raise AdapterError(f'source "{name}" serves {serves} metrics, it cannot answer {_named(query)}', "spec")
         return name
 
-    def _routed(self, query: Query) -> str | None:
-        return next((route.source for route in self._routes if matches(route.match, query)), None)
-
     def _offered(self, query: Query) -> str | None:
         """Returns the first source that takes and admits the query; else the first that takes it, for the error text.
 
         A metric that a source takes by name does not go to an implicit source instead.
         """
-        if not self._confines:
+        if not self._confines:  # the usual case, once per metric and turn: the first match, without lists
             return next((offer.source for offer in self._offers.values() if offer.takes(query)), None)
         takers = [offer for offer in self._offers.values() if offer.takes(query)]
         admitted = next((offer for offer in takers if offer.admits(query)), None)
@@ -118,7 +116,7 @@ class Plan:
 
 
 def matches(rule: settings.Match, query: Query) -> bool:
-    """Whether all fields of the rule fit the query; patterns are shell-style."""
+    """Returns whether all fields of the rule fit the query; patterns are shell-style."""
     return (
         _one_of(rule.types, query.type)
         and _one_of(rule.metrics, query.name)
@@ -128,9 +126,9 @@ def matches(rule: settings.Match, query: Query) -> bool:
 
 
 def _selects(query: Query, label: str, pattern: str) -> bool:
-    """Whether the metric's selector asks for exactly one value of the label, and that value fits the pattern."""
-    terms = query.selector.requirements if query.selector is not None else ()
-    values = [term.values for term in terms if term.key == label and term.operator in _EQUALITY]
+    """Returns whether the metric's selector requires exactly one value of the label, which fits the pattern."""
+    requirements = query.selector.requirements if query.selector is not None else ()
+    values = [term.values for term in requirements if term.key == label and term.operator in _EQUALITY]
     return any(len(allowed) == 1 and _one_of((pattern,), allowed[0]) for allowed in values)
 
 
@@ -144,7 +142,7 @@ def _named(query: Query) -> str:
 
 def _described(offer: Offer) -> str:
     if offer.problem is not None:
-        return f"{offer.source} ({offer.problem})"
+        return offer.problem
     if offer.match:
         return f"{offer.source} (metrics: {', '.join(_patterns(offer.match))})"
     if isinstance(offer.metrics, Mapping):

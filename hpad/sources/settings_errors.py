@@ -13,20 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import inspect
 
 from hpad.api.text import shown
 from hpad.settings import parsers as settings
 from hpad.sources import redact
 
-_PLACE = re.compile(r" - at `\$(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.+)`")
-_MISSING = re.compile(r"Object missing required field `(?P<field>.+)`")
+_INSIDE = " - at `$"
+"""Part of msgspec's messages about a value inside the converted one."""
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]+)`(, got `[^`]+`)?(?P<within> .+)?")
 _SCHEMAS = re.compile(r"Object (contains|missing)|Expected |Invalid |Length |Array |Str")
-"""Begin of the messages of msgspec itself, as opposed to those of a __post_init__."""
+"""Matches the start of msgspec's own messages, as opposed to those of a __post_init__."""
 _ANYTHING: tuple[Any, ...] = ("", 0, 1, False, [], {}, None)
+"""Stand-ins for required fields that are missing."""
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -36,7 +34,6 @@ _WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-_USER_INFO = re.compile(r"//[^/@\s'\"]*@")
 _PARAMETER = re.compile(r"([?&][^=&#\s'\"]*=)[^&#\s'\"]*")
 _LONGEST_VALUE = 80
 Path = tuple[str | int, ...]
@@ -49,7 +46,8 @@ class InvalidSetting(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (_written(self.path), self.text) if part)
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return ": ".join(part for part in ("".join(steps).removeprefix("."), self.text) if part)
 
 
 def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[InvalidSetting]:
@@ -57,7 +55,7 @@ def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[Inval
 
     The text shows no value of a field that may hold a secret.
     """
-    found = list(_in_struct(values, schema, _Root(values, schema), ()))
+    found = list(_in_struct(values, schema, ()))
     if found:
         return found
     try:
@@ -81,37 +79,30 @@ def valid_part(values: Mapping[str, Any], schema: type[msgspec.Struct], found: S
     return types.SimpleNamespace(**fields)
 
 
-class _Root(NamedTuple):
-    """The settings as a whole, from which the message about a part of them is made."""
-
-    values: Mapping[str, Any]
-    schema: type[msgspec.Struct]
-
-    def error(self, path: Path, text: str) -> InvalidSetting:
-        """Translates msgspec's message about a place."""
-        try:
-            return InvalidSetting(*_translated(self.values, self.schema, path, text))
-        except (LookupError, TypeError):  # such as a key that is not text: msgspec's message stays
-            return InvalidSetting(path, text)
-
-
-def _in_struct(value: Any, form: type[msgspec.Struct], root: _Root, path: Path) -> Iterator[InvalidSetting]:
+def _in_struct(value: Mapping[Any, Any], form: type[msgspec.Struct], path: Path) -> Iterator[InvalidSetting]:
     """Yields the errors of single fields, then those that __post_init__ finds in the valid fields together."""
-    if not isinstance(value, Mapping):
-        yield from _as_a_whole(value, form, root, path)
-        return
     fields = {field.encode_name: field for field in msgspec.structs.fields(form)}
-    unknown = [str(name) for name in value if name not in fields]
+    unknown = {str(name): entry for name, entry in value.items() if name not in fields}
     wrong = []
     if form.__struct_config__.forbid_unknown_fields:
-        wrong = [root.error(path, f"Object contains unknown field `{name}`") for name in unknown]
+        wrong = [_unknown_field(form, tuple(fields), (*path, name), entry) for name, entry in unknown.items()]
     for name, field in fields.items():
         if name in value:
-            wrong += _in(value[name], field.type, root, (*path, name))
+            wrong += _in(value[name], field.type, (*path, name))
         elif field.required and not any(settings.meant(each, tuple(fields)) == name for each in unknown):
-            wrong.append(root.error(path, f"Object missing required field `{name}`"))
+            # A misspelt field is reported once, as unknown.
+            wrong.append(InvalidSetting((*path, name), "is missing"))
     yield from wrong
     yield from _together(value, form, path, wrong)
+
+
+def _unknown_field(form: type[msgspec.Struct], known: tuple[str, ...], path: Path, value: Any) -> InvalidSetting:
+    name = str(path[-1])
+    renamed: Mapping[str, str] = getattr(form, "renamed", {})
+    if name in renamed:
+        return InvalidSetting(path, f"is written as {renamed[name]} now")
+    beside = "" if _may_be_secret(path) else f" (value: {_shown(value)})"
+    return InvalidSetting(path, f"unknown field{settings.hint(name, known)}{beside}")
 
 
 def _together(
@@ -144,7 +135,7 @@ def _post_init_lines(value: Mapping[str, Any], form: type[msgspec.Struct], place
         try:
             msgspec.convert(_filled(rest, form), form)
         except (msgspec.ValidationError, ValueError) as error:
-            if not _PLACE.search(str(error)) and not _SCHEMAS.match(str(error)):
+            if _INSIDE not in str(error) and not _SCHEMAS.match(str(error)):
                 return str(error).splitlines()
         else:
             return ()
@@ -175,22 +166,25 @@ def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     return {name: entry for name, entry in value.items() if name != step}
 
 
-def _in(value: Any, form: Any, root: _Root, path: Path) -> Iterator[InvalidSetting]:
+def _in(value: Any, form: Any, path: Path) -> Iterator[InvalidSetting]:
     """Yields the errors of a value of any type; for containers, those of each part."""
     for each in _forms(form):
         origin, inner = typing.get_origin(each), typing.get_args(each)
         if isinstance(each, type) and issubclass(each, msgspec.Struct) and isinstance(value, Mapping):
-            yield from _in_struct(value, each, root, path)
+            yield from _in_struct(value, each, path)
             return
-        if origin in (dict, Mapping) and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        if origin in (dict, Mapping) and isinstance(value, Mapping):
             for key, entry in value.items():
-                yield from _in(entry, inner[1], root, (*path, key))
+                if inner[0] is str and not isinstance(key, str):  # YAML also has numbers and dates as keys
+                    yield InvalidSetting(path, f"the key {shown(key)} is not text")
+                else:
+                    yield from _in(entry, inner[1], (*path, str(key)))
             return
         if origin in (list, set, frozenset) and isinstance(value, list):
             for index, entry in enumerate(value):
-                yield from _in(entry, inner[0], root, (*path, index))
+                yield from _in(entry, inner[0], (*path, index))
             return
-    yield from _as_a_whole(value, form, root, path)
+    yield from _as_a_whole(value, form, path)
 
 
 def _forms(form: Any) -> tuple[Any, ...]:
@@ -198,84 +192,28 @@ def _forms(form: Any) -> tuple[Any, ...]:
     return typing.get_args(form) if typing.get_origin(form) in (typing.Union, types.UnionType) else (form,)
 
 
-def _as_a_whole(value: Any, form: Any, root: _Root, path: Path) -> Iterator[InvalidSetting]:
-    """Yields msgspec's error about a value."""
+def _as_a_whole(value: Any, form: Any, path: Path) -> Iterator[InvalidSetting]:
+    """Yields msgspec's error about a value, in words for users."""
     try:
         msgspec.convert(value, form)
     except (msgspec.ValidationError, ValueError) as error:
-        message = str(error)
-        place = _PLACE.search(message)
-        text = message[: place.start()] if place else message
-        yield root.error((*path, *_steps(place["path"] if place else "")), text)
+        needed = _needed(str(error), form)
+        if needed is None:
+            yield InvalidSetting(path, str(error))
+        else:
+            yield InvalidSetting(path, f"{'' if _may_be_secret(path) else f'{_shown(value)} '}is not {needed}")
 
 
-def _translated(values: Mapping[str, Any], schema: type[msgspec.Struct], path: Path, text: str) -> tuple[Path, str]:
-    if found := _UNKNOWN.fullmatch(text):
-        inner, form = (*path, found["field"]), _struct(_form(schema, path))
-        renamed: Mapping[str, str] = getattr(form.cls, "renamed", {})
-        if found["field"] in renamed:
-            return inner, f"is written as {renamed[found['field']]} now"
-        hint = settings.hint(found["field"], tuple(field.encode_name for field in form.fields))
-        return inner, f"unknown field{hint}{_beside(values, inner)}"
-    if found := _MISSING.fullmatch(text):
-        return (*path, found["field"]), "is missing"
-    if found := _EXPECTED.fullmatch(text):
-        words = [_WORDS.get(name, name) for name in found["types"].split(" | ")]
-        return path, _not(values, path, " or ".join(words) + (found["within"] or ""))
-    if text.startswith("Invalid enum value"):
-        choices = [str(each) for form in _alternatives(_form(schema, path)) for each in getattr(form, "values", ())]
-        return path, _not(values, path, f"one of {', '.join(choices)}")
-    return path, text
-
-
-def _steps(written: str) -> Path:
-    """Parses msgspec's path, which leaves out the keys of mappings."""
-    steps = (step for step in _STEP.finditer(written) if step["index"] != "...")
-    return tuple(step["field"] if step["field"] is not None else int(step["index"]) for step in steps)
-
-
-def _at(values: Any, path: Path) -> Any:
-    for step in path:
-        values = values[step]
-    return values
-
-
-def _form(schema: type[msgspec.Struct], path: Path) -> inspect.Type:
-    """Returns the type that the schema has at `path`; raises LookupError."""
-    form: inspect.Type = inspect.type_info(schema)
-    for step in path:
-        form = _inside(form, step)
-    return form
-
-
-def _inside(form: inspect.Type, step: str | int) -> inspect.Type:
-    for each in _alternatives(form):
-        if isinstance(each, inspect.StructType):
-            return {field.encode_name: field.type for field in each.fields}[str(step)]
-        if isinstance(each, inspect.DictType):
-            return each.value_type
-        if isinstance(each, inspect.ListType):
-            return each.item_type
-    raise LookupError(step)
-
-
-def _struct(form: inspect.Type) -> inspect.StructType:
-    for each in _alternatives(form):
-        if isinstance(each, inspect.StructType):
-            return each
-    raise LookupError(form)
-
-
-def _alternatives(form: inspect.Type) -> Sequence[inspect.Type]:
-    return form.types if isinstance(form, inspect.UnionType) else (form,)
-
-
-def _not(values: Mapping[str, Any], path: Path, right: str) -> str:
-    return f"is not {right}" if _may_be_secret(path) else f"{_shown(_at(values, path))} is not {right}"
-
-
-def _beside(values: Mapping[str, Any], path: Path) -> str:
-    return "" if _may_be_secret(path) else f" (value: {_shown(_at(values, path))})"
+def _needed(message: str, form: Any) -> str | None:
+    """Returns what msgspec's message requires of the value, such as "a whole number >= 0"; None for other messages."""
+    if message.startswith("Invalid enum value"):
+        choices = sorted(str(choice) for each in _forms(form) for choice in typing.get_args(each))
+        return f"one of {', '.join(choices)}"
+    found = _EXPECTED.fullmatch(message)
+    if found is None or _INSIDE in message:
+        return None
+    words = [_WORDS.get(name, name) for name in found["types"].split(" | ")]
+    return " or ".join(words) + (found["within"] or "")
 
 
 def _may_be_secret(path: Path) -> bool:
@@ -284,9 +222,5 @@ def _may_be_secret(path: Path) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = _USER_INFO.sub("//***@", shown(value))
+    text = redact.hide_user_info(shown(value))
     return (_PARAMETER.sub(r"\1***", text) if "://" in text else text)[:_LONGEST_VALUE]
-
-
-def _written(path: Path) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -1,4 +1,4 @@
-"""One metric source: many HPAs ask, few calls are made, and a failure of the source stays within the source.
+"""One metric source: few calls for many HPAs, and a failure that affects no other source.
 
 Queries that arrive in one turn of the event loop, or while the limits allow no further call, form one batch. Equal
 queries are asked once, and a recent answer is used again. The circuit breaker stops calls to a source that keeps
@@ -6,27 +6,25 @@ failing. An HPA that stops waiting cancels no call that others share.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from hpad.adapter import Adapter, AdapterError, Answer, Asker, Log, Query
+from hpad.adapter import Adapter, AdapterError, Answer, HPAIdentity, Log, Query
 from hpad.clock import Clock
-from hpad.sources import answers, call, limits
+from hpad.sources import answers, call
 from hpad.sources.answers import AnswerCache
-from hpad.sources.limits import Limits
+from hpad.sources.limits import Breaker, Limits, RateLimit, SlowQueries
 from hpad.sources.redact import Redactor
-from hpad.sources.report import Report, Tally
+from hpad.telemetry.series import OK, SourceReport
 
 _MOST_FAILED = 1 << 14
 """Number of failing queries that are remembered, those that failed last."""
 
 
-class Observer(Protocol):
-    """Is called after every call: the source's name, seconds, and the first error that is not a spec's (else None)."""
-
-    def __call__(self, source: str, seconds: float, error: AdapterError | None, /) -> Any: ...
+Observer = Callable[[str, float, AdapterError | None], Any]
+"""Is called after every call: the source's name, seconds, and the first error that is not a spec's (else None)."""
 
 
 class _InFlight(NamedTuple):
@@ -51,7 +49,7 @@ class Source:
         clock: Clock,
         log: Log,
         observer: Observer,
-        limits: Limits | None = None,
+        limits: Limits,
         redact: Redactor | None = None,
         plain: bool = False,
     ) -> None:
@@ -59,10 +57,13 @@ class Source:
         self._plain = plain
         self._clock = clock
         self._observer = observer
-        self._limits = limits = limits or Limits()
+        self._limits = limits
         self._caller = call.Caller(name, adapter, clock=clock, log=log, limits=limits, redact=redact or Redactor({}))
-        self._protect(limits)
-        self._tally = Tally()
+        self._breaker = Breaker(name, limits.failures, limits.rest)
+        self._cache = AnswerCache(limits.fresh, limits.period)
+        self._rate_limit = RateLimit(limits.rate)
+        self._slow = SlowQueries(self._caller.group, limits.period)
+        self._counts = SourceReport(name=name, adapter="")
         self._waiting: dict[Query, asyncio.Future[Answer]] = {}
         self._in_flight: dict[Query, _InFlight] = {}
         self._calls: set[asyncio.Task[None]] = set()
@@ -73,46 +74,42 @@ class Source:
         self._blocks_loop = False
         self._closed = False
 
-    def _protect(self, settings: Limits) -> None:
-        self._breaker = limits.Breaker(self.name, settings.failures, settings.rest)
-        self._cache = AnswerCache(settings.fresh, settings.period)
-        self._rate_limit = limits.RateLimit(settings.rate)
-        self._slow = limits.SlowQueries(self._caller.group, settings.period)
-
-    def ask(self, query: Query, asker: Asker | None = None) -> asyncio.Future[Answer]:
+    def ask(self, query: Query, identity: HPAIdentity | None = None) -> asyncio.Future[Answer]:
         """Returns the future answer. It is always set, and never to an exception. Do not cancel it.
 
-        The asker becomes part of the query only if the adapter says that the answer depends on it.
+        The identity becomes part of the query only if the adapter says that the answer depends on it.
         """
-        query = self._with_asker(query, asker)
+        query = self._with_hpa(query, identity)
         now = self._clock.monotonic()
-        self._tally.asked += 1
+        self._counts.asked += 1
         if self._closed:
             return _resolved(self._closing())
         if self._limits.fresh:
-            self._cache.asked(query, self._caller.group(query), now)
+            self._cache.expect(query, self._caller.group(query), now)
         shared = self._shared(query, now)
         if shared is not None:
-            self._tally.hits += 1
+            self._counts.hits += 1
             return shared
         refusal = self._refusal(query, now)
         if refusal is not None:
-            self._tally.erred(refusal, self._clock.now())
+            self._counts.erred(refusal, self._clock.now())
             return _resolved(refusal)
         return self._wait(query)
 
-    def rate_limit_error(self, query: Query, asker: Asker | None = None) -> AdapterError | None:
+    def rate_limit_error(self, query: Query, identity: HPAIdentity | None = None) -> AdapterError | None:
         """Returns the error of a query that still waits because of the rate limit; None if it waits for an answer."""
         is_limited = self._clock.monotonic() < self._rate_limited_until
-        if not is_limited or self._with_asker(query, asker) not in self._waiting:
+        if not is_limited or self._with_hpa(query, identity) not in self._waiting:
             return None
         limit = f'source "{self.name}" is limited to {self._limits.rate:g} calls a second'
         return AdapterError(f'no answer to "{query.name}": {limit}')
 
-    def report(self, adapter: str) -> Report:
-        """Returns state and counts; `adapter` is the adapter's name."""
-        self._tally.retries = self._caller.retries
-        return self._tally.report(self.name, adapter, self._breaker.state)
+    def report(self, adapter: str) -> SourceReport:
+        """Returns a copy of state and counts; `adapter` is the adapter's name."""
+        counts, breaker = self._counts, self._breaker.state
+        state = counts.state if breaker == OK else breaker
+        errors = dict(counts.errors)
+        return replace(counts, adapter=adapter, state=state, retries=self._caller.retries, errors=errors)
 
     async def aclose(self) -> None:
         """Answers all waiting queries with an error, ends all calls, and closes the adapter."""
@@ -127,10 +124,10 @@ class Source:
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self._caller.aclose()
 
-    def _with_asker(self, query: Query, asker: Asker | None) -> Query:
-        if asker is None or not self._caller.is_personal(query):
+    def _with_hpa(self, query: Query, identity: HPAIdentity | None) -> Query:
+        if identity is None or not self._caller.is_personal(query):
             return query
-        return msgspec.structs.replace(query, asker=asker)
+        return replace(query, hpa=identity)
 
     def _shared(self, query: Query, now: float) -> asyncio.Future[Answer] | None:
         """Returns the answer of a recent or running call, if there is one."""
@@ -141,13 +138,13 @@ class Source:
         return running.future if running is not None and self._cache.is_fresh(running.began, now) else None
 
     def _refusal(self, query: Query, now: float) -> AdapterError | None:
-        """Returns why the query is not asked now, None if it is.
+        """Returns why the query may not be asked now; None if it may.
 
         The circuit breaker does not hold for queries that have not failed yet: all failing queries may be misspelt.
         Nor does it hold for queries that timed out only together with others. It holds for all if calls block the
         event loop. A plain source repeats its last answer to the query.
         """
-        if (query not in self._failed or self._slow.is_suspect(query)) and not self._blocks_loop:
+        if (query not in self._failed or self._slow.must_be_tried_alone(query)) and not self._blocks_loop:
             return None
         refusal = self._breaker.refusal(now)
         last = self._failed.get(query)
@@ -168,10 +165,13 @@ class Source:
         self._dispatch_scheduled = False
         now = self._clock.monotonic()
         while not self._closed and len(self._calls) < self._limits.concurrency:
+            # In each round: the call begun in the last one may be the only trial of an open breaker.
             self._refuse_waiting(now)
             batch = self._slow.next_batch(self._waiting) if self._waiting else []
-            if not batch or len(self._calls) >= self._concurrency(batch):
+            if not batch:
                 return
+            if batch[0] in self._slow and len(self._calls) >= max(self._limits.concurrency - 1, 1):
+                return  # slow queries leave one call to the others
             delay = self._rate_limit.take(now)
             self._rate_limited_until = now + delay
             if delay:
@@ -181,15 +181,10 @@ class Source:
             self._begin_call(batch, now)
 
     def _refuse_waiting(self, now: float) -> None:
-        """Answers waiting queries that may not be asked any more."""
+        """Answers the waiting queries that may no longer be asked."""
         refused = {query: refusal for query in self._waiting if (refusal := self._refusal(query, now)) is not None}
         for query, refusal in refused.items():
             self._waiting.pop(query).set_result(refusal)
-
-    def _concurrency(self, batch: Sequence[Query]) -> int:
-        """Returns how many calls may run at once; slow queries leave one call to the others."""
-        most = self._limits.concurrency
-        return max(most - 1, 1) if batch[0] in self._slow else most
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -221,6 +216,7 @@ class Source:
             self._learn(queries, found, began, trial=trial)
         finally:
             for query, answer in zip(queries, found, strict=True):
+                # A later call may have begun for the same query, if this one took longer than answers are fresh.
                 running = self._in_flight.get(query)
                 if running is not None and running.future is batch[query]:
                     del self._in_flight[query]
@@ -229,43 +225,46 @@ class Source:
     def _learn(self, queries: Sequence[Query], found: list[Answer], began: float, *, trial: bool) -> None:
         """Updates counts, slow queries and breaker after a call; caches samples; makes old samples errors."""
         now = self._clock.monotonic()
-        failure = _failure(found)
+        errors = (answer for answer in found if isinstance(answer, AdapterError))
+        failure = next((error for error in errors if error.blame != "spec"), None)
         alive = any(not isinstance(answer, AdapterError) or answer.alive for answer in found)
-        self._tally.called(now - began, alive=alive)
+        self._counts.called(now - began, alive=alive)
         self._observer(self.name, now - began, failure)
         timed_out = [isinstance(answer, call.TimedOut) for answer in found]
         self._slow.learn(dict(zip(queries, timed_out, strict=True)), now)
         self._blocks_loop = isinstance(failure, call.LoopBlocked)
         if alive:
+            # The source works again, so every metric that failed meanwhile is worth a call.
             self._failed.clear()
             self._breaker.succeeded()
         else:
             self._remember_failed(queries, found)
-            self._judge(failure, began, now)
+            self._failed_call(failure, began, now)
             if trial and failure is not None and not self._plain and not self._blocks_loop:
                 # The same text as for the queries that were not asked: conditions do not change to and fro.
                 found[:] = [self._breaker.refusal(now) or failure] * len(found)
-        self._keep(queries, found, began)
+        self._cache_samples(queries, found, began)
 
-    def _judge(self, failure: AdapterError | None, began: float, now: float) -> None:
-        """Tells the breaker about a call that returned nothing."""
+    def _failed_call(self, failure: AdapterError | None, began: float, now: float) -> None:
+        """Passes a call that returned nothing to the breaker; errors of specs are no failure of the source."""
         if self._blocks_loop and failure is not None:
             self._breaker.trip(now, failure)
         elif failure is not None:
             self._breaker.failed(began, failure)
 
-    def _keep(self, queries: Sequence[Query], found: list[Answer], began: float) -> None:
+    def _cache_samples(self, queries: Sequence[Query], found: list[Answer], began: float) -> None:
+        """Caches the samples; replaces those that are too old by errors, and counts the errors."""
         moment = self._clock.now()
         for index, (query, answer) in enumerate(zip(queries, found, strict=True)):
             if not isinstance(answer, AdapterError):
                 self._cache.put(query, answer, began)
                 found[index] = answer = answers.not_too_old(self.name, answer, moment, self._limits.max_age)
             if isinstance(answer, AdapterError):
-                self._tally.erred(answer, moment)
+                self._counts.erred(answer, moment)
 
     def _remember_failed(self, queries: Sequence[Query], found: Sequence[Answer]) -> None:
         for query, answer in zip(queries, found, strict=True):
-            self._failed.pop(query, None)
+            self._failed.pop(query, None)  # a dict keeps the place of a key: the last to fail shall be at its end
             self._failed[query] = answer
         for _ in range(len(self._failed) - _MOST_FAILED):
             del self._failed[next(iter(self._failed))]
@@ -278,7 +277,3 @@ def _resolved(answer: Answer) -> asyncio.Future[Answer]:
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
     return future
-
-
-def _failure(found: Sequence[Answer]) -> AdapterError | None:
-    return next((answer for answer in found if isinstance(answer, AdapterError) and answer.blame != "spec"), None)

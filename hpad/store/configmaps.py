@@ -1,4 +1,4 @@
-"""Records in ConfigMaps: the storage backend in the cluster, for the replica that acts next.
+"""Records in ConfigMaps: the storage backend in the cluster, for all replicas.
 
 Objects NAME-0, NAME-1, ... hold up to HPAS records each, packed into one value, so that a save is one write for many
 HPAs. They are found by counting, past one missing object, and are never deleted, only emptied.
@@ -8,7 +8,7 @@ HPAs. They are found by counting, past one missing object, and are never deleted
 - Members of a shard group divide the objects as they divide the HPAs, and each saves in its own, which avoids
   conflicts. When HPAs or objects are reassigned, records move with the next save. The copy left behind is older; the
   object's new owner drops it after a while.
-- A value that cannot be read stays in the object under another name, for people to look at, cut if it is large.
+- A value that cannot be read stays in the object under another name for inspection, cut if it is large.
 - An object with a value of a later version is left alone, so that a rollback loses nothing; records go elsewhere.
 """
 
@@ -31,17 +31,19 @@ from hpad.kube.client import Client
 CONFIG_MAPS: Final = paths.Resource("", "v1", "configmaps", "ConfigMap")
 HPAS: Final = 64
 MOST_BYTES: Final = 700_000
-"""Of one value: base64 makes 930 kB of it, of the 1 MiB that a ConfigMap may have."""
+"""Bytes of one value: 930 kB in base64, of the 1 MiB that a ConfigMap may have."""
 _FULL: Final = 300_000
+"""Bytes from which on an object gets no further HPAs: the records that it has may grow."""
 _KEPT: Final = 400_000
-"""Characters of a damaged value, which stand for 300 kB: beside the largest value there is room for that."""
+"""Characters of a damaged value that are kept, 300 kB of data: they fit beside the largest value."""
 FORMAT: Final = 1
 _VALUE, _DAMAGED = "histories", "damaged"
 _LABELS: Final = {"app.kubernetes.io/managed-by": "hpad"}
 _ATTEMPTS: Final = 3
 _SEARCH: Final = 64
+"""The number of new objects that are tried for one that this process owns."""
 _STALE_SECONDS: Final = 300.0
-"""In that time all who save anything have saved everything many times."""
+"""Within this time every replica that saves at all has saved all its records many times."""
 _AT_ONCE: Final = 4
 
 Object = dict[str, Any]
@@ -49,22 +51,24 @@ Changes = Mapping[Key, bytes | None]
 
 
 def objects(name: str, hpas: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ConfigMaps that so many HPAs are written to, and those that are read for them: two more, which are not there
-    and so end the search (`ConfigMaps.load`)."""
+    """Returns the names of the ConfigMaps that this number of HPAs is written to, and of those that are read.
+
+    Two more are read: the search ends at two missing objects (`ConfigMaps.load`).
+    """
     filled = max(1, -(-hpas // HPAS))
     names = tuple(f"{name}-{place}" for place in range(filled + 2))
     return names[:filled], names
 
 
 class _ConfigMap(msgspec.Struct):
-    """What must be there and make sense; the rest is kept as it is."""
+    """The fields of a ConfigMap that are read; a write keeps all others."""
 
     metadata: dict[str, Any]
     binary_data: dict[str, str] | None = msgspec.field(default=None, name="binaryData")
 
 
 class _Versioned(msgspec.Struct, array_like=True):
-    """What a value of every version begins with."""
+    """The first field of a value, the same in all versions."""
 
     format: int
 
@@ -75,14 +79,17 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 class _Later(ValueError):
-    """The value is one of a later version."""
+    """The value was written by a later version of hpad."""
 
 
 class _Box:
-    """One ConfigMap as last seen or written: `found` is None where there is none yet. `later`: see `_Later`."""
+    """One ConfigMap as last read or written; `stored` is None if it does not exist yet. `later`: see `_Later`.
 
-    def __init__(self, found: Object | None = None) -> None:
-        self.found = found
+    `expected` are the HPAs that were assigned to it and have no record in it yet.
+    """
+
+    def __init__(self, stored: Object | None = None) -> None:
+        self.stored = stored
         self.records: dict[Key, bytes] = {}
         self.size = 0
         self.expected: set[Key] = set()
@@ -92,13 +99,14 @@ class _Box:
     def has_room(self) -> bool:
         if self.later or self.size >= _FULL or len(self.records) >= HPAS:
             return False
+        # The sum first: it is cheap, and the union of both sets is needed only near the limit.
         return len(self.expected) + len(self.records) < HPAS or len(self.expected | self.records.keys()) < HPAS
 
 
 class ConfigMaps:
-    """A storage backend for `store.persistent`, whose `Backend` says what the methods promise.
+    """A storage backend for `store.persistent`; its protocol `Backend` describes the methods.
 
-    `owns` says which HPAs this process owns at this moment.
+    `owns` returns whether this process owns an HPA at this moment.
     """
 
     def __init__(
@@ -112,14 +120,14 @@ class ConfigMaps:
         self._boxes: list[_Box] = []
         self._places: dict[Key, int] = {}
         self._since: dict[int, float] = {}
-        """Since when (monotonic) objects are ours, of those that we have written."""
+        """The monotonic time since which this process has owned each object that it has written."""
         self._emptied = False
         self._roomy = 0
-        """No object before this one is ours and has room."""
+        """No object with a lower number is owned and has room."""
         self._log = structlog.get_logger("hpad.store", store=self.name)
 
     def group(self, key: Key) -> Hashable:
-        """The number of the object the key is in, or will be."""
+        """Returns the number of the object that has the record of the HPA, or will have it."""
         place = self._places.get(key)
         if place is not None and self._is_ours(place):
             return place
@@ -134,30 +142,31 @@ class ConfigMaps:
         return place
 
     def _appended(self) -> int:
-        """The number of a new object of ours; those before it are for others."""
-        for _ in range(_SEARCH):  # nothing is ours at all where we lead no more
+        """Returns the number of a new object that this process owns; other replicas own those skipped."""
+        for _ in range(_SEARCH):  # bounded: a process that has lost the election owns no object at all
             self._boxes.append(_Box())
             if self._is_ours(len(self._boxes) - 1):
                 break
         return len(self._boxes) - 1
 
     def _is_ours(self, place: int) -> bool:
-        """An object is a replica's as an HPA is, so that where several share the HPAs each has objects of its own."""
+        """Objects are assigned to replicas in the same way as HPAs, so that each replica writes its own objects."""
         return self._owns(self._key(place))
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
         boxes: list[_Box] = []
         try:
-            while len(boxes) < 2 or boxes[-1].found is not None or boxes[-2].found is not None:
+            while len(boxes) < 2 or boxes[-1].stored is not None or boxes[-2].stored is not None:
                 boxes.append(await self._read(len(boxes)))
         except errors.ApiError as error:
             return [], f"{self.name}: {error.message}"
-        while boxes and boxes[-1].found is None:
+        while boxes and boxes[-1].stored is None:
             boxes.pop()
         self._boxes = boxes
         self._roomy = 0
         self._places = {}
         for index, box in enumerate(boxes):
+            # Of several copies of a record, this process goes on writing the one in its own object.
             if self._is_ours(index):
                 self._places.update(dict.fromkeys(box.records, index))
             else:
@@ -180,19 +189,19 @@ class ConfigMaps:
         return {key: why for part in failed for key, why in part.items()}
 
     async def _fill(self, end: int) -> None:
-        """Have an object for each number below this one, so that all are found by counting; best effort."""
-        for place in [place for place in range(end) if self._boxes[place].found is None and not self._is_ours(place)]:
+        """Creates missing objects with numbers below `end`, since `load` stops at two missing ones; ignores errors."""
+        for place in [place for place in range(end) if self._boxes[place].stored is None and not self._is_ours(place)]:
             with contextlib.suppress(errors.ApiError):
-                found = await self._read(place)
-                self._keep(
-                    place, found if found.found is not None else await self._put(place, found, _packed({})[0], {})
-                )
+                box = await self._read(place)
+                if box.stored is None:
+                    box = await self._put(place, box, _packed({})[0], {})
+                self._keep(place, box)
 
     async def quarantine(self, keys: Collection[Key]) -> None:
         for key in keys:
-            found = self._boxes[self._places[key]].found if key in self._places else None
-            if found is not None:
-                found["binaryData"][_DAMAGED] = found["binaryData"][_VALUE][:_KEPT]
+            config_map = self._boxes[self._places[key]].stored if key in self._places else None
+            if config_map is not None:
+                config_map["binaryData"][_DAMAGED] = config_map["binaryData"][_VALUE][:_KEPT]
         await self.save(dict.fromkeys(keys))
 
     def emptied(self) -> bool:
@@ -203,14 +212,14 @@ class ConfigMaps:
         return sum(box.size for box in self._boxes)
 
     async def close(self) -> None:
-        """The client is its owner's to close."""
+        """Does nothing: the caller that made the client closes it."""
 
     async def _write(self, place: int, changes: Changes) -> Mapping[Key, str]:
-        """Writes one object, once; again only where another client wrote first."""
+        """Writes one object; repeats the write only if another client has changed the object meanwhile."""
         for attempt in range(1, _ATTEMPTS + 1):
             box = self._boxes[place]
             if box.later:
-                return dict.fromkeys(changes, f"{self.name}: object {place} is that of a later version now")
+                return dict.fromkeys(changes, f"{self.name}: a later version of hpad has written object {place}")
             records = _merged(box, changes)
             for stale in self._stale(place, changes):
                 del records[stale]
@@ -222,18 +231,19 @@ class ConfigMaps:
                 if error.status not in (404, 409) or attempt == _ATTEMPTS:
                     return dict.fromkeys(changes, f"{self.name}: {error.message}")
                 try:
-                    found = await self._read(place)
-                    self._emptied = self._emptied or not box.records.keys() <= found.records.keys()
-                    self._keep(place, found)
+                    latest = await self._read(place)
+                    self._emptied = self._emptied or not box.records.keys() <= latest.records.keys()
+                    self._keep(place, latest)
                 except errors.ApiError as failure:
                     return dict.fromkeys(changes, f"{self.name}: {failure.message}")
+                # Only HPAs that are still owned: the conflict may be a write of their new owner.
                 changes = {key: record for key, record in changes.items() if self._owns(key)}
             else:
                 return self._moved(place, refused, changes)
         return {}
 
     def _stale(self, place: int, changes: Changes) -> list[Key]:
-        """What others left in the object when it was theirs, and have saved elsewhere since."""
+        """Returns the keys of records that former owners of the object left in it, and saved in other objects since."""
         if not self._is_ours(place):
             self._since.pop(place, None)
             return []
@@ -244,7 +254,7 @@ class ConfigMaps:
         return [key for key in known if not self._owns(key) or self._places.get(key) != place]
 
     def _moved(self, place: int, refused: set[Key], changes: Changes) -> Mapping[Key, str]:
-        """What found no room in the object gets another one, with the next save."""
+        """Unassigns records for which the object has no room; the next save puts them into another object."""
         for key in refused:
             self._places.pop(key, None)
             self._boxes[place].expected.discard(key)
@@ -257,26 +267,26 @@ class ConfigMaps:
         self._roomy = min(self._roomy, place)
         for key in box.records:
             self._places.setdefault(key, place)
-        for key in [key for key, held in self._places.items() if held == place and key not in box.records]:
-            if key not in box.expected:
-                del self._places[key]
+        known = box.records.keys() | box.expected
+        for key in [key for key, other in self._places.items() if other == place and key not in known]:
+            del self._places[key]
 
     async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes]) -> _Box:
-        """The object with this value, which holds what is sent, in place of what was seen of it; raises ApiError."""
+        """Creates or replaces the object with this value, which holds the records `sent`. Raises ApiError."""
         key = self._key(place)
         value = {_VALUE: base64.b64encode(packed).decode()}
-        if box.found is None:
+        if box.stored is None:
             head = {"name": key.name, "namespace": key.namespace, "labels": _LABELS}
             method, path = "POST", CONFIG_MAPS.collection(key.namespace)
             body = {"apiVersion": "v1", "kind": CONFIG_MAPS.kind, "metadata": head, "binaryData": value}
         else:
             method, path = "PUT", CONFIG_MAPS.object(key)
-            body = {**box.found, "binaryData": {**(box.found.get("binaryData") or {}), **value}}
+            body = {**box.stored, "binaryData": {**(box.stored.get("binaryData") or {}), **value}}
         answer = await self._client.request(method, path, body=msgspec.json.encode(body))
         return self._box(place, answer, (value[_VALUE], sent, len(packed)))
 
     async def _read(self, place: int) -> _Box:
-        """The object as it is now, with `found` None where there is none; raises ApiError."""
+        """Returns the object as it is now; its `stored` is None if it does not exist. Raises ApiError."""
         try:
             return self._box(place, await self._client.request("GET", CONFIG_MAPS.object(self._key(place))))
         except errors.ApiError as error:
@@ -288,16 +298,16 @@ class ConfigMaps:
         return Key(self._namespace, f"{self._prefix}-{place}")
 
     def _box(self, place: int, answer: bytes, sent: tuple[str, dict[Key, bytes], int] | None = None) -> _Box:
-        """`sent` is the value that was written, if one was, what it holds, and its size: it need not be unpacked.
+        """Decodes an answer. `sent` is the value just written, its records and its size: it need not be unpacked.
 
-        Raises ApiError for an answer that is no ConfigMap; a value that can't be read is logged, and none.
+        Raises ApiError for an answer that is no ConfigMap. A value that cannot be read is logged and counts as empty.
         """
         try:
-            known = msgspec.json.decode(answer, type=_ConfigMap)
+            config_map = msgspec.json.decode(answer, type=_ConfigMap)
             box = _Box(msgspec.json.decode(answer))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ApiError(0, "BadAnswer", f"the answer is no ConfigMap: {error}") from error
-        key, value = self._key(place), (known.binary_data or {}).get(_VALUE)
+        key, value = self._key(place), (config_map.binary_data or {}).get(_VALUE)
         if value is None:
             return box
         if sent is not None and value == sent[0]:
@@ -306,16 +316,16 @@ class ConfigMaps:
         try:
             box.records, box.size = _unpacked(value)
         except ValueError as error:
-            self._log.error("records cannot be read: their HPAs count as new", object=key.name, why=str(error))
+            self._log.error("records cannot be read: their HPAs count as new", object=key.name, error=str(error))
             self._emptied = True
             box.later = isinstance(error, _Later)
             if not box.later:
-                box.found = {**msgspec.json.decode(answer), "binaryData": {_DAMAGED: value[:_KEPT]}}
+                box.stored = {**msgspec.json.decode(answer), "binaryData": {_DAMAGED: value[:_KEPT]}}
         return box
 
 
 def _merged(box: _Box, changes: Changes) -> dict[Key, bytes]:
-    """The records of the object with the changes on top."""
+    """Returns the records of the object with the changes applied."""
     records = {**box.records, **{key: record for key, record in changes.items() if record is not None}}
     for key in (key for key, record in changes.items() if record is None):
         records.pop(key, None)
@@ -324,7 +334,7 @@ def _merged(box: _Box, changes: Changes) -> dict[Key, bytes]:
 
 
 def _packed(records: Mapping[Key, bytes]) -> tuple[bytes, set[Key]]:
-    """The value for these records, and those there is no room for: the largest."""
+    """Returns the value for these records, and the keys of the largest ones if there is no room for them."""
     kept = sorted(records, key=lambda key: (len(records[key]), key))
     size = sum(map(len, records.values()))
     while True:
@@ -332,29 +342,30 @@ def _packed(records: Mapping[Key, bytes]) -> tuple[bytes, set[Key]]:
         packed = zlib.compress(msgspec.msgpack.encode(_Packed(FORMAT, rows)), 1)
         if len(packed) <= MOST_BYTES:
             return packed, records.keys() - set(kept)
-        room = size * MOST_BYTES // len(packed)  # as many as fit if they compress as well as all of them do
+        room = size * MOST_BYTES // len(packed)  # an estimate: parts compress about as well as the whole
         while size > room or len(kept) == len(rows):
             size -= len(records[kept.pop()])
 
 
 def _unpacked(value: str) -> tuple[dict[Key, bytes], int]:
-    """The records of a value, and its size in bytes; raises ValueError where it is none, _Later for another format."""
+    """Returns the records of a value, and its size in bytes. Raises ValueError, _Later for another format."""
     try:
-        packed = base64.b64decode(value, validate=True)
-        data = _inflated(packed)
+        compressed = base64.b64decode(value, validate=True)
+        data, size = _inflated(compressed), len(compressed)
         version = msgspec.msgpack.decode(data, type=_Versioned).format
         if version != FORMAT:
             raise _Later(f"its format is {version}, which this version does not know; it knows {FORMAT}")
-        found = msgspec.msgpack.decode(data, type=_Packed)
+        packed = msgspec.msgpack.decode(data, type=_Packed)
     except (binascii.Error, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return {Key(namespace, name): record for namespace, name, record in found.records}, len(packed)
+    return {Key(namespace, name): record for namespace, name, record in packed.records}, size
 
 
 def _inflated(packed: bytes) -> bytes:
-    """Raises ValueError for what would become unreasonably large."""
+    """Returns the decompressed data. Raises ValueError if it is far larger than any value that hpad writes."""
+    # Bounded: another client could write a small value that decompresses to gigabytes.
     inflater = zlib.decompressobj()
     data = inflater.decompress(packed, 64 * MOST_BYTES)
     if not inflater.eof:
-        raise ValueError("it is cut short, or too large")
+        raise ValueError("it is truncated, or too large")
     return data

@@ -4,13 +4,14 @@ The record holds the key of its HPA, so that a record under another key is refus
 microseconds since 1970, each as the difference to the one before: a recommendation takes seven bytes. The sentence of
 the last decision is left out.
 
-Sizes are bounded. Past `MOST` recommendations, the oldest are replaced by the highest and the lowest of them, with the
-time of the newest of them: they hold a target longer, never shorter. Past `MOST` rescales, the oldest growth is dropped
-and the oldest shrinking counts at the time of the newest dropped rescale. Both raise the assumed count at the start of
-a policy's period, and with it the floor of a scale-down.
+Sizes are bounded. Of more than `MOST` recommendations, the oldest are replaced by the highest and the lowest of them,
+with the time of the newest of them: a target keeps its count longer, never shorter. Of more than `MOST` rescales, the
+oldest that added pods are dropped, and the oldest that removed pods are replaced by their sum at the time of the newest
+of them. Both raise the assumed count at the start of a policy's period, and with it the floor of a scale-down.
 """
 
 import itertools
+import operator
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,44 +21,49 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
-from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
-from hpad.store.memory import Memory, PendingRescale, Validity
+from hpad.engine.history import History, LastSample, Memory, PastRecommendation, PendingRescale, Rescale, Validity
 
 FORMAT: Final = 1
 MOST: Final = 1024
 _HEAD: Final = 5
+"""The length of format byte and checksum."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMESTAMP: Final = operator.attrgetter("timestamp")
 
 
 class Undecodable(ValueError):
-    """Bytes that are no record, or none of ours; the message says why."""
+    """The bytes are no valid record of this HPA; the message has the reason."""
 
 
-class _Begun(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+class _Pending(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A PendingRescale, with times and rescales as in `_Wire`."""
+
     current: int
     to: int
     scale_ups: list[int]
     scale_downs: list[int]
     status: HorizontalPodAutoscalerStatus
+    previous: int | None = None
 
 
 class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Flat lists: recommendations are [time, replicas, ...], rescales [time, change, marks, ...].
+    """The fields of a record, by position.
 
-    An uncertain recommendation has its count inverted (~). The marks are the sum of 1 (outdated) and 2 (uncertain).
+    Lists are flat: recommendations are [time, replicas, ...], rescales [time, change, marks, ...]. An uncertain
+    recommendation has its count inverted (~). The marks are the sum of 1 (outdated) and 2 (uncertain).
     """
 
     namespace: str
     name: str
     uid: str
     at: int | None
-    left: int | None
+    last_count: int | None
     recommendations: list[int]
     scale_ups: list[int]
     scale_downs: list[int]
     status: HorizontalPodAutoscalerStatus | None
-    begun: _Begun | None
-    heard: tuple[LastSample, ...]
+    pending: _Pending | None
+    last_samples: tuple[LastSample, ...]
     target: str = ""
     validity: Validity | None = None
 
@@ -67,20 +73,20 @@ _DECODER = msgspec.msgpack.Decoder(_Wire, dec_hook=dec_hook)
 
 
 def encode(key: Key, memory: Memory) -> bytes:
-    """The record of a memory."""
-    history, begun = memory.history, memory.pending
+    """Returns the record of a memory."""
+    history = memory.history
     wire = _Wire(
         namespace=key.namespace,
         name=key.name,
         uid=memory.uid,
         at=None if memory.at is None else _micros(memory.at),
-        left=memory.last_count,
+        last_count=memory.last_count,
         recommendations=_recommendations(history.recommendations),
         scale_ups=_rescales(_recent_ups(history.scale_ups)),
         scale_downs=_rescales(_recent_downs(history.scale_downs)),
         status=memory.status,
-        begun=None if begun is None else _begun(begun),
-        heard=history.last_samples,
+        pending=None if memory.pending is None else _pending(memory.pending),
+        last_samples=history.last_samples,
         target=memory.target,
         validity=memory.validity,
     )
@@ -89,7 +95,7 @@ def encode(key: Key, memory: Memory) -> bytes:
 
 
 def decode(key: Key, data: bytes) -> Memory:
-    """The memory a record holds, marked as loaded; raises Undecodable, and nothing else."""
+    """Returns the memory of a record, marked as loaded. Raises Undecodable and nothing else."""
     if not data or data[0] != FORMAT:
         raise Undecodable(f"its format is {data[:1].hex() or 'missing'}, not {FORMAT:02x}")
     body = data[_HEAD:]
@@ -99,9 +105,10 @@ def decode(key: Key, data: bytes) -> Memory:
         wire = _DECODER.decode(body)
         memory = _memory(wire)
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise Undecodable(f"it makes no sense: {error}") from error
+        raise Undecodable(f"its content is invalid: {error}") from error
+    # A valid record under another key, after a copy by hand or a bug, would give one HPA the history of another.
     if Key(wire.namespace, wire.name) != key:
-        raise Undecodable(f"it is that of {wire.namespace}/{wire.name}")
+        raise Undecodable(f"it belongs to {wire.namespace}/{wire.name}")
     return memory
 
 
@@ -112,35 +119,36 @@ def _memory(wire: _Wire) -> Memory:
             _recommendations_of(wire.recommendations),
             _rescales_of(wire.scale_ups),
             _rescales_of(wire.scale_downs),
-            wire.heard,
+            wire.last_samples,
         ),
         status=wire.status,
         at=None if wire.at is None else _moment(wire.at),
-        last_count=wire.left,
-        pending=None if wire.begun is None else _begun_of(wire.begun),
+        last_count=wire.last_count,
+        pending=None if wire.pending is None else _pending_of(wire.pending),
         loaded=True,
         target=wire.target,
         validity=wire.validity,
     )
 
 
-def _begun(begun: PendingRescale) -> _Begun:
-    ups, downs = _rescales(_recent_ups(begun.scale_ups)), _rescales(_recent_downs(begun.scale_downs))
-    return _Begun(begun.current, begun.to, ups, downs, begun.status)
+def _pending(pending: PendingRescale) -> _Pending:
+    ups, downs = _rescales(_recent_ups(pending.scale_ups)), _rescales(_recent_downs(pending.scale_downs))
+    previous = None if pending.previous is None else _micros(pending.previous)
+    return _Pending(pending.current, pending.to, ups, downs, pending.status, previous)
 
 
-def _begun_of(wire: _Begun) -> PendingRescale:
-    return PendingRescale(
-        wire.current, wire.to, _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs), wire.status
-    )
+def _pending_of(wire: _Pending) -> PendingRescale:
+    ups, downs = _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs)
+    previous = None if wire.previous is None else _moment(wire.previous)
+    return PendingRescale(wire.current, wire.to, ups, downs, wire.status, previous)
 
 
 def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:
     flat: list[int] = []
     before = 0
-    for held in _recent(past):
-        at = _micros(held.timestamp)
-        flat += (at - before, ~held.replicas if held.uncertain else held.replicas)
+    for entry in _recent(past):
+        at = _micros(entry.timestamp)
+        flat += (at - before, ~entry.replicas if entry.uncertain else entry.replicas)
         before = at
     return flat
 
@@ -148,9 +156,9 @@ def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:
 def _rescales(past: Sequence[Rescale]) -> list[int]:
     flat: list[int] = []
     before = 0
-    for held in past:
-        at = _micros(held.timestamp)
-        flat += (at - before, held.change, held.outdated + 2 * held.uncertain)
+    for entry in past:
+        at = _micros(entry.timestamp)
+        flat += (at - before, entry.change, entry.outdated + 2 * entry.uncertain)
         before = at
     return flat
 
@@ -167,14 +175,14 @@ def _rescales_of(flat: list[int]) -> tuple[Rescale, ...]:
 
 
 def _times(flat: list[int], width: int) -> list[datetime]:
-    """The times of rows of that many numbers; raises ValueError where the last row is not whole."""
+    """Returns the times of rows of `width` numbers. Raises ValueError if the last row is incomplete."""
     if len(flat) % width:
-        raise ValueError(f"{len(flat)} numbers are no rows of {width}")
+        raise ValueError(f"{len(flat)} numbers do not divide into rows of {width}")
     return [_moment(at) for at in itertools.accumulate(flat[::width])]
 
 
 def _micros(moment: datetime) -> int:
-    since = moment - _EPOCH
+    since = moment - _EPOCH  # in integers, because a float of seconds has no exact microseconds
     return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -182,28 +190,23 @@ def _moment(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def _when(held: PastRecommendation | Rescale) -> datetime:
-    return held.timestamp
-
-
 def _recent(past: tuple[PastRecommendation, ...]) -> Sequence[PastRecommendation]:
     if len(past) <= MOST:
         return past
-    ordered = sorted(past, key=_when)
+    ordered = sorted(past, key=_TIMESTAMP)
     dropped, kept = ordered[: 2 - MOST], ordered[2 - MOST :]
-    replicas, uncertain = [held.replicas for held in dropped], any(held.uncertain for held in dropped)
-    return [
-        PastRecommendation(dropped[-1].timestamp, count, uncertain) for count in (max(replicas), min(replicas))
-    ] + kept
+    counts, uncertain = [entry.replicas for entry in dropped], any(entry.uncertain for entry in dropped)
+    at = dropped[-1].timestamp
+    return [PastRecommendation(at, max(counts), uncertain), PastRecommendation(at, min(counts), uncertain), *kept]
 
 
 def _recent_ups(past: tuple[Rescale, ...]) -> Sequence[Rescale]:
-    return past if len(past) <= MOST else sorted(past, key=_when)[-MOST:]
+    return past if len(past) <= MOST else sorted(past, key=_TIMESTAMP)[-MOST:]
 
 
 def _recent_downs(past: tuple[Rescale, ...]) -> Sequence[Rescale]:
     if len(past) <= MOST:
         return past
-    ordered = sorted(past, key=_when)
+    ordered = sorted(past, key=_TIMESTAMP)
     dropped, kept = ordered[: 1 - MOST], ordered[1 - MOST :]
-    return [Rescale(dropped[-1].timestamp, sum(held.change for held in dropped)), *kept]
+    return [Rescale(dropped[-1].timestamp, sum(entry.change for entry in dropped)), *kept]

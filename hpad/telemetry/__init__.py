@@ -10,39 +10,37 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import registry
 
-from hpad.telemetry.controller import ACTIONS, ERRORS, ControllerSeries, QueueSeries
-from hpad.telemetry.process import STORE_OPERATIONS, ElectionSeries, ProcessSeries, StoreSeries
-from hpad.telemetry.series import SeriesFactory
-from hpad.telemetry.sources import BLAMES, SOURCE_STATES, SourceFigures, SourceSeries
-
-__all__ = [
-    "ACTIONS",
-    "BLAMES",
-    "CONTENT_TYPE",
-    "ERRORS",
-    "SOURCE_STATES",
-    "STORE_OPERATIONS",
-    "QueueSeries",
-    "SourceFigures",
-    "Telemetry",
-]
+from hpad.telemetry.controller import ControllerSeries, QueueSeries
+from hpad.telemetry.series import (
+    DecisionHistorySeries,
+    ElectionSeries,
+    ProcessSeries,
+    SeriesFactory,
+    SourceSeries,
+    StoreSeries,
+)
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_PLAIN_1_0_0
 
 
 class Telemetry:
-    """All series, in one attribute per package that reports them. Durations are in seconds."""
+    """All series, in one attribute per package that reports them.
+
+    A series without labels is a public attribute of its group; the others are reported by methods. Durations are in
+    seconds.
+    """
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hint there
-        self._registry = registry.CollectorRegistry()
+        self.registry = registry.CollectorRegistry()
         self._before_scrape: list[Callable[[], None]] = []
-        make = SeriesFactory(self._registry)
+        make = SeriesFactory(self.registry)
         self.controller = ControllerSeries(make)
-        self.queue = QueueSeries(self._registry)
+        self.queue = QueueSeries(make)
         self.sources = SourceSeries(make)
         self.election = ElectionSeries(make)
         self.store = StoreSeries(make)
+        self.decision_history = DecisionHistorySeries(make)
         self.process = ProcessSeries(make)
 
     def before_scrape(self, callback: Callable[[], None]) -> None:
@@ -54,4 +52,4 @@ class Telemetry:
         for callback in self._before_scrape:
             callback()
         self.process.sample()
-        return await asyncio.to_thread(prometheus_client.generate_latest, self._registry)
+        return await asyncio.to_thread(prometheus_client.generate_latest, self.registry)

@@ -1,6 +1,6 @@
 """Series of the controller: reconciles, API requests, each HPA, and the workqueue.
 
-The workqueue series have the names and buckets of client-go (`component-base/metrics/prometheus/workqueue`).
+The workqueue series have the names and buckets of client-go (component-base, metrics/prometheus/workqueue/metrics.go).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from hpad.api.metadata import Key
 from hpad.api.sample import SOURCE_TYPES
 from hpad.engine.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
+from hpad.telemetry.decisions import DecisionSeries
 from hpad.telemetry.series import KUBERNETES, SeriesFactory
 
 ACTIONS: Final = ("scale_down", "scale_up", "none")
@@ -20,82 +21,55 @@ ERRORS: Final = ("spec", "internal", "none")
 _LATENESS_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 
-class _RequestsPerReconcile(registry.Collector):
-    """Exports a summary without quantiles: rate of `_sum` over rate of `_count` is requests per reconcile."""
+class ControllerSeries(registry.Collector):
+    """Reconciles, requests to the API server, and the series of each HPA; those of its decision are `decisions`.
 
-    def __init__(self) -> None:
-        self.requests = 0
-        self.reconciles = 0
-
-    def collect(self) -> Iterator[Metric]:
-        text = "Requests to the API server for each reconcile, without those of leader election"
-        yield SummaryMetricFamily("hpad_requests_per_reconcile", text, self.reconciles, self.requests)
-
-
-class _PerHpa(registry.Collector):
-    """Exports the series of each HPA from plain dictionaries, so that a deleted HPA leaves nothing behind.
-
-    `at_max`: total seconds at maxReplicas. `at_max_since`: last observation of an HPA that is at maxReplicas.
-    `held_back`: (condition, reason) of each condition that keeps an HPA from its desired size. `competing`: kind and
-    name of each other writer of the target or status.
+    The series of an HPA are kept in plain dictionaries, so that a deleted HPA leaves nothing behind.
     """
 
-    def __init__(self) -> None:
-        self.desired: dict[Key, int] = {}
-        self.at_max: dict[Key, float] = {}
-        self.at_max_since: dict[Key, float] = {}
-        self.held_back: dict[Key, list[tuple[str, str]]] = {}
-        self.competing: dict[Key, list[tuple[str, str]]] = {}
-
-    def collect(self) -> Iterator[Metric]:
-        labels = ["namespace", "hpa_name"]
-        desired = GaugeMetricFamily(f"{KUBERNETES}desired_replicas", "Last desired replicas of the HPA", labels=labels)
-        for key, replicas in self.desired.copy().items():
-            desired.add_metric([key.namespace, key.name], replicas)
-        yield desired
-        at_max = CounterMetricFamily("hpad_hpa_at_max_seconds", "Time that an HPA wanted maxReplicas", labels=labels)
-        for key, seconds in self.at_max.copy().items():
-            at_max.add_metric([key.namespace, key.name], seconds)
-        yield at_max
-        text = "1 for each condition that keeps an HPA from its desired size"
-        held_back = GaugeMetricFamily("hpad_hpa_held_back", text, labels=[*labels, "condition", "reason"])
-        _add_pairs(held_back, self.held_back)
-        yield held_back
-        text = "1 for each other writer of the target of an HPA (kind hpa or scale) or of its status (kind status)"
-        competing = GaugeMetricFamily("hpad_hpa_competing_writer", text, labels=[*labels, "kind", "writer"])
-        _add_pairs(competing, self.competing)
-        yield competing
-
-    def forget(self, key: Key) -> None:
-        for by_key in (self.desired, self.at_max, self.at_max_since, self.held_back, self.competing):
-            by_key.pop(key, None)
-
-
-def _add_pairs(family: GaugeMetricFamily, pairs: dict[Key, list[tuple[str, str]]]) -> None:
-    for key, found in pairs.copy().items():
-        for one, other in found:
-            family.add_metric([key.namespace, key.name, one, other], 1)
-
-
-class ControllerSeries:
-    """Reconciles, requests to the API server, and the series of each HPA."""
-
     def __init__(self, make: SeriesFactory) -> None:
-        self._per_hpa = _PerHpa()
-        self._cost = _RequestsPerReconcile()
-        make.registry.register(self._per_hpa)
-        make.registry.register(self._cost)
+        self._desired: dict[Key, int] = {}
+        self._at_max: dict[Key, float] = {}  # total seconds at maxReplicas
+        self._at_max_since: dict[Key, float] = {}  # time of the last observation, if that was at maxReplicas
+        self._held_back: dict[Key, list[tuple[str, str]]] = {}  # conditions and reasons
+        self._competing: dict[Key, list[tuple[str, str]]] = {}  # kinds and names of other writers
+        self._request_count = 0
+        self._reconcile_count = 0
+        make.registry.register(self)
+        self.decisions = DecisionSeries(make)
         self._make_kubernetes_series(make)
         text = "Delay of a periodic reconcile after its planned time"
-        self._lateness = make.histogram("hpad_reconcile_lateness_seconds", text, buckets=_LATENESS_BUCKETS)
+        self.lateness = make.histogram("hpad_reconcile_lateness_seconds", text, buckets=_LATENESS_BUCKETS)
         labels = ["code", "host", "method"]
         self._rest_requests = make.counter("rest_client_requests", "Requests to the API server", labels)
         text = "Duration of requests to the API server"
         self._requests = make.histogram("hpad_api_request_seconds", text, ["method", "code"])
 
+    def collect(self) -> Iterator[Metric]:
+        """Yields the series of each HPA, and a summary of requests (`_sum`) and reconciles (`_count`)."""
+        labels = ["namespace", "hpa_name"]
+        # Copies, because a thread renders the series while the event loop goes on.
+        desired = GaugeMetricFamily(f"{KUBERNETES}desired_replicas", "Last desired replicas of the HPA", labels=labels)
+        for key, replicas in self._desired.copy().items():
+            desired.add_metric([key.namespace, key.name], replicas)
+        yield desired
+        at_max = CounterMetricFamily("hpad_hpa_at_max_seconds", "Time that an HPA wanted maxReplicas", labels=labels)
+        for key, seconds in self._at_max.copy().items():
+            at_max.add_metric([key.namespace, key.name], seconds)
+        yield at_max
+        text = "1 for each condition that keeps an HPA from its desired size"
+        held_back = GaugeMetricFamily("hpad_hpa_held_back", text, labels=[*labels, "condition", "reason"])
+        yield _add_pairs(held_back, self._held_back)
+        text = "1 for each other writer of the target of an HPA (kind hpa or scale) or of its status (kind status)"
+        competing = GaugeMetricFamily("hpad_hpa_competing_writer", text, labels=[*labels, "kind", "writer"])
+        yield _add_pairs(competing, self._competing)
+        text = "Requests to the API server for each reconcile, without those of leader election"
+        yield SummaryMetricFamily("hpad_requests_per_reconcile", text, self._reconcile_count, self._request_count)
+
     def _make_kubernetes_series(self, make: SeriesFactory) -> None:
+        """Makes the series of the Kubernetes controller (pkg/controller/podautoscaler/monitor/metrics.go)."""
         outcome, metric = ["action", "error"], ["action", "error", "metric_type"]
-        self._hpas = make.gauge(f"{KUBERNETES}num_horizontal_pod_autoscalers", "HPAs under control")
+        self.hpas = make.gauge(f"{KUBERNETES}num_horizontal_pod_autoscalers", "HPAs under control")
         self._reconciliations = make.counter(f"{KUBERNETES}reconciliations", "Reconciles of HPAs", outcome)
         name = f"{KUBERNETES}reconciliation_duration_seconds"
         self._reconciled = make.histogram(name, "Duration of a reconcile", outcome)
@@ -112,7 +86,7 @@ class ControllerSeries:
 
     def reconciled(self, action: str, error: str, seconds: float) -> None:
         """Counts a reconcile with the labels of its settlement."""
-        self._cost.reconciles += 1
+        self._reconcile_count += 1
         self._reconciliations.labels(action, error).inc()
         self._reconciled.labels(action, error).observe(seconds)
 
@@ -121,13 +95,9 @@ class ControllerSeries:
         self._computations.labels(action, error, kind).inc()
         self._computed.labels(action, error, kind).observe(seconds)
 
-    def late(self, seconds: float) -> None:
-        """Records how long after its planned time a reconcile began."""
-        self._lateness.observe(seconds)
-
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server; `code` is the HTTP status, or "<error>" without a response."""
-        self._cost.requests += 1
+        self._request_count += 1
         self.requested_by_election(method, host, code, seconds)
 
     def requested_by_election(self, method: str, host: str, code: str, seconds: float) -> None:
@@ -140,57 +110,56 @@ class ControllerSeries:
 
         Time counts as spent at maxReplicas from an observation at maxReplicas to the next observation.
         """
-        series = self._per_hpa
-        series.desired[key] = replicas
-        since = series.at_max_since.pop(key, now)
-        series.at_max[key] = series.at_max.get(key, 0.0) + now - since
+        self._desired[key] = replicas
+        since = self._at_max_since.pop(key, now)
+        self._at_max[key] = self._at_max.get(key, 0.0) + now - since
         if replicas >= maximum:
-            series.at_max_since[key] = now
+            self._at_max_since[key] = now
 
     def conditions(self, key: Key, conditions: Iterable[Condition]) -> None:
         """Replaces the conditions of an HPA; exports those that keep it from its desired size."""
         good = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
         bad = [(each.type, each.reason) for each in conditions if each.status != good.get(each.type, each.status)]
-        self._per_hpa.held_back[key] = bad
+        self._held_back[key] = bad
 
     def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:
         """Replaces the other writers of an HPA's target and status, as kind and name."""
         if writers:
-            self._per_hpa.competing[key] = writers
+            self._competing[key] = writers
         else:
-            self._per_hpa.competing.pop(key, None)
+            self._competing.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Removes the series of a deleted HPA."""
-        self._per_hpa.forget(key)
+        for by_key in (self._desired, self._at_max, self._at_max_since, self._held_back, self._competing):
+            by_key.pop(key, None)
+        self.decisions.forget(key)
 
-    def hpas(self, count: int) -> None:
-        """Sets how many HPAs exist."""
-        self._hpas.set(count)
+
+def _add_pairs(family: GaugeMetricFamily, pairs: dict[Key, list[tuple[str, str]]]) -> GaugeMetricFamily:
+    for key, found in pairs.copy().items():
+        for one, other in found:
+            family.add_metric([key.namespace, key.name, one, other], 1)
+    return family
 
 
 _QUEUE_NAME: Final = "horizontalpodautoscaler"
-_QUEUE_BUCKETS: Final = tuple(1e-8 * 10**k for k in range(12))
+_QUEUE_BUCKETS: Final = tuple(1e-8 * 10**k for k in range(10))
 
 
 class QueueSeries:
     """The workqueue."""
 
-    def __init__(self, to: registry.CollectorRegistry) -> None:
+    def __init__(self, make: SeriesFactory) -> None:
         def gauge(name: str, text: str) -> prometheus_client.Gauge:
-            return prometheus_client.Gauge(f"workqueue_{name}", text, ["name"], registry=to).labels(_QUEUE_NAME)
+            return make.gauge(f"workqueue_{name}", text, ["name"]).labels(_QUEUE_NAME)
 
         def histogram(name: str, text: str) -> prometheus_client.Histogram:
-            name = f"workqueue_{name}"
-            made = prometheus_client.Histogram(name, text, ["name"], registry=to, buckets=_QUEUE_BUCKETS)
-            return made.labels(_QUEUE_NAME)
+            return make.histogram(f"workqueue_{name}", text, ["name"], _QUEUE_BUCKETS).labels(_QUEUE_NAME)
 
-        adds = prometheus_client.Counter("workqueue_adds", "Keys added to the queue", ["name"], registry=to)
-        self._adds = adds.labels(_QUEUE_NAME)
-        retries = prometheus_client.Counter(
-            "workqueue_retries", "Keys added again after a failure", ["name"], registry=to
-        )
-        retries.labels(_QUEUE_NAME)  # stays at zero: a failed HPA is retried in its next period
+        self._adds = make.counter("workqueue_adds", "Keys added to the queue", ["name"]).labels(_QUEUE_NAME)
+        # Stays at zero, because a failed HPA is retried in its next period; dashboards for client-go expect the series.
+        make.counter("workqueue_retries", "Keys added again after a failure", ["name"]).labels(_QUEUE_NAME)
         self._depth = gauge("depth", "Keys that wait for a worker")
         self._waited = histogram("queue_duration_seconds", "How long a key waited for a worker")
         self._worked = histogram("work_duration_seconds", "How long a worker held a key")

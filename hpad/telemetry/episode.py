@@ -129,10 +129,12 @@ class _Record:
         self.at = now
         self.times += 1
         at = self.logged.get(cause)
+        # A cause that was logged since the problem began is not news, however long ago that was.
         if at is not None and (now - at < AGAIN_SECONDS or at >= self.began):
             return False
         if at is None and len(self.logged) >= _MOST_CAUSES:
             oldest = min(self.logged, key=self.logged.__getitem__)
+            # Without this limit a cause that is different each time, such as a resourceVersion, would fill the log.
             if now - self.logged[oldest] < AGAIN_SECONDS:
                 return False
             del self.logged[oldest]

@@ -54,7 +54,7 @@ _SQLITE_METHODS: Final = frozenset(
 )
 _TLS_METHODS: Final = frozenset(("load_cert_chain", "load_verify_locations", "set_default_verify_paths"))
 _START: Final = threading.Thread.start.__code__
-"""Waits until the new thread is scheduled; the executor of asyncio does so too."""
+"""It waits until the new thread is scheduled, also for the executor of asyncio, which is harmless."""
 _STEP: Final = asyncio.Handle._run.__code__
 _RUN: Final = asyncio.Runner.run.__code__
 _READS_SOURCES: Final = ("linecache.py", "tokenize.py")
@@ -66,7 +66,7 @@ _THIS_PACKAGE: Final = os.path.dirname(__file__) + os.sep
 
 
 class Blocked(Exception):
-    """The event loop is blocked; the message says where, by which call, and what to do instead."""
+    """The event loop is blocked; the message names the place, the call, and its replacement."""
 
 
 @contextmanager
@@ -81,6 +81,7 @@ def watched(own: type) -> Iterator[None]:
     try:
         yield
     except Exception:
+        # The checked code may have turned Blocked into an error of its own; Blocked is raised below.
         if watch.found is None:
             raise
     finally:
@@ -99,18 +100,20 @@ class _Watch:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            self._calls = 0 if _begins_step(frame) else self._calls + 1
+            # A step of the loop begins: asyncio runs a handle, or uvloop calls a function directly.
+            begins = frame.f_code is _STEP or frame.f_back is None or frame.f_back.f_code is _RUN
+            self._calls = 0 if begins else self._calls + 1
             known = _PYTHON.get(frame.f_code)
             if known is not None and frame.f_locals.get("timeout") != 0:  # a timeout of 0 does not wait
-                self._judge(known, frame.f_back)
+                self._check(known, frame.f_back)
         elif event == "c_call":
             self._calls += 1
-            self._judge(_FUNCTIONS.get(argument) or _method(argument), frame)
+            self._check(_FUNCTIONS.get(argument) or _method(argument), frame)
         if self._calls > CALLS_AT_ONCE:
             self._calls = 0
             self._report(f"more than {CALLS_AT_ONCE:,} calls without an await", "await asyncio.to_thread(…)", frame)
 
-    def _judge(self, known: tuple[str, str] | None, caller: FrameType | None) -> None:
+    def _check(self, known: tuple[str, str] | None, caller: FrameType | None) -> None:
         if known is not None and caller is not None and not _harmless(caller):
             self._report(known[0], known[1], caller)
 
@@ -132,7 +135,7 @@ class _Watch:
 
 
 def _is_outside(file: str) -> bool:
-    """Whether a file is not part of the standard library, whose folder may contain installed packages."""
+    """Returns whether a file is not part of the standard library, whose folder may contain installed packages."""
     return file.startswith(_INSTALLED) or not file.startswith((*_STANDARD, "<frozen"))
 
 
@@ -153,12 +156,6 @@ def _stack(frame: FrameType) -> Iterator[FrameType]:
         found = found.f_back
 
 
-def _begins_step(frame: FrameType) -> bool:
-    """Whether a step of the loop begins: asyncio runs a handle, or uvloop calls a function directly."""
-    caller = frame.f_back
-    return frame.f_code is _STEP or caller is None or caller.f_code is _RUN
-
-
 def _method(function: Any) -> tuple[str, str] | None:
     """Returns name and replacement of a blocking method of a blocking socket, SQLite, or a TLS context (files)."""
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
@@ -172,7 +169,7 @@ def _method(function: Any) -> tuple[str, str] | None:
 
 
 def _harmless(caller: FrameType) -> bool:
-    """Whether the standard library makes the call for an import, for a traceback, or to start a thread."""
+    """Returns whether the standard library makes the call for an import, for a traceback, or to start a thread."""
     frame: FrameType | None = caller
     if caller.f_code.co_filename.startswith(_IMPORTS):
         return True

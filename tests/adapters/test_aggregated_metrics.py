@@ -23,6 +23,7 @@ from hpad_adapters.lists import Settings
 TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STAMP = "2026-01-01T12:00:00Z"
 MINUTE = timedelta(minutes=1)
+PATIENT = Settings(request_timeout="60s")
 V1BETA2 = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
 
@@ -45,8 +46,8 @@ def custom(*values: tuple[str, str], **more: object) -> dict:
     return {"kind": "MetricValueList", "items": items}
 
 
-def refusal(code: int, reason: str, message: str) -> dict:
-    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+def refusal(code: int, reason: str, message: str, **more: object) -> dict:
+    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, **more}
 
 
 def external(*values: str) -> dict:
@@ -54,7 +55,7 @@ def external(*values: str) -> dict:
 
 
 class Server:
-    """Answers by path; what is not there is a 404 without a word, as from the aggregation layer."""
+    """Answers by path; an unknown path is a 404 with a plain text, as from the aggregation layer."""
 
     def __init__(self, stub, context: Context) -> None:
         self.context = context
@@ -64,7 +65,7 @@ class Server:
         stub.handler = self._handle
 
     @property
-    def asked(self) -> list[str]:
+    def requests(self) -> list[str]:
         return [urllib.parse.unquote(request.raw_path) for request in self.stub.requests]
 
     async def _handle(self, request: web.Request) -> web.Response:
@@ -85,19 +86,19 @@ async def server(stub) -> AsyncIterator[Server]:
         yield Server(stub, context)
 
 
-async def test_an_external_metric_is_all_its_series(server):
+async def test_an_external_metric_has_the_values_of_all_its_series(server):
     server.answers[f"{EXTERNAL}/depth"] = external("80", "1500m")
-    adapter = ExternalMetrics(Settings(), server.context)
+    adapter = ExternalMetrics(PATIENT, server.context)
     answers = await adapter.answer(
         [testing.external("depth", "queue in (a,b)"), testing.external("depth"), testing.external("depth", "")]
     )
     assert answers == [ExternalSample((80_000, 1500), TIME)] * 3
-    assert sorted(server.asked) == [f"{EXTERNAL}/depth"] * 2 + [f"{EXTERNAL}/depth?labelSelector=queue in (a,b)"]
+    assert sorted(server.requests) == [f"{EXTERNAL}/depth"] * 2 + [f"{EXTERNAL}/depth?labelSelector=queue in (a,b)"]
 
 
-async def test_no_series_and_no_such_metric_are_errors_in_kubernetes_words(server):
+async def test_no_series_and_no_such_metric_have_the_errors_of_kubernetes(server):
     server.answers[f"{EXTERNAL}/depth"] = external()
-    adapter = ExternalMetrics(Settings(), server.context)
+    adapter = ExternalMetrics(PATIENT, server.context)
     nothing, unknown = await adapter.answer([testing.external("depth"), testing.external("dept")])
     assert nothing == AdapterError("no metrics returned from external metrics API")
     assert isinstance(unknown, AdapterError)
@@ -107,7 +108,7 @@ async def test_no_series_and_no_such_metric_are_errors_in_kubernetes_words(serve
 
 
 NO_METRIC = refusal(404, "NotFound", "the server could not find the metric depth for namespaces")
-NO_RESOURCE = refusal(404, "NotFound", "the server could not find the requested resource")
+NO_RESOURCE = refusal(404, "NotFound", "the server could not find the requested resource", details={})
 FORBIDDEN = refusal(403, "Forbidden", 'depth.external.metrics.k8s.io is forbidden: User "hpad" cannot list resource')
 AWAY = refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 
@@ -123,20 +124,20 @@ AWAY = refusal(503, "ServiceUnavailable", "the server is currently unable to han
     ],
     ids=["no such metric", "not allowed", "no such resource", "no such API", "not available"],
 )
-async def test_whose_fault_it_is(server, answer, blame, lasting):
+async def test_the_error_blames_the_spec_or_the_cluster(server, answer, blame, lasting):
     paths = f"{EXTERNAL}/depth", f"{V1BETA2}/pods/*/depth"
     server.refusals = {} if answer is None else dict.fromkeys(paths, answer)
-    [one] = await ExternalMetrics(Settings(), server.context).answer([testing.external("depth")])
-    [other] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("depth", "app=web")])
+    [one] = await ExternalMetrics(PATIENT, server.context).answer([testing.external("depth")])
+    [other] = await CustomMetrics(PATIENT, server.context).answer([testing.pods_metric("depth", "app=web")])
     for error, api in ((one, "external"), (other, "custom")):
         assert isinstance(error, AdapterError)
         assert (error.blame, error.lasting) == (blame, lasting)
-        said = "the server could not find the requested resource" if answer is None else answer["message"]
-        assert error.message.startswith(f"unable to fetch metrics from {api} metrics API: {said}")
+        text = "the server could not find the requested resource" if answer is None else answer["message"]
+        assert error.message.startswith(f"unable to fetch metrics from {api} metrics API: {text}")
 
 
 class HurriedClock(clocks.SystemClock):
-    """The system's, `ahead` by so many seconds."""
+    """The system's clock, `ahead` seconds later."""
 
     ahead = 0.0
 
@@ -147,38 +148,38 @@ class HurriedClock(clocks.SystemClock):
 @pytest.mark.parametrize(
     ("answer", "calls", "state"), [(NO_METRIC, 4, "ok"), (None, 3, "open")], ids=["no such metric", "no such API"]
 )
-async def test_a_metric_that_does_not_exist_is_not_held_against_the_api(server, answer, calls, state):
+async def test_a_metric_that_does_not_exist_opens_no_circuit_breaker(server, answer, calls, state):
     server.refusals = {} if answer is None else {f"{EXTERNAL}/depth": answer}
     clock = HurriedClock()
     source = Source(
         "api",
-        ExternalMetrics(Settings(), server.context),
+        ExternalMetrics(PATIENT, server.context),
         clock=clock,
         log=structlog.get_logger(),
-        observer=lambda *told: None,
+        observer=lambda *_: None,
         limits=Limits(fresh=0.0, retries=2, failures=3, rest=15.0),
     )
     for _ in range(4):
         clock.ahead += 8.0
         assert isinstance(await source.ask(testing.external("depth")), AdapterError)
-    assert len([path for path in server.asked if path.startswith(EXTERNAL)]) == calls
+    assert len([path for path in server.requests if path.startswith(EXTERNAL)]) == calls
     assert source.report("external-metrics").state == state
     await source.aclose()
 
 
 async def test_a_custom_metric_of_pods(server):
     server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1k"), ("web-2", "10500m"))
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     [answer] = await adapter.answer([testing.pods_metric("pps", "app=web", "verb=GET")])
     assert answer == PodSample(
         {"web-1": PodValue(1_000_000, TIME, MINUTE), "web-2": PodValue(10_500, TIME, MINUTE)}, TIME
     )
-    assert server.asked == ["/apis", f"{V1BETA2}/pods/*/pps?labelSelector=app=web&metricLabelSelector=verb=GET"]
+    assert server.requests == ["/apis", f"{V1BETA2}/pods/*/pps?labelSelector=app=web&metricLabelSelector=verb=GET"]
 
 
-async def test_the_window_is_the_servers(server):
+async def test_the_window_is_that_of_the_server(server):
     server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1"), windowSeconds=90)
-    [answer] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("pps", "app=web")])
+    [answer] = await CustomMetrics(PATIENT, server.context).answer([testing.pods_metric("pps", "app=web")])
     assert isinstance(answer, PodSample)
     assert answer.values["web-1"].window == timedelta(seconds=90)
 
@@ -199,28 +200,28 @@ async def test_a_metric_of_an_object(server, kind, api_version, path):
     }
     server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
     server.answers[f"{V1BETA2}/{path}"] = custom(("main", "2k"))
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     query = testing.object_metric("rps", kind, "main", "verb=GET", api_version=api_version)
     assert await adapter.answer([query]) == [ObjectSample(2_000_000, TIME)]
-    assert server.asked[-1] == f"{V1BETA2}/{path}?metricLabelSelector=verb=GET"
+    assert server.requests[-1] == f"{V1BETA2}/{path}?metricLabelSelector=verb=GET"
 
 
 SERVICES = {"resources": [{"name": "services", "kind": "Service"}]}
 
 
-async def test_objects_of_a_kind_share_a_list_and_who_is_not_in_it_is_asked_about_alone(server):
+async def test_objects_of_a_kind_share_a_list_and_absent_objects_are_read_singly(server):
     server.answers["/api/v1"] = SERVICES
     server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"), ("other", "3"), ("c", "4"), ("c", "5"))
     missing = refusal(404, "NotFound", "the server could not find the metric rps for services none")
     server.refusals[f"{V1BETA2}/services/none/rps"] = missing
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     names = ("a", "b", "none", "c", "a")
     a, b, none, c, again = await adapter.answer([testing.object_metric("rps", "Service", name) for name in names])
     assert (a, b, again) == (ObjectSample(1_000, TIME), ObjectSample(2_000, TIME), ObjectSample(1_000, TIME))
     assert none.message.endswith("the server could not find the metric rps for services none")
     assert none.blame == "spec"
     assert "returned 2 results when we asked for exactly one" in c.message
-    assert server.asked[2:] == [f"{V1BETA2}/services/*/rps", f"{V1BETA2}/services/none/rps"]
+    assert server.requests[2:] == [f"{V1BETA2}/services/*/rps", f"{V1BETA2}/services/none/rps"]
 
 
 async def test_other_metrics_selectors_and_namespaces_have_lists_of_their_own(server):
@@ -232,38 +233,38 @@ async def test_other_metrics_selectors_and_namespaces_have_lists_of_their_own(se
         for metric, selector in (("rps", None), ("rps", "verb=GET"), ("errors", None))
         for name in ("a", "b")
     ]
-    answers = await CustomMetrics(Settings(), server.context).answer(queries)
+    answers = await CustomMetrics(PATIENT, server.context).answer(queries)
     assert [answer.value for answer in answers] == [1_000, 2_000] * 3
-    assert sorted(server.asked[2:]) == [
+    assert sorted(server.requests[2:]) == [
         f"{V1BETA2}/services/*/errors",
         f"{V1BETA2}/services/*/rps",
         f"{V1BETA2}/services/*/rps?metricLabelSelector=verb=GET",
     ]
 
 
-async def test_an_api_that_lists_no_objects_is_asked_about_each_and_not_for_a_list_again(server):
+async def test_objects_are_read_singly_after_the_api_refused_a_list(server):
     server.answers["/api/v1"] = SERVICES
     for name in ("a", "b"):
         server.answers[f"{V1BETA2}/services/{name}/rps"] = custom((name, "7"))
     queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     for _ in range(2):
         assert await adapter.answer(queries) == [ObjectSample(7_000, TIME)] * 2
-    assert server.asked.count(f"{V1BETA2}/services/*/rps") == 1
+    assert server.requests.count(f"{V1BETA2}/services/*/rps") == 1
     assert adapter.group(queries[0]) is None
 
 
-async def test_hpas_that_ask_one_after_the_other_share_a_list(server):
-    """As HPAs do whose reconciles are spread over the period."""
+async def test_hpas_whose_turns_follow_each_other_share_a_list(server):
+    """The reconciles of HPAs are spread over the period."""
     server.answers["/api/v1"] = SERVICES
     server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"))
     clock = HurriedClock()
     source = Source(
         "api",
-        CustomMetrics(Settings(), server.context),
+        CustomMetrics(PATIENT, server.context),
         clock=clock,
         log=structlog.get_logger(),
-        observer=lambda *told: None,
+        observer=lambda *_: None,
         limits=Limits(fresh=5.0, period=15.0),
     )
     server.answers |= {f"{V1BETA2}/services/{name}/rps": custom((name, "0")) for name in ("a", "b")}
@@ -271,57 +272,57 @@ async def test_hpas_that_ask_one_after_the_other_share_a_list(server):
     for query in queries:
         await source.ask(query)
         clock.ahead += 1.0
-    before = len(server.asked)
+    before = len(server.requests)
     clock.ahead += 13.0
     assert await source.ask(queries[0]) == ObjectSample(1_000, TIME)
     clock.ahead += 1.0
     assert await source.ask(queries[1]) == ObjectSample(2_000, TIME)
-    assert server.asked[before:] == [f"{V1BETA2}/services/*/rps"]
+    assert server.requests[before:] == [f"{V1BETA2}/services/*/rps"]
     await source.aclose()
 
 
-async def test_discovery_is_asked_once(server):
+async def test_discovery_is_cached(server):
     server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
     server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"))
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     for _ in range(3):
         await adapter.answer([testing.object_metric("rps", "Service", "main")])
-    assert server.asked.count("/apis") == 1
-    assert server.asked.count("/api/v1") == 1
+    assert server.requests.count("/apis") == 1
+    assert server.requests.count("/api/v1") == 1
 
 
 @pytest.mark.parametrize(
-    ("offered", "preferred", "spoken"),
+    ("offered", "preferred", "used"),
     [
         (("v1beta1",), None, "v1beta1"),
         (("v1beta1", "v1beta2"), "v1beta1", "v1beta1"),
         (("v1", "v1beta2"), "v1", "v1beta2"),
     ],
 )
-async def test_the_version_is_the_one_the_server_prefers(server, offered, preferred, spoken):
+async def test_the_preferred_version_of_the_server_is_used(server, offered, preferred, used):
     server.answers["/apis"] = groups(*offered, preferred=preferred)
-    server.answers[f"/apis/custom.metrics.k8s.io/{spoken}/namespaces/default/pods/*/pps"] = custom(("web-1", "1"))
-    [answer] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("pps", "app=web")])
+    server.answers[f"/apis/custom.metrics.k8s.io/{used}/namespaces/default/pods/*/pps"] = custom(("web-1", "1"))
+    [answer] = await CustomMetrics(PATIENT, server.context).answer([testing.pods_metric("pps", "app=web")])
     assert isinstance(answer, PodSample)
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "text"),
     [
         ({"groups": []}, "no custom metrics API (custom.metrics.k8s.io) registered"),
         (groups("v3"), "no known available metric versions found"),
     ],
 )
-async def test_without_the_api_the_error_is_kubernetes_own(server, groups, said):
+async def test_without_the_api_the_error_is_that_of_kubernetes(server, groups, text):
     server.answers["/apis"] = groups
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     answers = await adapter.answer([testing.pods_metric("pps", "app=web"), testing.object_metric("x", "Service", "a")])
-    assert answers == [AdapterError(f"unable to fetch metrics from custom metrics API: {said}")] * 2
+    assert answers == [AdapterError(f"unable to fetch metrics from custom metrics API: {text}")] * 2
 
 
 async def test_an_api_that_is_added_later_is_found(server):
     server.answers["/apis"] = {"groups": []}
-    adapter = CustomMetrics(Settings(), server.context)
+    adapter = CustomMetrics(PATIENT, server.context)
     await adapter.answer([testing.pods_metric("pps", "app=web")])
     server.answers["/apis"] = groups("v1beta2")
     server.answers[f"{V1BETA2}/pods/*/pps"] = custom(("web-1", "1"))
@@ -330,24 +331,24 @@ async def test_an_api_that_is_added_later_is_found(server):
 
 
 @pytest.mark.parametrize(
-    ("api_version", "said"),
+    ("api_version", "text"),
     [
         ("example.com/v1", 'Widget.example.com to resource: no matches for kind "Widget" in group "example.com"'),
         ("v1", 'Widget to resource: no matches for kind "Widget" in group ""'),
     ],
 )
-async def test_a_kind_that_does_not_exist(server, api_version, said):
+async def test_a_kind_that_does_not_exist(server, api_version, text):
     server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
     query = testing.object_metric("rps", "Widget", "main", api_version=api_version)
-    [answer] = await CustomMetrics(Settings(), server.context).answer([query])
-    assert answer == AdapterError(f"unable to fetch metrics from custom metrics API: unable to map kind {said}", "spec")
+    [answer] = await CustomMetrics(PATIENT, server.context).answer([query])
+    assert answer == AdapterError(f"unable to fetch metrics from custom metrics API: unable to map kind {text}", "spec")
 
 
 async def test_several_values_for_one_object_and_none_for_pods_are_errors(server):
     server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
     server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"), ("main", "2"))
     server.answers[f"{V1BETA2}/pods/*/pps"] = {"items": None}
-    several, none = await CustomMetrics(Settings(), server.context).answer(
+    several, none = await CustomMetrics(PATIENT, server.context).answer(
         [testing.object_metric("rps", "Service", "main"), testing.pods_metric("pps", "app=web")]
     )
     assert "the custom metrics API server returned 2 results when we asked for exactly one" in several.message
@@ -355,11 +356,11 @@ async def test_several_values_for_one_object_and_none_for_pods_are_errors(server
 
 
 @pytest.mark.parametrize("body", [{}, {"items": [{"value": "many"}]}, {"items": 5}, []])
-async def test_garbage_is_an_error(server, body):
+async def test_an_invalid_list_is_an_error(server, body):
     server.answers[f"{EXTERNAL}/depth"] = body
     server.answers[f"{V1BETA2}/pods/*/depth"] = body
-    [one] = await ExternalMetrics(Settings(), server.context).answer([testing.external("depth")])
-    [other] = await CustomMetrics(Settings(), server.context).answer([testing.pods_metric("depth", "app=web")])
+    [one] = await ExternalMetrics(PATIENT, server.context).answer([testing.external("depth")])
+    [other] = await CustomMetrics(PATIENT, server.context).answer([testing.pods_metric("depth", "app=web")])
     assert isinstance(one, AdapterError)
     assert isinstance(other, AdapterError)
 
@@ -370,10 +371,10 @@ async def test_both_adapters_keep_the_contract(server):
     server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
     server.answers[f"{V1BETA2}/services/main/rps"] = custom(("main", "1"))
     await testing.check_adapter(
-        ExternalMetrics(Settings(), server.context), [testing.external("depth"), testing.external("nothing")]
+        ExternalMetrics(PATIENT, server.context), [testing.external("depth"), testing.external("nothing")]
     )
     await testing.check_adapter(
-        CustomMetrics(Settings(), server.context),
+        CustomMetrics(PATIENT, server.context),
         [
             testing.pods_metric("pps", "app=web"),
             testing.object_metric("rps", "Service", "main"),

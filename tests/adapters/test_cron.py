@@ -1,4 +1,4 @@
-"""Replicas by the clock, in the wall clock's own time."""
+"""Replicas by a schedule, in the time zone of the schedule."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -17,8 +17,8 @@ def window(**changed: object) -> cron.Window:
     return cron.Window(**(WORK | changed))
 
 
-def value(given: cron.Window, now: datetime) -> int:
-    return given.value(now, ZoneInfo(given.timezone))
+def value(window: cron.Window, now: datetime) -> int:
+    return window.value(now, ZoneInfo(window.timezone))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def value(given: cron.Window, now: datetime) -> int:
         ("2026-07-06T05:59:59", 0),
     ],
 )
-def test_a_window_opens_and_closes_by_the_wall_clock(now, expected):
+def test_a_window_opens_and_closes_in_local_time(now, expected):
     assert value(window(), datetime.fromisoformat(now).replace(tzinfo=UTC)) == expected
 
 
@@ -52,24 +52,24 @@ def test_a_window_over_the_missing_hour_lasts_an_hour_less():
 
 
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("changed", "error"),
     [
         ({"timezone": "Europe/Atlantis"}, "timezone: there is no 'Europe/Atlantis'"),
         ({"timezone": "../etc/passwd"}, "timezone: there is no"),
-        ({"start": "every day"}, "start: 'every day' is no schedule"),
-        ({"end": "0 0 30 2 *"}, "end: '0 0 30 2 *' is no schedule"),
+        ({"start": "every day"}, "start: 'every day' is not a schedule"),
+        ({"end": "0 0 30 2 *"}, "end: '0 0 30 2 *' is not a schedule"),
         ({"replicas": -1}, "replicas: -1 is not a whole number >= 0"),
         ({"replica": 1}, "replica: unknown field; did you mean 'replicas'?"),
     ],
 )
-def test_what_is_no_schedule_is_named(changed, complaint):
+def test_an_invalid_schedule_is_named(changed, error):
     source = settings.SourceSettings(name="hours", adapter="cron", settings={"metrics": {"work": WORK | changed}})
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, cron.CronSettings)
-    assert complaint in caught.value.message
+    assert error in caught.value.message
 
 
-async def test_the_contract_is_kept():
+async def test_the_adapter_keeps_the_contract():
     async with testing.context("hours") as context:
         adapter = cron.Cron(cron.CronSettings({"work": window()}), context)
         assert plugins.offered("hours", adapter) == ("work",)

@@ -6,7 +6,6 @@ from hpad import clock as clocks
 from hpad import settings
 from hpad.adapter import AdapterError, ExternalSample, Query
 from hpad.api import selector
-from hpad.api.metadata import Key
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 
@@ -27,7 +26,7 @@ async def test_eighty_waiting_messages_are_a_sample_of_eighty(broker):
         missing = Query(
             type="External", name="queue_messages", namespace="default", selector=selector.parse("queue=nowhere")
         )
-        sample, error = await gatherer.gather(Key("default", "worker"), [query, missing], deadline=10)
+        sample, error = await gatherer.gather([query, missing], deadline=10)
     finally:
         await gatherer.aclose()
     assert isinstance(sample, ExternalSample)

@@ -27,7 +27,7 @@ async def adapter(kubernetes) -> MetricsServer:
     add_pod(kubernetes, "web-2", "web", containers={"app": {"cpu": "250500u", "memory": "1"}})
     add_pod(kubernetes, "db-1", "db")
     add_pod(kubernetes, "api-1", "web", "kube-system")
-    return MetricsServer(Settings(), kubernetes.context)
+    return MetricsServer(Settings(request_timeout="60s"), kubernetes.context)
 
 
 async def test_usage_of_the_selected_pods_in_milli_units(adapter):
@@ -52,41 +52,41 @@ async def test_one_list_per_namespace_serves_a_whole_batch(kubernetes, adapter):
     ]  # fmt: skip
     answers = await adapter.answer(queries)
     assert sum(kubernetes.cluster.log.requests.values()) == 2
-    there = {("default", "app=web"), ("default", "app=db"), ("kube-system", "app=web")}
+    existing = {("default", "app=web"), ("default", "app=db"), ("kube-system", "app=web")}
     for query, answer in zip(queries, answers, strict=True):
-        assert isinstance(answer, PodSample) == ((query.namespace, str(query.pods)) in there)
+        assert isinstance(answer, PodSample) == ((query.namespace, str(query.pods)) in existing)
 
 
-async def test_no_pods_and_no_namespace_are_what_kubernetes_calls_no_metrics(adapter):
+async def test_no_pods_and_no_namespace_have_the_error_of_kubernetes(adapter):
     answers = await adapter.answer([testing.resource("cpu", "app=x"), testing.resource("cpu", "", namespace="empty")])
     assert answers == [AdapterError("no metrics returned from resource metrics API")] * 2
 
 
-async def test_what_the_api_server_says_is_in_the_error(kubernetes, adapter):
+async def test_the_error_holds_the_message_of_the_api_server(kubernetes, adapter):
     kubernetes.cluster.faults.add(path="metrics.k8s.io", status=403)
     [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
     assert answer == AdapterError("unable to fetch metrics from resource metrics API: injected failure 403", "cluster")
 
 
 @pytest.mark.parametrize("body", ["", "garbage", "[]", '{"items": 5}', '{"items": [{"timestamp": "noon"}]}'])
-async def test_garbage_is_an_error(kubernetes, adapter, body):
+async def test_an_invalid_list_is_an_error(kubernetes, adapter, body):
     kubernetes.cluster.faults.add(path="metrics.k8s.io", body=body)
     [answer] = await adapter.answer([testing.resource("cpu", "app=web")])
     assert isinstance(answer, AdapterError)
     assert answer.message.startswith("unable to fetch metrics from resource metrics API: the answer is not a list")
 
 
-async def test_a_namespace_that_hangs_delays_its_own_metrics_only_so_long(kubernetes, adapter):
-    patient = MetricsServer(Settings(request_timeout="2s"), kubernetes.context)
-    kubernetes.cluster.faults.add(path="kube-system", delay=5)
-    slow, good = await patient.answer(
+async def test_a_slow_namespace_fails_only_its_own_metrics(kubernetes, adapter):
+    limited = MetricsServer(Settings(request_timeout="5s"), kubernetes.context)
+    kubernetes.cluster.faults.add(path="kube-system", delay=60)
+    slow, good = await limited.answer(
         [testing.resource("cpu", "app=web", namespace="kube-system"), testing.resource("cpu", "app=web")]
     )
-    assert slow == AdapterError("unable to fetch metrics from resource metrics API: no answer within 2s")
+    assert slow == AdapterError("unable to fetch metrics from resource metrics API: no answer within 5s")
     assert isinstance(good, PodSample)
 
 
-async def test_a_server_that_leaves_out_labels_selects_for_us(kubernetes, adapter):
+async def test_the_server_selects_pods_if_its_lists_have_no_labels(kubernetes, adapter):
     item = '{"metadata": {"name": "web-1"}, "timestamp": "2026-01-01T12:00:00Z", "window": "30s", "containers": []}'
     kubernetes.cluster.faults.add(path="metrics.k8s.io", body=f'{{"items": [{item}]}}')
     [answer] = await adapter.answer([testing.resource("cpu", "app=db")])
@@ -94,7 +94,7 @@ async def test_a_server_that_leaves_out_labels_selects_for_us(kubernetes, adapte
     assert set(answer.values) == {"db-1"}
 
 
-async def test_without_an_api_server_it_says_so():
+async def test_the_error_without_an_api_server():
     async with testing.context("metrics-server") as context:
         [answer] = await MetricsServer(Settings(), context).answer([testing.resource("cpu", "app=web")])
     assert isinstance(answer, AdapterError)

@@ -1,8 +1,7 @@
-"""What can go wrong between the adapter and its server: each case has a text of its own, and none tells a secret."""
+"""Faults between the adapter and its server: each has its own error, and no error holds a secret."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import structlog
 import trustme
 from aiohttp import web
 from support import prometheus_lab as lab
+from support.http_stub import Stub
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
@@ -21,13 +21,13 @@ from hpad_adapters.prometheus import Prometheus
 
 SECRET = "s3cr3t-t0k3n"
 ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [lab.NOW, "1"]}]}}
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def ask(url: str, *names: str, **options: Any) -> list[Answer]:
-    """The answers of an adapter whose every secret is SECRET, unless told otherwise."""
+    """Returns the answers of an adapter whose secrets are all SECRET, unless `options` set others."""
     metrics = {name: {"query": name} for name in names or ("depth",)}
-    options = {"bearer_token": SECRET, "params": {"tenant": SECRET}, "headers": {"X-Key": SECRET}} | options
+    secrets = {"bearer_token": SECRET, "params": {"tenant": SECRET}, "headers": {"X-Key": SECRET}}
+    options = {**secrets, "query_timeout": "60s", **options}
     settings = msgspec.convert({"url": url, "metrics": metrics, **options}, Prometheus.Settings)
     async with testing.context("prom", clock=lab.FrozenClock()) as context:
         return await Prometheus(settings, context).answer([testing.external(name) for name in metrics])
@@ -41,162 +41,109 @@ async def refusal(url: str, **options: Any) -> AdapterError:
     return answer
 
 
-class Server:
-    """An HTTP server that answers as it is told; `url` is its own."""
-
-    def __init__(self) -> None:
-        self.handler: Handler = _fine
-        self.requests: list[web.Request] = []
-        self.forms: list[dict[str, str]] = []
-        self.url = ""
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(request)
-        self.forms.append({key: str(value) for key, value in (await request.post()).items()})
-        return await self.handler(request)
-
-
-async def _fine(request: web.Request) -> web.StreamResponse:
-    return web.json_response(ONE)
-
-
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    made = Server()
-    application = web.Application(client_max_size=1 << 24)
-    application.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+def server(stub: Stub) -> Stub:
+    """A server that answers every query with one value."""
+    stub.answers(ONE)
+    return stub
 
 
-def says(status: int, body: object = None, **headers: str) -> Handler:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        text = msgspec.json.encode(body).decode() if body is not None else "<html>"
-        kind = "application/json" if body is not None else "text/html"
-        return web.Response(status=status, text=text, content_type=kind, headers=headers)
-
-    return answer
+def reply(status: int, body: object = None, **headers: str) -> dict[str, Any]:
+    """The arguments of Stub.answers for JSON, or for a page of HTML without a body."""
+    kind = {"body": "<html>", "content_type": "text/html"} if body is None else {"body": body}
+    return {"status": status, **kind, **headers}
 
 
 @pytest.mark.parametrize(
-    ("handler", "said", "blame"),
+    ("answer", "text", "blame"),
     [
-        (says(401), "401, the credentials are missing or wrong", "source"),
-        (says(403), "403, the credentials do not allow", "source"),
-        (says(404), "404, there is no Prometheus API", "source"),
-        (says(422, {"status": "error", "errorType": "execution", "error": "many-to-many"}), "many-to-many", "spec"),
-        (says(400, {"status": "error", "errorType": "bad_data", "error": "parse error"}), "400: parse error", "spec"),
-        (says(503, {"status": "error", "errorType": "timeout", "error": "query timed out"}), "gave up", "source"),
+        (reply(401), "401, the credentials are missing or wrong", "source"),
+        (reply(403), "403, the credentials do not allow", "source"),
+        (reply(404), "404, there is no Prometheus API", "source"),
         (
-            says(302, Location=f"https://login.example.com/?t={SECRET}"),
+            reply(422, {"status": "error", "errorType": "execution", "error": "many-to-many"}),
+            "many-to-many",
+            "spec",
+        ),
+        (
+            reply(400, {"status": "error", "errorType": "bad_data", "error": "parse error"}),
+            "400: parse error",
+            "spec",
+        ),
+        (reply(503, {"status": "error", "errorType": "timeout", "error": "query timed out"}), "gave up", "source"),
+        (
+            reply(302, Location=f"https://login.example.com/?t={SECRET}"),
             "answers a POST with the redirect 302",
             "source",
         ),
-        (says(307, Location=f"http://localhost:1/?t={SECRET}"), "redirects to another host (localhost)", "source"),
-        (says(200), "answers text/html, not JSON", "source"),
+        (reply(307, Location=f"http://localhost:1/?t={SECRET}"), "redirects to another host (localhost)", "source"),
+        (reply(200), "answers text/html, not JSON", "source"),
         (
-            says(200, {"status": "success", "data": {"resultType": "vector", "result": [{"value": 1}]}}),
+            reply(200, {"status": "success", "data": {"resultType": "vector", "result": [{"value": 1}]}}),
             "something other than an answer of the Prometheus API",
             "source",
         ),
-        (says(200, {"status": "error", "error": "odd"}), "odd", "source"),
-        (says(200, ["no", "object"]), "something other than an answer of", "source"),
+        (reply(200, {"status": "error", "error": "odd"}), "odd", "source"),
+        (reply(200, ["no", "object"]), "something other than an answer of", "source"),
     ],
 )
-async def test_answers_that_are_no_answers(server: Server, handler: Handler, said: str, blame: str) -> None:
-    server.handler = handler
+async def test_each_bad_answer_has_its_own_error(server: Stub, answer: dict[str, Any], text: str, blame: str) -> None:
+    server.answers(**answer)
     error = await refusal(server.url)
-    assert said in error.message
+    assert text in error.message
     assert error.blame == blame
     assert len(server.requests) == 1
 
 
-async def test_an_answer_in_part_is_none(server: Server) -> None:
-    """As VictoriaMetrics says it while a part of its storage is away."""
-    server.handler = says(200, {**ONE, "isPartial": True})
+async def test_a_partial_answer_is_an_error(server: Stub) -> None:
+    """VictoriaMetrics reports it while a part of its storage does not answer."""
+    server.answers({**ONE, "isPartial": True})
     error = await refusal(server.url)
     assert "in part only" in error.message
     assert error.blame == "source"
-    server.handler = says(200, {**ONE, "isPartial": False})
+    server.answers({**ONE, "isPartial": False})
     assert [type(answer) for answer in await ask(server.url)] == [ExternalSample]
 
 
-async def test_truncated_json(server: Server) -> None:
-    async def cut(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=msgspec.json.encode(ONE)[:-5], content_type="application/json")
-
-    server.handler = cut
-    assert "something other than an answer of" in (await refusal(server.url)).message
-
-
-async def test_a_connection_that_breaks_off(server: Server) -> None:
-    async def broken(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
-        await response.prepare(request)
-        await response.write(b'{"status"')
-        assert request.transport is not None
-        request.transport.close()
-        return response
-
-    server.handler = broken
-    assert "broke off" in (await refusal(server.url)).message
-
-
-async def test_an_answer_of_20_megabytes(server: Server) -> None:
-    async def large(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=b" " * (20 << 20), content_type="application/json")
-
-    server.handler = large
+async def test_an_answer_of_20_megabytes(server: Stub) -> None:
+    server.answers(b" " * (20 << 20))
     assert f"more than max_bytes ({16 << 20})" in (await refusal(server.url)).message
 
 
-async def test_a_slow_query_spoils_its_own_metric_alone(server: Server) -> None:
-    async def slow(request: web.Request) -> web.StreamResponse:
+async def test_a_slow_query_fails_only_its_own_metric(server: Stub) -> None:
+    async def slow(request: web.BaseRequest) -> web.StreamResponse:
         if (await request.post())["query"] == "slow":
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         return web.json_response(ONE)
 
     server.handler = slow
-    late, fine = await ask(server.url, "slow", "fine", query_timeout="10ms")
+    late, fine = await ask(server.url, "slow", "fine", query_timeout="5s")
     assert isinstance(late, AdapterError)
     assert "did not answer within" in late.message
     assert isinstance(fine, ExternalSample)
 
 
-async def test_queries_without_a_turn_are_given_up_with_those_that_have_it(server: Server) -> None:
-    """One by one they would take so long that nobody would wait for the answers that are there."""
+async def test_the_timeout_includes_the_wait_for_a_slot(server: Stub) -> None:
+    """Otherwise the batch would take a timeout per slot, and the answers in hand would come too late."""
 
-    async def hang(request: web.Request) -> web.StreamResponse:
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
         if len(server.requests) > 2:
             await asyncio.Event().wait()
         return web.json_response(ONE)
 
     server.handler = hang
-    answers = await ask(server.url, *(f"m{number}" for number in range(20)), concurrency=2, query_timeout="100ms")
+    answers = await ask(server.url, *(f"m{number}" for number in range(20)), concurrency=2, query_timeout="5s")
     assert [type(answer) for answer in answers[:2]] == [ExternalSample] * 2
     assert all("did not answer within" in answer.message for answer in answers[2:])
     assert len(server.requests) < 10
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     (port,) = ports.free(1)
     assert "refused the connection" in (await refusal(f"http://127.0.0.1:{port}")).message
 
 
-async def test_no_such_host() -> None:
-    assert "host name does not resolve" in (await refusal("http://prometheus.invalid:9090")).message
-
-
-async def test_no_tls_where_tls_is_expected(server: Server) -> None:
-    assert "does not speak TLS as expected" in (await refusal(server.url.replace("http:", "https:"))).message
-
-
-async def test_what_is_sent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_parts_of_a_request(server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tenant").write_text("shop\n")
     monkeypatch.setenv("KEY", "from the environment")
     headers = {"X-Scope-OrgID": {"file": str(tmp_path / "tenant")}, "X-Key": {"env": "KEY"}, "X-Plain": "plain"}
@@ -209,10 +156,15 @@ async def test_what_is_sent(server: Server, tmp_path: Path, monkeypatch: pytest.
     assert sent == ["shop", "from the environment", "plain", f"Bearer {SECRET}"]
 
 
-async def test_a_token_is_read_again_when_its_file_changes(server: Server, tmp_path: Path) -> None:
+async def test_a_token_is_read_again_when_its_file_changes(server: Stub, tmp_path: Path) -> None:
     file = tmp_path / "token"
     settings = msgspec.convert(
-        {"url": server.url, "metrics": {"depth": {"query": "depth"}}, "bearer_token_file": str(file)},
+        {
+            "url": server.url,
+            "metrics": {"depth": {"query": "depth"}},
+            "bearer_token_file": str(file),
+            "query_timeout": "60s",
+        },
         Prometheus.Settings,
     )
     async with testing.context("prom", clock=lab.FrozenClock()) as context:
@@ -228,9 +180,11 @@ async def test_a_token_is_read_again_when_its_file_changes(server: Server, tmp_p
                 assert str(file) in answer.message
 
 
-async def test_warnings_are_logged_once(server: Server) -> None:
-    server.handler = says(200, {**ONE, "warnings": ["partial response"]})
-    settings = msgspec.convert({"url": server.url, "metrics": {"depth": {"query": "depth"}}}, Prometheus.Settings)
+async def test_warnings_are_logged_once(server: Stub) -> None:
+    server.answers({**ONE, "warnings": ["partial response"]})
+    settings = msgspec.convert(
+        {"url": server.url, "metrics": {"depth": {"query": "depth"}}, "query_timeout": "60s"}, Prometheus.Settings
+    )
     with structlog.testing.capture_logs() as logs:
         async with testing.context("prom", clock=lab.FrozenClock()) as context:
             adapter = Prometheus(settings, context)
@@ -242,24 +196,24 @@ async def test_warnings_are_logged_once(server: Server) -> None:
 @pytest.mark.parametrize(
     ("text", "milli"), [("5.000000000000001", 5000), ("0.0001", 1), ("-1.5", -1500), ("1e3", 10**6)]
 )
-async def test_numbers_round_away_from_zero_but_not_for_noise(server: Server, text: str, milli: int) -> None:
+async def test_numbers_round_away_from_zero_but_not_for_noise(server: Stub, text: str, milli: int) -> None:
     data = {"resultType": "scalar", "result": [lab.NOW, text]}
-    server.handler = says(200, {"status": "success", "data": data})
+    server.answers({"status": "success", "data": data})
     (answer,) = await ask(server.url)
     assert isinstance(answer, ExternalSample)
     assert answer.values == (milli,)
 
 
 @pytest.mark.parametrize("text", ["1e30", "one"])
-async def test_numbers_that_are_none(server: Server, text: str) -> None:
+async def test_invalid_numbers_are_errors(server: Stub, text: str) -> None:
     data = {"resultType": "vector", "result": [{"metric": {}, "value": [lab.NOW, text]}]}
-    server.handler = says(200, {"status": "success", "data": data})
+    server.answers({"status": "success", "data": data})
     (answer,) = await ask(server.url)
     assert isinstance(answer, AdapterError)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "text"),
     [
         ({"url": f"http://me:{SECRET}@prometheus"}, "contains credentials"),
         ({"url": f"http://me:{SECRET}@prometheus:port"}, "its port is not a number"),
@@ -279,10 +233,10 @@ async def test_numbers_that_are_none(server: Server, text: str) -> None:
         ({"url": "http://p", "nonsense": 1}, "nonsense"),
     ],
 )
-def test_settings_that_are_wrong(settings: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(settings, Prometheus.Settings)
-    assert said in str(refused.value)
+    assert text in str(refused.value)
     assert SECRET not in str(refused.value)
 
 

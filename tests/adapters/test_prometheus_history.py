@@ -1,10 +1,10 @@
-"""What a metric was: the same as the adapter would have answered at each moment, and no secret in what goes wrong."""
+"""Past values of a metric: what the adapter would have answered at each time; no error holds a secret."""
 
 import asyncio
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
-from aiohttp import web
 from support import prometheus_lab as lab
+from support.http_stub import Stub
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query
@@ -54,7 +54,7 @@ def server() -> Iterator[PrometheusServer]:
 
 
 class ClockAt(lab.FrozenClock):
-    """Always at one moment."""
+    """A clock that stands at one time."""
 
     def __init__(self, moment: datetime) -> None:
         self._moment = moment
@@ -64,13 +64,13 @@ class ClockAt(lab.FrozenClock):
 
 
 def moments(count: int = 5, step: int = 60) -> list[datetime]:
-    """Moments that end where the samples do."""
+    """Returns times that end with the newest sample."""
     end = datetime.fromtimestamp(lab.NOW, UTC)
     return [end - timedelta(seconds=step * back) for back in range(count - 1, -1, -1)]
 
 
 def settings_of(url: str, **options: Any) -> Any:
-    return msgspec.convert({"url": url, "metrics": METRICS, **options}, Prometheus.Settings)
+    return msgspec.convert({"url": url, "metrics": METRICS, "query_timeout": "60s", **options}, Prometheus.Settings)
 
 
 async def history(url: str, query: Query, times: Sequence[datetime], **options: Any) -> list[Answer]:
@@ -79,7 +79,7 @@ async def history(url: str, query: Query, times: Sequence[datetime], **options: 
 
 
 def figures(answer: Answer) -> object:
-    """What counts of an answer: its values, or its error."""
+    """Returns the values of an answer, or the message of its error."""
     if isinstance(answer, PodSample):
         return {pod: value.value for pod, value in answer.values.items()}
     if isinstance(answer, ExternalSample):
@@ -90,10 +90,13 @@ def figures(answer: Answer) -> object:
 @pytest.mark.prometheus
 @pytest.mark.parametrize(
     ("query", "method"),
-    [*((query, "POST") for query in QUERIES), *((query, "GET") for query in QUERIES[:-1])],  # a URL is not so long
+    [
+        *((query, "POST") for query in QUERIES),
+        *((query, "GET") for query in QUERIES[:-1]),
+    ],  # the last is too long to GET
     ids=lambda each: each if isinstance(each, str) else f"{each.name} {each.selector or ''}",
 )
-async def test_each_moment_has_the_answer_of_then(server: PrometheusServer, query: Query, method: str) -> None:
+async def test_past_answers_equal_those_of_their_time(server: PrometheusServer, query: Query, method: str) -> None:
     times = moments()
     found = await history(server.url, query, times, method=method)
     expected = []
@@ -112,55 +115,27 @@ async def test_before_the_first_sample_there_is_no_value(server: PrometheusServe
     assert [isinstance(answer, AdapterError) for answer in found] == [True, True, False, False]
 
 
-class Server:
-    """Answers every query with what it is told."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.answer = web.json_response
-        self.status, self.body, self.headers = 200, b"", {"Content-Type": "application/json"}
-        self.requests: list[tuple[str, dict[str, str], dict[str, str], dict[str, str]]] = []
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        form = {key: str(value) for key, value in (await request.post()).items()}
-        self.requests.append((request.path, dict(request.query), form, dict(request.headers)))
-        return web.Response(status=self.status, body=self.body, headers=self.headers)
-
-
-@pytest.fixture
-async def pretender() -> AsyncIterator[Server]:
-    made = Server()
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
-
-
 GOOD = b'{"status":"success","data":{"resultType":"matrix","result":[]}}'
 
 
-async def test_what_is_sent_is_what_the_source_sends(pretender: Server, tmp_path: Path) -> None:
+async def test_the_request_has_the_credentials_and_parameters_of_the_source(stub: Stub, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    pretender.body = GOOD
+    stub.answers(GOOD)
     options = {"bearer_token_file": str(tmp_path / "token"), "params": {"dedup": "true"}, "headers": {"X-Org": "shop"}}
-    await history(pretender.url, testing.external("number"), moments(), **options)
-    ((path, parameters, form, headers),) = pretender.requests
-    assert (path, parameters) == ("/api/v1/query_range", {"dedup": "true"})
+    await history(stub.url, testing.external("number"), moments(), **options)
+    (request,), (form,) = stub.requests, stub.forms
+    headers = request.headers
+    assert (request.path, dict(request.query)) == ("/api/v1/query_range", {"dedup": "true"})
     assert (form["query"], form["step"]) == ("vector(3) + 1.5", "60")
     assert (headers["Authorization"], headers["X-Org"]) == (f"Bearer {SECRET}", "shop")
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "said"),
+    ("status", "body", "headers", "text"),
     [
         (401, b'{"status":"error"}', {}, "the credentials are missing or wrong"),
         (302, b"", {"Location": f"http://elsewhere/{SECRET}"}, "redirects, which queries of the past do not follow"),
-        (200, b"<html>", {"Content-Type": "text/html"}, "answers text/html, not JSON"),
+        (200, b"<html>", {"content_type": "text/html"}, "answers text/html, not JSON"),
         (200, b"{", {}, "something other than an answer of the Prometheus API"),
         (200, b'{"status":"success","data":[]}', {}, "something other than an answer of the Prometheus API"),
         (
@@ -174,33 +149,32 @@ async def test_what_is_sent_is_what_the_source_sends(pretender: Server, tmp_path
         (200, b"no gzip", {"Content-Encoding": "gzip"}, "answers with a broken content encoding"),
     ],
 )
-async def test_what_goes_wrong_is_said_as_by_the_source(
-    pretender: Server, status: int, body: bytes, headers: dict[str, str], said: str
+async def test_errors_have_the_sentences_of_the_source(
+    stub: Stub, status: int, body: bytes, headers: dict[str, str], text: str
 ) -> None:
-    pretender.status, pretender.body = status, body
-    pretender.headers = {"Content-Type": "application/json", **headers}
+    stub.answers(body, status, **headers)
     with pytest.raises(AdapterError) as caught:
-        await history(pretender.url, testing.external("number"), moments(), bearer_token=SECRET, max_bytes=2000)
-    assert said in caught.value.message
+        await history(stub.url, testing.external("number"), moments(), bearer_token=SECRET, max_bytes=2000)
+    assert text in caught.value.message
     assert SECRET not in caught.value.message
-    assert len(pretender.requests) == 1
+    assert len(stub.requests) == 1
 
 
-async def test_the_proxy_is_that_of_the_source(pretender: Server) -> None:
-    pretender.body = GOOD
-    await history("http://metrics.invalid:9090", testing.external("number"), moments(), proxy=pretender.url)
-    ((_, _, _, headers),) = pretender.requests
-    assert headers["Host"] == "metrics.invalid:9090"
+async def test_the_proxy_of_the_source_is_used(stub: Stub) -> None:
+    stub.answers(GOOD)
+    await history("http://metrics.invalid:9090", testing.external("number"), moments(), proxy=stub.url)
+    (request,) = stub.requests
+    assert request.headers["Host"] == "metrics.invalid:9090"
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     with pytest.raises(AdapterError, match="cannot be reached"):
         await history("http://127.0.0.1:9", testing.external("number"), moments())
 
 
 @pytest.mark.prometheus
 @pytest.mark.skipif(not PrometheusServer.installed(), reason=ABSENT)
-async def test_certificates_are_those_of_the_source(tmp_path: Path) -> None:
+async def test_the_tls_options_of_the_source_are_used(tmp_path: Path) -> None:
     ours, strange = trustme.CA(), trustme.CA()
     certificate = ours.issue_cert("127.0.0.1", "prom.example.com")
     for name, blob in (("cert", certificate.cert_chain_pems[0]), ("key", certificate.private_key_pem)):
@@ -224,7 +198,7 @@ async def test_certificates_are_those_of_the_source(tmp_path: Path) -> None:
             assert "refuses or fails TLS" in str(await asked(**refused))
 
 
-def test_the_library_is_loaded_only_to_ask() -> None:
+def test_the_library_is_imported_only_for_a_request() -> None:
     code = (
         "import sys, hpad_adapters.prometheus, hpad.cli.history, hpad.cli.sources\n"
         "assert not {'requests', 'prometheus_api_client'} & set(sys.modules)"
@@ -232,9 +206,9 @@ def test_the_library_is_loaded_only_to_ask() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-async def test_the_loop_goes_on_meanwhile(pretender: Server) -> None:
-    """The pretender answers on the loop that asks: a call that blocked it would never come back."""
-    pretender.body = GOOD
+async def test_the_event_loop_is_not_blocked(stub: Stub) -> None:
+    """The stub answers on the same loop: a blocked loop would never answer."""
+    stub.answers(GOOD)
     async with asyncio.timeout(60):
-        found = await history(pretender.url, testing.external("number"), moments())
+        found = await history(stub.url, testing.external("number"), moments())
     assert len(found) == 5

@@ -1,4 +1,4 @@
-"""Queries of one's own, answered by a real Prometheus."""
+"""Queries of the setting `metrics`, answered by a real Prometheus."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ import structlog
 from support import prometheus_lab as lab
 
 from hpad import testing
-from hpad.adapter import AdapterError, Answer, Asker, Context, ExternalSample, ObjectSample, PodSample, Query
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample, HPAIdentity, ObjectSample, PodSample, Query
 from hpad.api.selector import Operator, Requirement, Selector
 from hpad.lab.servers.prometheus import PrometheusServer
 from hpad_adapters.prometheus import Prometheus
@@ -25,8 +25,8 @@ def server() -> Iterator[PrometheusServer]:
     yield from lab.serve()
 
 
-class Asked:
-    """Asks the real server through an adapter; `requests` holds the method and path of each HTTP request."""
+class Client:
+    """Queries the real server through an adapter; `requests` holds the method and path of each HTTP request."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -34,16 +34,18 @@ class Asked:
         self.requests: list[str] = []
 
     async def answers(self, metrics: dict[str, Any], *queries: Query, **options: Any) -> list[Answer]:
-        """What `queries` are answered with these `metrics:` of the configuration."""
-        settings = msgspec.convert({"url": self._url, "metrics": metrics, **options}, Prometheus.Settings)
+        """Returns the answers to `queries` with these `metrics:` of the configuration."""
+        settings = msgspec.convert(
+            {"url": self._url, "metrics": metrics, "query_timeout": "60s", **options}, Prometheus.Settings
+        )
         async with aiohttp.ClientSession(trace_configs=[self._trace()]) as http:
             log = structlog.get_logger()
             context = Context(name="prom", http=http, clock=lab.FrozenClock(), log=log, api=self.api)
             return await Prometheus(settings, context).answer(queries)
 
-    async def answer(self, query: str, asked: Query, **fields: Any) -> Answer:
-        """The answer to one metric by one query."""
-        (answer,) = await self.answers({asked.name: {"query": query, **fields}}, asked)
+    async def answer(self, promql: str, query: Query, **fields: Any) -> Answer:
+        """Returns the answer to one query by this PromQL."""
+        (answer,) = await self.answers({query.name: {"query": promql, **fields}}, query)
         return answer
 
     def _trace(self) -> aiohttp.TraceConfig:
@@ -56,14 +58,14 @@ class Asked:
 
 
 @pytest.fixture
-def prom(server: PrometheusServer) -> Asked:
-    return Asked(server.url)
+def prom(server: PrometheusServer) -> Client:
+    return Client(server.url)
 
 
 RATE = 'sum(rate(http_requests_total{namespace="<<.Namespace>>"}[2m])) by (pod)'
 
 
-async def test_pods_metric_is_of_the_targets_pods_only(prom: Asked) -> None:
+async def test_pods_metric_is_of_the_targets_pods_only(prom: Client) -> None:
     answer = await prom.answer(RATE, testing.pods_metric("rps", "app=web", namespace="shop"))
     assert isinstance(answer, PodSample)
     assert {pod: value.value for pod, value in answer.values.items()} == {"web-1": 5000, "web-2": 10000}
@@ -71,7 +73,7 @@ async def test_pods_metric_is_of_the_targets_pods_only(prom: Asked) -> None:
     assert {value.window for value in answer.values.values()} == {timedelta(minutes=1)}
 
 
-async def test_pods_of_a_namespace_are_listed_and_queried_once(prom: Asked) -> None:
+async def test_pods_of_a_namespace_are_listed_and_queried_once(prom: Client) -> None:
     web, cart = (testing.pods_metric("rps", f"app={app}", namespace="shop") for app in ("web", "cart"))
     answers = await prom.answers({"rps": {"query": RATE}}, web, cart, web)
     assert [sorted(answer.values) for answer in answers if isinstance(answer, PodSample)] == [
@@ -83,7 +85,7 @@ async def test_pods_of_a_namespace_are_listed_and_queried_once(prom: Asked) -> N
     assert [path for path, _ in prom.api.requests] == ["/api/v1/namespaces/shop/pods"]
 
 
-async def test_pods_are_selected_by_their_labels_without_an_api_server(prom: Asked) -> None:
+async def test_pods_are_selected_by_their_labels_without_an_api_server(prom: Client) -> None:
     prom.api = None  # type: ignore[assignment]  # hpad without an API server
     asked = testing.pods_metric("rps", "pod in (web-1,cart-1),verb!=PUT", namespace="shop")
     query = "sum(rate(http_requests_total{<<.PodMatchers>>}[2m])) by (pod)"
@@ -97,7 +99,7 @@ async def test_pods_are_selected_by_their_labels_without_an_api_server(prom: Ask
 
 @pytest.mark.parametrize(("container", "expected"), [(None, 700), ("app", 200)])
 async def test_resource_is_the_sum_of_containers_and_container_resource_one_of_them(
-    prom: Asked, container: str | None, expected: int
+    prom: Client, container: str | None, expected: int
 ) -> None:
     query = "sum(rate(container_cpu_usage_seconds_total{namespace='<<.Namespace>>'}[2m])) by (pod, container)"
     asked = (
@@ -111,7 +113,7 @@ async def test_resource_is_the_sum_of_containers_and_container_resource_one_of_t
     assert answer.values["web-1"].window == timedelta(minutes=2)
 
 
-async def test_a_pod_without_the_container_is_left_out(prom: Asked) -> None:
+async def test_a_pod_without_the_container_is_left_out(prom: Client) -> None:
     query = "sum(rate(container_cpu_usage_seconds_total[2m])) by (pod, container)"
     answer = await prom.answer(query, testing.container_resource("cpu", "sidecar", "app=web", namespace="shop"))
     assert isinstance(answer, PodSample)
@@ -121,7 +123,7 @@ async def test_a_pod_without_the_container_is_left_out(prom: Asked) -> None:
 DEPTH = "sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
 
-async def test_external_metrics_are_fused_and_told_apart(prom: Asked) -> None:
+async def test_external_metrics_share_a_request(prom: Client) -> None:
     selectors = ("queue=orders", "queue=mails", "queue=nowhere", "queue=zero")
     answers = await prom.answers(
         {"depth": {"query": DEPTH}},
@@ -134,21 +136,21 @@ async def test_external_metrics_are_fused_and_told_apart(prom: Asked) -> None:
 
 
 @pytest.mark.parametrize("query", ["topk(1, queue_depth{<<.LabelMatchers>>})", "SUM(queue_depth{<<.LabelMatchers>>})"])
-async def test_a_query_that_mixes_series_is_not_fused(prom: Asked, query: str) -> None:
+async def test_a_query_that_mixes_series_is_sent_alone(prom: Client, query: str) -> None:
     asked = [testing.external("depth", f"queue={queue}") for queue in ("orders", "mails")]
     answers = await prom.answers({"depth": {"query": query}}, *asked)
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(80_000,), (7000,)]
     assert len(prom.requests) == 2
 
 
-async def test_external_keeps_the_values_of_all_series(prom: Asked) -> None:
+async def test_external_keeps_the_values_of_all_series(prom: Client) -> None:
     answer = await prom.answer("queue_depth{<<.LabelMatchers>>}", testing.external("depth", "queue=sharded"))
     assert isinstance(answer, ExternalSample)
     assert sorted(answer.values) == [3000, 4500]
 
 
 @pytest.mark.parametrize("queue", ["nan", "inf", "old", "nowhere"])
-async def test_no_number_is_missing_and_never_zero(prom: Asked, queue: str) -> None:
+async def test_a_value_that_is_not_a_number_is_missing(prom: Client, queue: str) -> None:
     asked = testing.external("depth", f"queue={queue}")
     missing = await prom.answer("queue_depth{<<.LabelMatchers>>}", asked)
     assert isinstance(missing, AdapterError)
@@ -158,7 +160,7 @@ async def test_no_number_is_missing_and_never_zero(prom: Asked, queue: str) -> N
 
 
 @pytest.mark.parametrize("odd", ["nan", "inf"])
-async def test_a_sum_with_a_value_that_is_no_number_is_not_told_without_it(prom: Asked, odd: str) -> None:
+async def test_a_sum_with_a_value_that_is_not_a_number_is_an_error(prom: Client, odd: str) -> None:
     asked, query = testing.external("depth"), f'queue_depth{{queue=~"orders|{odd}"}}'
     missing = await prom.answer(query, asked)
     assert isinstance(missing, AdapterError)
@@ -169,7 +171,7 @@ async def test_a_sum_with_a_value_that_is_no_number_is_not_told_without_it(prom:
     assert await prom.answer(query, asked, empty="zero") == ExternalSample((80_000,), AT)
 
 
-async def test_a_pod_of_which_a_part_is_no_number_has_no_value(prom: Asked) -> None:
+async def test_a_pod_with_a_value_that_is_not_a_number_has_no_value(prom: Client) -> None:
     query = (
         'label_replace(container_cpu_usage_seconds_total{namespace="<<.Namespace>>"} '
         '/ (container_cpu_usage_seconds_total{container="app"} > 0 or container_cpu_usage_seconds_total * 0), '
@@ -182,12 +184,12 @@ async def test_a_pod_of_which_a_part_is_no_number_has_no_value(prom: Asked) -> N
 
 
 @pytest.mark.parametrize("timeout", ["1.5s", "1m0.5s", "900ms", "5s"])
-async def test_every_patience_is_one_that_prometheus_understands(prom: Asked, timeout: str) -> None:
+async def test_every_query_timeout_has_a_form_that_prometheus_accepts(prom: Client, timeout: str) -> None:
     (answer,) = await prom.answers({"one": {"query": "vector(1)"}}, testing.external("one"), query_timeout=timeout)
     assert answer == ExternalSample((1000,), AT)
 
 
-async def test_a_comment_is_no_text_however_it_is_quoted(prom: Asked) -> None:
+async def test_quotes_in_comments_are_ignored(prom: Client) -> None:
     query = """sum(queue_depth{  # that's all
         namespace="<<.Namespace>>", queue="<<index .Labels "queue">>"  # isn't it
     })"""
@@ -195,7 +197,7 @@ async def test_a_comment_is_no_text_however_it_is_quoted(prom: Asked) -> None:
     assert answer == ExternalSample((80_000,), AT)
 
 
-async def test_pods_without_a_value_are_absent_or_zero_when_asked(prom: Asked) -> None:
+async def test_pods_without_a_value_are_absent_or_zero(prom: Client) -> None:
     asked = testing.pods_metric("rps", "app in (web,idle)", namespace="shop")
     answer = await prom.answer(RATE, asked)
     assert isinstance(answer, PodSample)
@@ -208,20 +210,20 @@ async def test_pods_without_a_value_are_absent_or_zero_when_asked(prom: Asked) -
 @pytest.mark.parametrize(
     ("reduce", "expected"), [("sum", 2_009_000), ("max", 2_000_000), ("min", 9000), ("avg", 1_004_500)]
 )
-async def test_several_values_for_one_object_are_reduced_as_told(prom: Asked, reduce: str, expected: int) -> None:
+async def test_several_values_for_one_object_are_reduced(prom: Client, reduce: str, expected: int) -> None:
     asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1")
     answer = await prom.answer('ingress_requests{ingress=~".+"}', asked, reduce=reduce)
     assert answer == ObjectSample(expected, AT)
 
 
-async def test_several_values_for_one_object_are_refused_by_default(prom: Asked) -> None:
+async def test_several_values_for_one_object_are_refused_by_default(prom: Client) -> None:
     asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1")
     refused = await prom.answer("ingress_requests", asked)
     assert isinstance(refused, AdapterError)
     assert "2 values" in refused.message
 
 
-async def test_an_objects_name_matches_itself_alone(prom: Asked) -> None:
+async def test_an_objects_name_matches_itself_alone(prom: Client) -> None:
     """The dot of "main.route" would match "mainXroute" in a regular expression."""
     asked = testing.object_metric("hits", "Ingress", "main.route", api_version="networking.k8s.io/v1", namespace="shop")
     for query in (
@@ -242,14 +244,14 @@ async def test_an_objects_name_matches_itself_alone(prom: Asked) -> None:
         'queue_depth{queue=~"<<index .Labels `queue`>>"}',
     ],
 )
-async def test_a_label_value_cannot_become_promql(prom: Asked, query: str) -> None:
-    """A selector's value is not bound to Kubernetes' characters here, so that nothing depends on who checked it."""
+async def test_a_label_value_cannot_become_promql(prom: Client, query: str) -> None:
+    """The value has characters that Kubernetes forbids in labels: escaping does not rely on another check."""
     odd = Selector((Requirement("queue", Operator.EQUALS, (lab.ODD,)),))
     answer = await prom.answer(query, msgspec.structs.replace(testing.external("depth"), selector=odd))
     assert answer == ExternalSample((42_000,), AT)
 
 
-async def test_scenario_24_the_minute_that_ends_at_the_newest_of_five_minutes(prom: Asked) -> None:
+async def test_scenario_24_the_minute_that_ends_at_the_newest_of_five_minutes(prom: Client) -> None:
     """Scenario 24.
 
     Samples every 15 s, the newest 100, then 99, 98, 97; the one a minute before the newest is outside.
@@ -273,13 +275,13 @@ async def test_scenario_24_the_minute_that_ends_at_the_newest_of_five_minutes(pr
         ({"fetch": "1m", "last": "1m", "reduce": "newest"}, 100_000),
     ],
 )
-async def test_windows(prom: Asked, window: dict[str, str], expected: int) -> None:
+async def test_windows(prom: Client, window: dict[str, str], expected: int) -> None:
     answer = await prom.answer("windowed", testing.external("windowed"), window=window)
     assert isinstance(answer, ExternalSample)
     assert answer.values == (expected,)
 
 
-async def test_a_window_over_any_expression_is_a_subquery(prom: Asked) -> None:
+async def test_a_window_over_any_expression_is_a_subquery(prom: Client) -> None:
     window = {"fetch": "2m", "last": "1m", "step": "15s"}
     answer = await prom.answer(
         DEPTH.replace("<<.GroupBy>>", ""), testing.external("depth", "queue=orders"), window=window
@@ -288,12 +290,12 @@ async def test_a_window_over_any_expression_is_a_subquery(prom: Asked) -> None:
     assert answer.values == (80_000,)
 
 
-async def test_a_scalar_is_a_value(prom: Asked) -> None:
+async def test_a_scalar_is_a_value(prom: Client) -> None:
     answer = await prom.answer('scalar(queue_depth{queue="orders"}) / 2', testing.external("half"))
     assert answer == ExternalSample((40_000,), AT)
 
 
-async def test_get_and_parameters_of_the_url(prom: Asked) -> None:
+async def test_get_and_parameters_of_the_url(prom: Client) -> None:
     asked = testing.external("depth", "queue=orders")
     (answer,) = await prom.answers({"depth": {"query": DEPTH}}, asked, method="GET", params={"dedup": "true"})
     assert answer == ExternalSample((80_000,), AT)
@@ -301,30 +303,30 @@ async def test_get_and_parameters_of_the_url(prom: Asked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "text"),
     [
         ("sum by (", "answers 400"),
         ("queue_depth / on(namespace) queue_depth", "answers 422"),
         ('"text"', "not a number"),
     ],
 )
-async def test_a_query_that_is_wrong_is_the_operators_to_mend(prom: Asked, query: str, said: str) -> None:
+async def test_an_invalid_query_blames_the_spec(prom: Client, query: str, text: str) -> None:
     answer = await prom.answer(query, testing.external("depth"))
     assert isinstance(answer, AdapterError)
-    assert (said in answer.message, answer.blame) == (True, "spec")
+    assert (text in answer.message, answer.blame) == (True, "spec")
 
 
-async def test_values_that_a_query_needs_must_be_given(prom: Asked) -> None:
+async def test_a_selector_without_a_needed_value_is_an_error(prom: Client) -> None:
     answer = await prom.answer('queue_depth{queue="<<.Labels.queue>>"}', testing.external("depth", "shard=a"))
     assert isinstance(answer, AdapterError)
-    assert "queue=…" in answer.message
+    assert "needs a selector with queue=…" in answer.message
 
 
-async def test_keeps_the_contract(prom: Asked, server: PrometheusServer) -> None:
+async def test_the_adapter_keeps_the_contract(prom: Client, server: PrometheusServer) -> None:
     metrics = {"rps": {"query": RATE}, "depth": {"query": DEPTH}, "bad": {"query": "sum by ("}}
     metrics["hits"] = {"query": "max(ingress_requests)"}
     metrics["cpu"] = {"query": RATE}
-    settings = msgspec.convert({"url": server.url, "metrics": metrics}, Prometheus.Settings)
+    settings = msgspec.convert({"url": server.url, "metrics": metrics, "query_timeout": "60s"}, Prometheus.Settings)
     queries = [
         testing.pods_metric("rps", "app=web", namespace="shop"),
         testing.pods_metric("rps", "app=cart", namespace="shop"),
@@ -341,10 +343,11 @@ async def test_keeps_the_contract(prom: Asked, server: PrometheusServer) -> None
     assert failed == ["depth", "bad", "unknown"]
 
 
-def asking(name: str, target: str = "web", **labels: str) -> Query:
-    """The External metric `depth` of that HPA."""
-    asker = Asker(name=name, target_kind="Deployment", target_name=target, labels=tuple(sorted(labels.items())))
-    return msgspec.structs.replace(testing.external("depth", namespace="shop"), asker=asker)
+def query_of(name: str, target: str = "web", **labels: str) -> Query:
+    """Returns a query for the External metric `depth` by the HPA `name`."""
+    pairs = tuple(sorted(labels.items()))
+    identity = HPAIdentity(name=name, target_kind="Deployment", target_name=target, labels=pairs)
+    return msgspec.structs.replace(testing.external("depth", namespace="shop"), hpa=identity)
 
 
 @pytest.mark.parametrize(
@@ -357,8 +360,8 @@ def asking(name: str, target: str = "web", **labels: str) -> Query:
         'label_replace(queue_depth{queue="<<.HPA>>"}, "kind", "<<.TargetKind>>", "", "")',
     ],
 )
-async def test_a_query_is_made_of_who_asks(prom: Asked, query: str) -> None:
-    orders, mails = asking("orders", "orders", team="orders"), asking("mails", "mails", team="mails")
+async def test_a_query_may_use_the_hpa(prom: Client, query: str) -> None:
+    orders, mails = query_of("orders", "orders", team="orders"), query_of("mails", "mails", team="mails")
     assert await prom.answers({"depth": {"query": query}}, orders, mails) == [
         ExternalSample((80_000,), AT),
         ExternalSample((7_000,), AT),
@@ -366,30 +369,30 @@ async def test_a_query_is_made_of_who_asks(prom: Asked, query: str) -> None:
 
 
 @pytest.mark.parametrize("quoted", ['="<<.HPALabels.team>>"', '=~"<<.HPALabels.team>>"', "='<<.HPALabels.team>>'"])
-async def test_a_label_of_the_hpa_cannot_become_promql(prom: Asked, quoted: str) -> None:
-    answer = await prom.answer(f"queue_depth{{queue{quoted}}}", asking("web", team=lab.ODD))
+async def test_a_label_of_the_hpa_cannot_become_promql(prom: Client, quoted: str) -> None:
+    answer = await prom.answer(f"queue_depth{{queue{quoted}}}", query_of("web", team=lab.ODD))
     assert answer == ExternalSample((42_000,), AT)
 
 
-async def test_hpas_of_which_the_query_says_the_same_share_a_request(prom: Asked) -> None:
+async def test_hpas_with_equal_promql_share_a_request(prom: Client) -> None:
     query = 'queue_depth{queue="<<.HPALabels.team>>"}'
-    queries = [asking(f"web-{n}", f"web-{n}", team="orders", nr=str(n)) for n in range(3)]
+    queries = [query_of(f"web-{n}", f"web-{n}", team="orders", nr=str(n)) for n in range(3)]
     assert await prom.answers({"depth": {"query": query}}, *queries) == [ExternalSample((80_000,), AT)] * 3
     assert len(prom.requests) == 1
 
 
-async def test_a_label_that_the_hpa_lacks_is_named(prom: Asked) -> None:
-    answer = await prom.answer('queue_depth{queue="<<.HPALabels.team>>"}', asking("web", tier="front"))
+async def test_a_label_that_the_hpa_lacks_is_named(prom: Client) -> None:
+    answer = await prom.answer('queue_depth{queue="<<.HPALabels.team>>"}', query_of("web", tier="front"))
     assert isinstance(answer, AdapterError)
     assert answer.blame == "spec"
     assert answer.message == 'the query for "depth" takes the label "team" of the HPA, which HPA "web" does not have'
 
 
-async def test_a_query_made_of_the_hpa_takes_an_hpa(prom: Asked) -> None:
+async def test_a_query_that_uses_the_hpa_needs_one(prom: Client) -> None:
     answer = await prom.answer('queue_depth{queue="<<.HPA>>"}', testing.external("depth"))
-    assert answer == AdapterError('the query for "depth" is made of .HPA: only an HPA can ask for it', "spec")
+    assert answer == AdapterError('the query for "depth" uses .HPA: it needs an HPA', "spec")
 
 
-async def test_all_labels_of_the_hpa_at_once_are_no_text(prom: Asked) -> None:
+async def test_a_template_with_all_labels_of_the_hpa_is_refused(prom: Client) -> None:
     with pytest.raises(AdapterError, match=r"<<\.HPALabels>> names no label"):
-        await prom.answer('queue_depth{queue="<<.HPALabels>>"}', asking("web"))
+        await prom.answer('queue_depth{queue="<<.HPALabels>>"}', query_of("web"))

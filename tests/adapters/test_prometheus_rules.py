@@ -1,4 +1,4 @@
-"""prometheus-adapter's configuration, unchanged, in front of a real Prometheus."""
+"""An unchanged configuration of prometheus-adapter, with a real Prometheus."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -85,7 +85,7 @@ def server() -> Iterator[PrometheusServer]:
 
 
 class Rules:
-    """An adapter with the configuration, and what is asked of it."""
+    """An adapter with the configuration."""
 
     def __init__(self, adapter: Prometheus) -> None:
         self.adapter = adapter
@@ -104,7 +104,7 @@ async def rules(server: PrometheusServer, tmp_path: Path) -> AsyncIterator[Rules
     file = tmp_path / "config.yaml"
     file.write_text(CONFIGURATION)
     async with testing.context("prom", api=lab.PodsApi(), clock=lab.FrozenClock()) as context:
-        yield Rules(Prometheus(Prometheus.Settings(url=server.url, rules_file=str(file)), context))
+        yield Rules(Prometheus(Prometheus.Settings(url=server.url, query_timeout="60s", rules_file=str(file)), context))
 
 
 async def test_requests_per_second_of_each_pod(rules: Rules) -> None:
@@ -117,7 +117,7 @@ async def test_requests_per_second_of_each_pod(rules: Rules) -> None:
     assert await rules.pods(get) == {"web-1": 5000, "web-2": 10_000}
 
 
-async def test_filters_say_which_series_a_rule_is_about(rules: Rules) -> None:
+async def test_series_filters_exclude_series_from_a_rule(rules: Rules) -> None:
     memory = testing.pods_metric("memory_working_set_bytes", "app=web", namespace="shop")
     assert await rules.pods(memory) == {"web-1": 1000 << 20, "web-2": 3000 << 20}
     filtered = testing.pods_metric("cpu_usage_seconds_total", "app=web", namespace="shop")
@@ -162,7 +162,7 @@ async def test_external_metric_of_any_namespace(rules: Rules) -> None:
     assert answer.values == (80_000,)
 
 
-async def test_rules_that_say_nothing_of_labels_mean_those_of_the_same_name(rules: Rules) -> None:
+async def test_a_rule_without_resources_uses_labels_of_the_same_name(rules: Rules) -> None:
     answer = await rules.answer(testing.external("ingress_requests", "ingress=mainXroute", namespace="shop"))
     assert isinstance(answer, ExternalSample)
     assert answer.values == (9000,)
@@ -189,7 +189,7 @@ async def test_a_metric_that_no_rule_makes_is_named(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize("last", ["pod", "ingress"])
-async def test_of_rules_for_one_name_the_one_that_is_about_such_objects_answers(server: PrometheusServer, last: str):
+async def test_of_rules_for_one_name_the_rule_for_that_kind_answers(server: PrometheusServer, last: str):
     made = {
         "pod": "sum(rate(http_requests_total{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
         "ingress": "sum(ingress_requests{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
@@ -204,7 +204,7 @@ async def test_of_rules_for_one_name_the_one_that_is_about_such_objects_answers(
         for kind, query in sorted(made.items(), reverse=last == "ingress")
     ]
     async with testing.context("prom", api=lab.PodsApi(), clock=lab.FrozenClock()) as context:
-        adapter = Prometheus(Prometheus.Settings(url=server.url, rules={"rules": rules}), context)
+        adapter = Prometheus(Prometheus.Settings(url=server.url, query_timeout="60s", rules={"rules": rules}), context)
         of_pods = testing.pods_metric("requests", "app=cart", namespace="shop")
         of_ingress = testing.object_metric("requests", "Ingress", "main.route", namespace="shop")
         pods, ingress = await adapter.answer([of_pods, of_ingress])
@@ -213,18 +213,20 @@ async def test_of_rules_for_one_name_the_one_that_is_about_such_objects_answers(
 
 
 async def test_of_rules_for_one_name_and_kind_the_last_counts(server: PrometheusServer) -> None:
-    """As in prometheus-adapter, which goes through the rules in order and remembers each name once."""
+    """As in prometheus-adapter, where a later rule replaces an earlier one of the same name."""
     rules = [
         {"seriesQuery": "queue_depth", "resources": {"namespaced": False}, "name": {"as": "it"}, "metricsQuery": query}
         for query in ("vector(1)", "vector(2)")
     ]
     async with testing.context("prom", clock=lab.FrozenClock()) as context:
-        adapter = Prometheus(Prometheus.Settings(url=server.url, rules={"externalRules": rules}), context)
+        adapter = Prometheus(
+            Prometheus.Settings(url=server.url, query_timeout="60s", rules={"externalRules": rules}), context
+        )
         (answer,) = await adapter.answer([testing.external("it")])
     assert answer.values == (2000,)
 
 
-async def test_keeps_the_contract(rules: Rules) -> None:
+async def test_the_adapter_keeps_the_contract(rules: Rules) -> None:
     queries = [
         testing.pods_metric("http_requests_per_second", "app=web", namespace="shop"),
         testing.pods_metric("http_requests_per_second", "app=cart", namespace="shop"),
@@ -245,7 +247,7 @@ async def test_keeps_the_contract(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "text"),
     [
         ({"rules": [{"seriesQuery": "x", "metricsQuery": "sum(<<.Serie>>)"}]}, "there is no variable .Serie"),
         ({"rules": [{"seriesQuery": "x", "metricsQuery": "<<printf .Series>>"}]}, "<<printf .Series>>"),
@@ -256,15 +258,15 @@ async def test_keeps_the_contract(rules: Rules) -> None:
         ({"rule": []}, "rule"),
     ],
 )
-async def test_a_wrong_rule_is_named(section: dict[str, Any], said: str) -> None:
+async def test_an_invalid_rule_is_named(section: dict[str, Any], text: str) -> None:
     async with testing.context("prom") as context:
         with pytest.raises(AdapterError) as refused:
             Prometheus(Prometheus.Settings(url="http://127.0.0.1:9", rules=section), context)
-    assert said in refused.value.message
+    assert text in refused.value.message
     assert refused.value.blame == "spec"
 
 
-async def test_a_rules_file_that_cannot_be_read_is_the_answer(tmp_path: Path) -> None:
+async def test_an_unreadable_rules_file_is_the_error_of_each_query(tmp_path: Path) -> None:
     queries = [testing.external("depth"), testing.external("other")]
     for content in (None, "rules: [", yaml.safe_dump({"rules": "none"})):
         file = tmp_path / "config.yaml"

@@ -1,4 +1,4 @@
-"""Prometheus as a source among others: it takes what it has queries for, and nobody's CPU unasked."""
+"""Prometheus among other sources: it answers the metrics of its queries and rules, and resources only by a route."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError
-from hpad.api.metadata import Key
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 from hpad_adapters.prometheus import Prometheus
@@ -22,9 +21,9 @@ PODS, EXTERNAL, CPU = (
 URL = "http://127.0.0.1:9"
 
 
-async def asked_of(given: dict[str, Any], *match: settings.Match) -> list[str]:
-    """Which source a Pods metric, an External one and CPU are asked of, where "prom" is the one that is configured."""
-    source = settings.SourceSettings(name="prom", adapter="prometheus", settings=given, match=match)
+async def answering_sources(options: dict[str, Any], *match: settings.Match) -> list[str]:
+    """Returns the sources that a Pods metric, an External metric and CPU are read from, with one source "prom"."""
+    source = settings.SourceSettings(name="prom", adapter="prometheus", settings=options, match=match)
     asked: list[str] = []
     made = Gatherer(
         [source], contexts=Contexts(clocks.SystemClock()), observer=lambda name, seconds, error: asked.append(name)
@@ -32,7 +31,7 @@ async def asked_of(given: dict[str, Any], *match: settings.Match) -> list[str]:
     await made.start()
     try:
         for query in (PODS, EXTERNAL, CPU):
-            (answer,) = await made.gather(Key("default", "web"), [query], deadline=5)
+            (answer,) = await made.gather([query], deadline=5)
             assert isinstance(answer, AdapterError)
     finally:
         await made.aclose()
@@ -40,7 +39,7 @@ async def asked_of(given: dict[str, Any], *match: settings.Match) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "pods", "external", "cpu"),
+    ("options", "pods", "external", "cpu"),
     [
         ({"metrics": {"rps": {"query": "x"}}}, "prom", "external-metrics", "metrics-server"),
         ({"metrics": {"depth": {"query": "x", "types": ["External"]}}}, "custom-metrics", "prom", "metrics-server"),
@@ -51,13 +50,19 @@ async def asked_of(given: dict[str, Any], *match: settings.Match) -> list[str]:
         ({"url": "nonsense", "rules": RULES}, "custom-metrics", "external-metrics", "metrics-server"),
     ],
 )
-async def test_takes_what_it_has_queries_for(given: dict[str, Any], pods: str, external: str, cpu: str) -> None:
-    assert await asked_of({"url": URL, **given}) == [pods, external, cpu]
+async def test_metrics_with_queries_or_rules_need_no_route(
+    options: dict[str, Any], pods: str, external: str, cpu: str
+) -> None:
+    assert await answering_sources({"url": URL, **options}) == [pods, external, cpu]
 
 
-async def test_takes_cpu_where_it_is_told_to() -> None:
-    told = settings.Match(types=("Resource",))
-    assert await asked_of({"url": URL, "rules": RULES}, told) == ["custom-metrics", "external-metrics", "prom"]
+async def test_a_match_routes_cpu_to_prometheus() -> None:
+    match = settings.Match(types=("Resource",))
+    assert await answering_sources({"url": URL, "rules": RULES}, match) == [
+        "custom-metrics",
+        "external-metrics",
+        "prom",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ async def test_takes_cpu_where_it_is_told_to() -> None:
     [("sum(queue_depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)", False), ('x{a="<<.Namespace>>"}', False)]
     + [(f'x{{a="<<.{each}>>"}}', True) for each in ("HPA", "Target", "TargetKind", "HPALabels.team")],
 )
-async def test_only_queries_made_of_the_hpa_are_personal(query: str, expected: bool) -> None:
+async def test_only_queries_that_use_the_hpa_are_personal(query: str, expected: bool) -> None:
     settings = msgspec.convert({"url": URL, "metrics": {"depth": {"query": query}}}, Prometheus.Settings)
     async with testing.context("prom") as context:
         made = Prometheus(settings, context)

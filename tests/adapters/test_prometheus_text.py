@@ -1,4 +1,4 @@
-"""Templates, names and fusion: what becomes of text before a server sees it."""
+"""Templates, names of series, and which queries can share a request; without a server."""
 
 import ast
 
@@ -56,7 +56,7 @@ def test_only_names_and_numbers_stand_outside_quotes(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("<<.Nothing>>", "there is no variable .Nothing"),
         ("<<range .GroupBySlice>>", "is not of the form"),
@@ -65,8 +65,8 @@ def test_only_names_and_numbers_stand_outside_quotes(value: str) -> None:
         ('x{a="<<.LabelMatchers>>"}', "inside quotes"),
     ],
 )
-def test_templates_beyond_the_subset_are_refused(text: str, said: str) -> None:
-    with pytest.raises(template.TemplateError, match=said):
+def test_templates_beyond_the_subset_are_refused(text: str, error: str) -> None:
+    with pytest.raises(template.TemplateError, match=error):
         template.compiled(text, VARIABLES)
 
 
@@ -110,13 +110,13 @@ def test_selectors_as_matchers(text: str, expected: str) -> None:
     assert template.from_requirement(term) == expected
 
 
-def test_an_order_has_no_matcher() -> None:
+def test_an_order_of_values_has_no_matcher() -> None:
     (term,) = selector.parse("age>5").requirements
     with pytest.raises(AdapterError, match="no counterpart"):
         template.from_requirement(term)
 
 
-def test_a_selector_of_nothing_asks_nothing() -> None:
+def test_a_selector_that_matches_nothing_is_an_error() -> None:
     with pytest.raises(AdapterError, match="matches nothing"):
         queries.selected(selector.NOTHING)
 
@@ -139,7 +139,7 @@ def test_a_selector_of_nothing_asks_nothing() -> None:
         ('{__name__!~".*_bucket"}', "^(.*)$", "", "latency_bucket", None),
     ],
 )
-def test_names_are_read_backwards(query: str, matches: str, as_: str, metric: str, series: str | None) -> None:
+def test_names_are_inverted(query: str, matches: str, as_: str, metric: str, series: str | None) -> None:
     made = naming.made(query, (), matches, as_)
     assert made.backwards(metric) == series
     if series is not None:
@@ -147,14 +147,14 @@ def test_names_are_read_backwards(query: str, matches: str, as_: str, metric: st
         assert made.possible(metric)
 
 
-def test_names_that_cannot_be_read_backwards_are_found_among_the_series_there_are() -> None:
+def test_names_that_cannot_be_inverted_are_found_among_the_series() -> None:
     made = naming.made('{a="b"}', (), "^(.*)_(seconds|bytes)_total$", "${1}_$2")
     assert made.possible("cpu_seconds")
     assert made.among(["io_bytes_total", "cpu_seconds_total", "cpu_seconds"], "cpu_seconds") == "cpu_seconds_total"
 
 
 def test_as_is_expanded_as_go_does_it() -> None:
-    """`$1_x` is a reference to a group of the name "1_x", which there is not."""
+    """`$1_x` refers to a group named "1_x", which does not exist."""
     assert naming.made("", (), "^(?P<what>.*)_total$", "$1_per_second").metric("a_total") == ""
     assert naming.made("", (), "^(?P<what>.*)_total$", "${what}$$$0").metric("a_total") == "a$a_total"
 
@@ -163,7 +163,7 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
 
 
 @pytest.mark.parametrize(
-    ("query", "fused"),
+    ("query", "shared"),
     [
         (f"sum(x{{{LM}}}) by ({GB})", True),
         (f"sum by ({GB}) (rate(x{{{LM}}}[2m]))", True),
@@ -191,5 +191,5 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"x{{{LM},again='<<.LabelValuesByName.queue>>'}}", False),
     ],
 )
-def test_only_what_keeps_series_apart_is_fused(query: str, fused: bool) -> None:
-    assert batches.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is fused
+def test_only_queries_that_keep_series_apart_are_shared(query: str, shared: bool) -> None:
+    assert batches.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is shared

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.rabbitmq
 
 def adapter(broker, rabbit: Context, **changed: object) -> rabbitmq.RabbitMQ:
     patient = {"request_timeout": "60s", "connect_timeout": "60s"}
-    given = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **patient} | changed
-    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit)
+    options = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **patient} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), rabbit)
 
 
 def depth(queue: str, name: str = "queue_messages", **labels: str) -> Query:
@@ -34,13 +34,13 @@ async def test_the_depth_of_a_queue_comes_in_milli_units(broker, rabbit):
     assert before <= answer.timestamp <= rabbit.clock.now()
 
 
-async def test_an_empty_queue_that_was_made_just_now_is_zero(broker, rabbit):
+async def test_a_new_empty_queue_is_zero(broker, rabbit):
     queue = await broker.declare()
     [answer] = await adapter(broker, rabbit).answer([depth(queue)])
     assert value(answer) == 0
 
 
-async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, rabbit):
+async def test_unacknowledged_messages_count_but_are_not_ready(broker, rabbit):
     queue = await broker.declare()
     await broker.publish(queue, 12)
     async with broker.holding(queue, 4):
@@ -57,7 +57,7 @@ async def test_what_consumers_hold_counts_as_a_message_but_not_as_ready(broker, 
 
 @pytest.mark.parametrize("name", ["orders", "ö/ä #1?&%41", "a.b+c(d)", "with space"])
 @pytest.mark.parametrize("vhost", ["/", "a/b", "ü"])
-async def test_odd_names_are_reached_through_the_configuration(broker, rabbit, vhost, name):
+async def test_odd_names_are_read_through_the_configuration(broker, rabbit, vhost, name):
     await broker.declare(vhost, name)
     before = await adapter(broker, rabbit, vhost=vhost, queues={"it": name}).answer([depth("it")])
     await broker.publish(name, 3, vhost)
@@ -86,7 +86,7 @@ async def test_a_missing_queue_is_an_error_and_never_zero(broker, rabbit, beside
     assert all(isinstance(answer, ExternalSample) for answer in rest)
 
 
-async def test_names_that_only_resemble_a_queue_are_not_taken_for_it(broker, rabbit):
+async def test_similar_names_do_not_match(broker, rabbit):
     await broker.declare(name="ORDERS-now")
     await broker.declare(name="my-orders-now-2")
     [answer] = await adapter(broker, rabbit).answer([depth("orders-now")])
@@ -100,7 +100,7 @@ async def test_a_missing_vhost_is_named(broker, rabbit):
     assert answers == [AdapterError(f'vhost "gone" does not exist at rabbitmq at {broker.url}', "spec")] * 4
 
 
-async def test_one_vhost_that_fails_leaves_the_others_alone(broker, rabbit):
+async def test_a_failed_vhost_does_not_fail_the_others(broker, rabbit):
     queue = await broker.declare()
     source = adapter(broker, rabbit, username="hpad", password="hpad-lab")
     bad, good = await source.answer([depth("x", vhost="gone"), depth(queue)])
@@ -109,7 +109,7 @@ async def test_one_vhost_that_fails_leaves_the_others_alone(broker, rabbit):
 
 
 @pytest.mark.parametrize(
-    ("username", "password", "complaint"),
+    ("username", "password", "error"),
     [
         ("monitor", "s3cret-guess", 'refused user "monitor" (401: Login failed): wrong user name or password'),
         ("nobody", "s3cret-guess", 'refused user "nobody" (401: Login failed): wrong user name or password'),
@@ -119,13 +119,13 @@ async def test_one_vhost_that_fails_leaves_the_others_alone(broker, rabbit):
     ],
 )
 @pytest.mark.parametrize("count", [1, 4])
-async def test_a_refusal_names_the_user_and_what_is_needed(broker, rabbit, username, password, complaint, count):
+async def test_a_refusal_names_the_user_and_what_is_needed(broker, rabbit, username, password, error, count):
     source = adapter(broker, rabbit, username=username, password=password)
     for answer in await source.answer([depth(f"q{number}") for number in range(count)]):
         assert isinstance(answer, AdapterError)
         assert answer.blame == "source"
         assert answer.message.startswith(f"rabbitmq at {broker.url} ")
-        assert complaint in answer.message
+        assert error in answer.message
         assert not password or password not in answer.message
 
 
@@ -151,14 +151,14 @@ async def test_the_password_comes_from_the_environment(broker, rabbit, monkeypat
     assert value(answer) == 0
 
 
-async def test_of_several_urls_the_first_that_works_answers(broker, rabbit):
+async def test_the_first_url_that_works_answers(broker, rabbit):
     queue = await broker.declare()
     source = adapter(broker, rabbit, url=["http://127.0.0.1:9", f"{broker.url}/"])
     [answer] = await source.answer([depth(queue)])
     assert value(answer) == 0
 
 
-async def test_the_port_of_amqp_is_told_from_that_of_the_management_api(broker, rabbit):
+async def test_the_port_of_amqp_has_its_own_error(broker, rabbit):
     source = adapter(broker, rabbit, url=f"http://127.0.0.1:{broker.server.amqp_port}")
     [answer] = await source.answer([depth("q")])
     assert "did not answer in HTTP: is this the right port?" in answer.message

@@ -1,8 +1,10 @@
-"""Queues read over AMQP, one connection and one channel a vhost."""
+"""Queues read over AMQP, one connection and one channel per vhost."""
 
+import asyncio
 import sys
 
 import pytest
+from support.http_stub import relay
 
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample
@@ -18,9 +20,9 @@ async def source(broker, rabbit):
     made: list[rabbitmq.RabbitMQ] = []
 
     def make(**changed: object) -> rabbitmq.RabbitMQ:
-        given = {"url": broker.amqp_url, "source": "amqp", "username": "monitor", "password": "m0nitor:pw/ü"}
-        given["request_timeout"] = "60s"
-        made.append(rabbitmq.RabbitMQ(rabbitmq.Settings(**(given | changed)), rabbit))
+        options = {"url": broker.amqp_url, "source": "amqp", "username": "monitor", "password": "m0nitor:pw/ü"}
+        options["request_timeout"] = "60s"
+        made.append(rabbitmq.RabbitMQ(rabbitmq.Settings(**(options | changed)), rabbit))
         return made[-1]
 
     yield make
@@ -32,15 +34,15 @@ def ready(*queues: str):
     return [testing.external("queue_messages_ready", f"queue={queue}") for queue in queues]
 
 
-async def test_what_is_ready_is_told_at_once_and_anew_each_time(broker, source):
+async def test_each_answer_is_the_present_count(broker, source):
     queue = await broker.declare()
     reader = source()
-    for count in (0, 2, 5):
-        await broker.publish(queue, count - (0, 2, 5)[max(0, (0, 2, 5).index(count) - 1)])
+    for published, count in ((0, 0), (2, 2), (3, 5)):
+        await broker.publish(queue, published)
         assert [answer.values for answer in await reader.answer(ready(queue))] == [(count * 1_000,)]
 
 
-async def test_consumers_hold_messages_out_of_sight_and_the_mode_says_so(broker, source):
+async def test_unacknowledged_messages_are_not_visible_over_amqp(broker, source):
     queue = await broker.declare()
     await broker.publish(queue, 5)
     async with broker.holding(queue, 2):
@@ -52,7 +54,7 @@ async def test_consumers_hold_messages_out_of_sight_and_the_mode_says_so(broker,
     assert "AMQP reports ready messages and consumers only" in refused.message
 
 
-async def test_a_missing_queue_costs_the_others_nothing(broker, source):
+async def test_a_missing_queue_does_not_fail_the_others(broker, source):
     queue = await broker.declare()
     await broker.declare("a/b", "it")
     reader = source(vhosts={"other": "a/b"})
@@ -64,17 +66,26 @@ async def test_a_missing_queue_costs_the_others_nothing(broker, source):
         assert f'queue "nowhere" does not exist in vhost "/" of rabbitmq at {broker.amqp_url}' in answers[0].message
 
 
-async def test_one_connection_a_vhost_whatever_the_queues(broker, source):
+async def test_all_queues_of_a_vhost_share_one_connection(broker, source):
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await relay(reader, writer, "127.0.0.1", broker.server.amqp_port)
+
     names = [await broker.declare() for _ in range(10)]
-    reader = source()
-    for _ in range(3):
-        answers = await reader.answer(ready(*names, "gone"))
-        assert [type(answer) for answer in answers] == [ExternalSample] * 10 + [AdapterError]
-    assert len(reader._reader._connections) == 1
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reader = source(url=f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        for _ in range(3):
+            answers = await reader.answer(ready(*names, "gone"))
+            assert [type(answer) for answer in answers] == [ExternalSample] * 10 + [AdapterError]
+        await reader.aclose()
+    assert connections == 1
 
 
 async def test_a_user_without_rights_on_the_management_api_reads_by_amqp(broker, source, rabbit):
-    """The tag "monitoring" is for the management API: a plain user of the vhost has no other way to the counts."""
+    """The management API requires the tag "monitoring"; AMQP does not."""
     queue = await broker.declare()
     await broker.publish(queue, 3)
     user = {"username": "plain", "password": "plain-pw", "request_timeout": "60s"}
@@ -84,46 +95,46 @@ async def test_a_user_without_rights_on_the_management_api_reads_by_amqp(broker,
     assert answer.values == (3_000,)
 
 
-async def test_refusals_are_told_apart(broker, source):
+async def test_each_refusal_has_its_own_error(broker, source):
     dead = f"amqp://127.0.0.1:{ports.free(1)[0]}"
     [wrong] = await source(password="hunter2").answer(ready("q"))
     [vhost] = await source(vhost="gone").answer(ready("q"))
-    [nobody] = await source(url=dead).answer(ready("q"))
+    [refused] = await source(url=dead).answer(ready("q"))
     [pattern] = await source(patterns={"all": ".*"}).answer([testing.external("it", "queue_regex=all,mode=ready")])
     assert "refused the user: wrong user name or password" in wrong.message
     assert "hunter2" not in wrong.message
     assert 'vhost "gone"' in vhost.message
-    assert nobody.message.startswith(f"rabbitmq at {dead} cannot be used over AMQP: it refused the connection")
+    assert refused.message.startswith(f"rabbitmq at {dead} cannot be used over AMQP: it refused the connection")
     assert "AMQP cannot list queues" in pattern.message
 
 
-async def test_of_several_nodes_one_that_answers_is_taken(broker, source):
+async def test_of_several_nodes_the_first_that_answers_is_used(broker, source):
     queue = await broker.declare()
     dead = f"amqp://127.0.0.1:{ports.free(1)[0]}"
     [answer] = await source(url=[dead, broker.amqp_url]).answer(ready(queue))
     assert answer.values == (0,)
 
 
-async def test_certificates_are_shown_and_checked(broker, source):
+async def test_certificates_are_sent_and_verified(broker, source):
     queue = await broker.declare()
-    given = {"url": broker.amqps_url, "ca": broker.ca, "cert": broker.client}
+    options = {"url": broker.amqps_url, "ca": broker.ca, "cert": broker.client}
     for named in ({}, {"server_name": "broker.example.com"}):
-        [answer] = await source(**given, **named).answer(ready(queue))
+        [answer] = await source(**options, **named).answer(ready(queue))
         assert answer.values == (0,)
     for wrong in ({"server_name": "other.example.com"}, {"ca": ""}):
-        [answer] = await source(**(given | wrong)).answer(ready(queue))
+        [answer] = await source(**(options | wrong)).answer(ready(queue))
         assert isinstance(answer, AdapterError)
         assert answer.message.startswith(f"rabbitmq at {broker.amqps_url} ")
         assert "has a certificate that is not trusted (" in answer.message
 
 
-async def test_the_contract_is_kept(broker, source):
+async def test_the_adapter_keeps_the_contract(broker, source):
     queue = await broker.declare()
     answers = await testing.check_adapter(source(), ready(queue, "nowhere"))
     assert [type(answer) for answer in answers] == [ExternalSample, AdapterError]
 
 
-async def test_without_the_extra_the_source_says_what_to_install(rabbit: Context, monkeypatch):
+async def test_the_error_without_the_extra_names_the_package(rabbit: Context, monkeypatch):
     monkeypatch.setitem(sys.modules, "aiormq", None)
     with pytest.raises(AdapterError, match=r"pip install 'hpad\[amqp\]'"):
         rabbitmq.RabbitMQ(rabbitmq.Settings(url="amqp://rabbitmq", source="amqp"), rabbit)

@@ -1,4 +1,4 @@
-"""A broker that is none, or a hostile one, over AMQP: what is too much is refused before it is taken."""
+"""Hostile brokers over AMQP: too large frames and answers are refused before they are read."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,14 @@ commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[am
 marshal = pytest.importorskip("pamqp.frame").marshal
 MIB = 1 << 20
 HEARTBEAT = 8
-LARGEST_TAKEN = 8 * MIB
-"""Of memory: the library's buffers and those of the test's server; far from what the servers here offer."""
+LARGEST_MEMORY = 8 * MIB
+"""Bytes for the buffers of the library and of the test's server, far less than these servers send."""
 
 
 class Broker:
-    """Goes through the opening of a connection, then sends `after` for as long as it is read.
+    """Opens a connection as a broker does, then sends `after` until the client stops reading.
 
-    `tuned` is the size of frames it offers; `before` is sent instead of an opening. `agreed` is what the client took.
+    `tuned` is the frame size that it offers; `before` is sent instead of an opening. `agreed` is the client's.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Broker:
 
     @staticmethod
     async def _frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-        """The channel and the content of the next frame that is no heartbeat."""
+        """Returns the channel and the content of the next frame that is not a heartbeat."""
         while True:
             kind, channel, size = struct.unpack(">BHL", await reader.readexactly(7))
             content = (await reader.readexactly(size + 1))[:-1]
@@ -102,7 +102,7 @@ async def ask(url: str) -> Answer:
 
 
 async def refusal(broker: Broker) -> str:
-    """What is said of the broker, once it was asked with a bounded amount of memory."""
+    """Returns the error for the broker; asserts that memory was bounded."""
     async with listening(broker) as url:
         tracemalloc.start()
         try:
@@ -110,14 +110,14 @@ async def refusal(broker: Broker) -> str:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert peak < LARGEST_TAKEN
+    assert peak < LARGEST_MEMORY
     assert isinstance(answer, AdapterError)
     assert answer.blame == "source"
     return answer.message
 
 
 def frame(size: int, kind: int = 1, channel: int = 0) -> Callable[[], Iterator[bytes]]:
-    """A frame that claims so large a content, and the content without end."""
+    """A frame header with this size, and content without end."""
 
     def pieces() -> Iterator[bytes]:
         yield struct.pack(">BHL", kind, channel, size)
@@ -127,7 +127,7 @@ def frame(size: int, kind: int = 1, channel: int = 0) -> Callable[[], Iterator[b
     return pieces
 
 
-def over_and_over(piece: bytes) -> Callable[[], Iterator[bytes]]:
+def repeated(piece: bytes) -> Callable[[], Iterator[bytes]]:
     def pieces() -> Iterator[bytes]:
         while True:
             yield piece * (65536 // len(piece))
@@ -136,7 +136,7 @@ def over_and_over(piece: bytes) -> Callable[[], Iterator[bytes]]:
 
 
 def nested(depth: int) -> bytes:
-    """connection.start with tables in tables."""
+    """connection.start with `depth` nested tables."""
     table = b""
     for _ in range(depth):
         table = b"\x00F" + struct.pack(">L", len(table)) + table
@@ -146,9 +146,9 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0xFFFFFFF0, 1 << 30, amqp.FRAME_MAX - 7])
-async def test_a_frame_above_what_is_taken_before_anything_is_negotiated(size: int) -> None:
-    said = await refusal(Broker(before=frame(size)))
-    assert f"sent a frame of {size + 8} bytes, above the negotiated {amqp.FRAME_MAX}" in said
+async def test_a_too_large_frame_before_negotiation_is_refused(size: int) -> None:
+    error = await refusal(Broker(before=frame(size)))
+    assert f"sent a frame of {size + 8} bytes, above the negotiated {amqp.FRAME_MAX}" in error
 
 
 @pytest.mark.parametrize(
@@ -168,22 +168,22 @@ async def test_a_frame_above_the_negotiated_size_is_refused(tuned: int, agreed: 
         marshal(commands.Queue.DeclareOk("a", 7, 1), 9),
         struct.pack(">BHL", 3, 1, 4000) + b"x" * 4000 + b"\xce",
     ],
-    ids=["heartbeats", "answers on another channel", "content that was not asked for"],
+    ids=["heartbeats", "answers on another channel", "content that was not requested"],
 )
 async def test_small_frames_without_end_are_refused(piece: bytes) -> None:
-    assert await refusal(Broker(after=over_and_over(piece))) != ""
+    assert await refusal(Broker(after=repeated(piece))) != ""
 
 
-async def test_heartbeats_instead_of_an_answer_have_an_end() -> None:
-    said = await refusal(Broker(after=over_and_over(struct.pack(">BHLB", 8, 0, 0, 0xCE))))
-    assert "sent more than 64 KiB" in said
+async def test_endless_heartbeats_exceed_the_budget() -> None:
+    error = await refusal(Broker(after=repeated(struct.pack(">BHLB", 8, 0, 0, 0xCE))))
+    assert "sent more than 64 KiB" in error
 
 
-async def test_tables_in_tables_are_an_error_of_the_source() -> None:
+async def test_deeply_nested_tables_are_an_error_of_the_source() -> None:
     assert "cannot be used over AMQP" in await refusal(Broker(before=lambda: iter([nested(1300)])))
 
 
-async def test_an_ordinary_answer_is_taken_whatever_size_is_negotiated() -> None:
+async def test_an_ordinary_answer_is_accepted_at_any_negotiated_size() -> None:
     for tuned in (0, 4096, 131072):
         async with listening(Broker(tuned=tuned)) as url:
             answer = await ask(url)

@@ -1,10 +1,9 @@
-"""Nodes that go and come, and vhosts too large for one look: a backlog must never look smaller than it is.
+"""Nodes that stop and start, and vhosts too large for one list: a backlog must never appear smaller than it is.
 
-What the stub answers is what RabbitMQ 3.10 answers in a cluster of three nodes, one of which is killed.
+The stub answers as RabbitMQ 3.10 does in a cluster of three nodes, one of which is killed.
 """
 
 import asyncio
-import json
 
 import aiohttp
 import pytest
@@ -21,8 +20,8 @@ SETTLED = 180.0
 
 
 def adapter(url: str | list[str], context: Context, **changed: object) -> rabbitmq.RabbitMQ:
-    given = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
-    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), context)
+    options = {"url": url, "username": "hpad", "password": "hpad-lab", "request_timeout": "60s"} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), context)
 
 
 async def asked(source: rabbitmq.RabbitMQ, *selectors: str) -> list[Answer]:
@@ -35,7 +34,7 @@ def total(answer: Answer) -> int:
 
 
 class Cluster:
-    """Answers lists and single queues from totals and statistics that a test says."""
+    """Answers lists and single queues from the totals and statistics of a test."""
 
     def __init__(self, totals: dict[str, dict[str, object]], statistics: dict[str, dict[str, object]]) -> None:
         self.totals = totals
@@ -58,7 +57,7 @@ class Cluster:
 
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(not servers.RabbitMQServer.installed(), reason=servers.ABSENT)
-async def test_a_backlog_that_outlives_the_broker_is_never_seen_as_empty(rabbit):
+async def test_a_backlog_is_never_zero_after_a_restart_of_the_broker(rabbit):
     """The totals of a quorum queue are zero until its new leader has counted."""
     async with servers.RabbitMQServer() as server:
         api = f"{server.management_url}/api"
@@ -78,14 +77,14 @@ async def test_a_backlog_that_outlives_the_broker_is_never_seen_as_empty(rabbit)
             ) as done:
                 assert done.status == 200
         source = adapter(server.management_url, rabbit)
-        await seen_until_five(source)  # what is counted as they come in may be any number of them
+        await seen_until_five(source)  # the count may rise step by step while the messages arrive
         await server.restart()
         seen = await seen_until_five(source)
     assert set(seen) <= {5_000, None}
 
 
 async def seen_until_five(source: rabbitmq.RabbitMQ) -> list[int | None]:
-    """What is told, None for an error, until it is right."""
+    """Returns the values, None for an error, until one is 5,000."""
     seen: list[int | None] = []
     async with asyncio.timeout(SETTLED):
         while 5_000 not in seen:
@@ -104,9 +103,9 @@ async def seen_until_five(source: rabbitmq.RabbitMQ) -> list[int | None]:
         (NONE, None),
         ({"state": "live"}, 0),
     ],
-    ids=["empty", "the leader changed", "nobody has counted", "a sum over nothing", "a broker without statistics"],
+    ids=["empty", "the leader changed", "not counted yet", "a sum without counts", "a broker without statistics"],
 )
-async def test_a_quorum_queue_is_empty_only_if_its_statistics_say_so_too(stub, rabbit, statistics, expected):
+async def test_a_quorum_queue_is_empty_only_if_its_statistics_agree(stub, rabbit, statistics, expected):
     quorum = {"type": "quorum"}
     stub.handler = Cluster({"q": {**quorum, "state": "running", **NONE}}, {"q": {**quorum, **statistics}})
     for selector in ("queue=q", "queue in (q,a,b,c,d)"):
@@ -127,8 +126,8 @@ async def test_a_queue_whose_node_is_down_is_not_missing(stub, rabbit):
 
 
 @pytest.mark.parametrize("state", ["down", "stopped", "crashed", "minority"])
-async def test_the_counts_of_a_queue_that_is_not_at_work_are_none(stub, rabbit, state):
-    """As RabbitMQ tells of a quorum queue that has lost its leader and most of its nodes."""
+async def test_the_counts_of_an_unavailable_queue_are_not_used(stub, rabbit, state):
+    """RabbitMQ reports zeros for a quorum queue that has lost its leader and most of its nodes."""
     stub.handler = Cluster({"q": {"type": "quorum", "state": state, **NONE}}, {"q": {"type": "quorum"}})
     source = adapter(stub.url, rabbit, on_missing_queue="zero", metrics={"it": rabbitmq.Metric(queue_regex=".*")})
     for query in ("queue=q", "queue in (q,a,b,c,d)"):
@@ -140,7 +139,7 @@ async def test_the_counts_of_a_queue_that_is_not_at_work_are_none(stub, rabbit, 
 
 
 async def test_a_queue_that_a_list_with_totals_leaves_out_is_not_missing_from_a_sum(stub, rabbit):
-    """As RabbitMQ leaves out what does not answer in time: so a pattern looks at the names of all queues as well."""
+    """RabbitMQ leaves out queues that do not answer in time, so patterns are also matched with all names."""
     totals = {"jobs.a": {"type": "classic", "state": "running", **FIVE}}
     everything = {**totals, "jobs.b": {"type": "quorum"}}
 
@@ -156,7 +155,7 @@ async def test_a_queue_that_a_list_with_totals_leaves_out_is_not_missing_from_a_
     assert '"jobs.b"' in answer.message
 
 
-async def test_totals_are_asked_for_again_once_a_queue_is_back(stub, rabbit):
+async def test_totals_are_read_again_once_a_queue_is_back(stub, rabbit):
     """A broker that keeps no statistics has nothing else."""
     down, live = {"type": "classic", "state": "down"}, {"type": "classic", "state": "live"}
     stub.handler = Cluster({"q": down}, {"q": down})
@@ -167,7 +166,7 @@ async def test_totals_are_asked_for_again_once_a_queue_is_back(stub, rabbit):
 
 
 @pytest.mark.rabbitmq
-async def test_in_a_vhost_with_too_many_queues_each_question_is_judged_by_itself(broker, rabbit):
+async def test_too_many_queues_fail_only_the_queries_that_need_them(broker, rabbit):
     metrics = {"few": rabbitmq.Metric(queue_regex="q000."), "all": rabbitmq.Metric(queue_regex=".*")}
     source = adapter(broker.url, rabbit, vhost="many", max_queues=1_000, metrics=metrics)
     named = [testing.external("queue_messages", f"queue=q{number:04}") for number in range(1_100)]
@@ -182,7 +181,7 @@ async def test_in_a_vhost_with_too_many_queues_each_question_is_judged_by_itself
     "name", [".", "..", "a/..", "%2F", "ö(1) [ä]\"'", "x" * 255], ids=["dot", "dots", "above", "escape", "odd", "long"]
 )
 @pytest.mark.parametrize("source", ["management", "amqp"])
-async def test_no_name_is_too_odd(broker, rabbit, source, name):
+async def test_odd_names_can_be_read(broker, rabbit, source, name):
     if source == "amqp":
         pytest.importorskip("aiormq")
     queue = {"vhost": "/", "name": name, "durable": True, "auto_delete": False, "arguments": {}}
@@ -195,9 +194,9 @@ async def test_no_name_is_too_odd(broker, rabbit, source, name):
 
 
 @pytest.mark.parametrize("selector", ["queue=", "queue in (a,)", "queue=a,vhost="])
-async def test_a_value_that_is_empty_is_the_specs_fault(stub, rabbit, selector):
+async def test_an_empty_value_blames_the_spec(stub, rabbit, selector):
     [answer] = await asked(adapter(stub.url, rabbit), selector)
     assert isinstance(answer, AdapterError)
     assert answer.blame == "spec"
     assert "is empty: write a value" in answer.message
-    assert json.dumps([request.path for request in stub.requests]) == "[]"
+    assert stub.requests == []

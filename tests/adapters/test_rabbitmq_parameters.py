@@ -1,4 +1,4 @@
-"""Each parameter of the rabbitmq source at a real broker: modes, many queues, kinds of queues, ways to read."""
+"""Each parameter of the rabbitmq source with a real broker: modes, patterns, kinds of queues, TLS, headers."""
 
 import asyncio
 import contextlib
@@ -22,12 +22,12 @@ SETTLED = 180.0
 
 
 def adapter(broker, rabbit: Context, **changed: object) -> rabbitmq.RabbitMQ:
-    given = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **PATIENT} | changed
-    return rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit)
+    options = {"url": broker.url, "username": "monitor", "password": "m0nitor:pw/ü", **PATIENT} | changed
+    return rabbitmq.RabbitMQ(rabbitmq.Settings(**options), rabbit)
 
 
-def metric(**given: object) -> dict[str, rabbitmq.Metric]:
-    return {"it": rabbitmq.Metric(**given)}
+def metric(**fields: object) -> dict[str, rabbitmq.Metric]:
+    return {"it": rabbitmq.Metric(**fields)}
 
 
 async def asked(source: rabbitmq.RabbitMQ, selector: str | None = None, name: str = "it") -> Answer:
@@ -40,20 +40,20 @@ def values(answer: Answer) -> tuple[int, ...]:
     return answer.values
 
 
-async def until(source: rabbitmq.RabbitMQ, wanted: Callable[[Answer], bool], selector: str | None = None) -> Answer:
-    """Ask again until the broker's statistics have what is wanted."""
+async def until(source: rabbitmq.RabbitMQ, condition: Callable[[Answer], bool], selector: str | None = None) -> Answer:
+    """Reads again until the answer, which depends on the broker's statistics, fulfils the condition."""
     async with asyncio.timeout(SETTLED):
         while True:
             answer = await asked(source, selector)
-            if wanted(answer):
+            if condition(answer):
                 return answer
             await asyncio.sleep(0.5)
 
 
 async def all_beyond(source: rabbitmq.RabbitMQ, queue: str, least: Mapping[str, int]) -> dict[str, int]:
-    """The values of these modes of a queue in one batch, once each is there and above its least.
+    """Returns the values of these modes of a queue in one batch, once each exceeds its minimum.
 
-    The broker collects what queues hold, what is published and what consumers do apart, each at times of its own.
+    The broker collects counts, rates of publishing and rates of consumers at different times.
     """
     queries = [testing.external("it", f"queue={queue},mode={mode}") for mode in least]
     async with asyncio.timeout(SETTLED):
@@ -132,7 +132,7 @@ async def test_a_pattern_sums_over_all_pages(broker, rabbit):
     assert values(await asked(maximum, "aggregate=max")) == (3_000,)
 
 
-async def test_more_queues_than_allowed_are_an_error_and_not_a_part(broker, rabbit):
+async def test_more_queues_than_max_queues_are_an_error(broker, rabbit):
     source = adapter(broker, rabbit, vhost="many", max_queues=1_202, page_size=500, metrics=metric(queue_regex="q.*"))
     answer = await asked(source)
     assert isinstance(answer, AdapterError)
@@ -150,7 +150,7 @@ async def test_a_pattern_matches_whole_names_and_minds_case(broker, rabbit):
     assert len(values(await asked(alternatives))) == 2
 
 
-async def test_a_pattern_that_is_offered_is_chosen_by_the_selector(broker, rabbit):
+async def test_a_selector_chooses_a_configured_pattern(broker, rabbit):
     await broker.declare("mine", "chosen-1")
     await broker.declare("mine", "chosen-2")
     source = adapter(broker, rabbit, vhost="mine", patterns={"chosen": r"chosen-\d"})
@@ -189,7 +189,7 @@ async def test_unacknowledged_messages_can_be_left_out(broker, rabbit):
 
 
 @pytest.mark.parametrize("selection", ["queue", "pattern"])
-async def test_a_missing_queue_is_what_the_operator_says(broker, rabbit, selection):
+async def test_on_missing_queue_sets_the_value_of_a_missing_queue(broker, rabbit, selection):
     chosen = {"queue": "not-there"} if selection == "queue" else {"queue_regex": "not-there"}
     default = await asked(adapter(broker, rabbit, metrics=metric(**chosen)))
     zero = await asked(adapter(broker, rabbit, metrics=metric(**chosen, on_missing_queue="zero")))
@@ -198,12 +198,12 @@ async def test_a_missing_queue_is_what_the_operator_says(broker, rabbit, selecti
     assert 'vhost "/"' in default.message
 
 
-async def test_rates_come_from_what_a_consumer_does(broker, rabbit):
-    """A backlog that keeps the consumer busy for five minutes, since the broker takes its time to tell of it."""
+async def test_rates_of_a_busy_consumer(broker, rabbit):
+    """The backlog lasts for five minutes, because the broker reports rates late."""
     queue, waiting = await broker.declare(), 6_000
     await publish(broker, queue, waiting)
     source = adapter(broker, rabbit, rate_window="10s")
-    # it works nearly all the time, so that it can hardly ever take more
+    # The consumer is busy nearly all the time, so its utilisation is high.
     least = {"ack_rate": 5_000, "deliver_rate": 0, "publish_rate": -1, "consumers": 0, "utilisation": 500}
     async with consumer(broker, queue, 0.05):
         found = await all_beyond(source, queue, {**least, "drain_time": 0})
@@ -218,21 +218,21 @@ async def test_rates_come_from_what_a_consumer_does(broker, rabbit):
     assert smooth["deliver_rate"] <= most
 
 
-async def test_a_backlog_that_nobody_takes_never_looks_idle(broker, rabbit):
+async def test_a_stalled_backlog_has_no_rate_or_a_rising_one(broker, rabbit):
     queue = await broker.declare()
     await publish(broker, queue, 50)
-    held, up = adapter(broker, rabbit), adapter(broker, rabbit, on_stalled="up")
+    keeps_on, up = adapter(broker, rabbit), adapter(broker, rabbit, on_stalled="up")
     stalled = f'queue "{queue}" in vhost "/" of rabbitmq at {broker.url} has stalled: 50 messages wait'
     for mode, rising in (
         ("deliver_rate", 50_000), ("publish_rate", 50_000), ("ack_rate", 50_000), ("drain_time", 3_000_000),
     ):  # fmt: skip
         selector = f"queue={queue},mode={mode}"
         # a count that is taken while messages still come in stays for as long as the next one takes
-        await until(held, lambda answer: getattr(answer, "message", "").startswith(stalled), selector)
+        await until(keeps_on, lambda answer: getattr(answer, "message", "").startswith(stalled), selector)
         assert values(await asked(up, selector)) == (rising,)
 
 
-async def test_a_rate_of_a_queue_that_never_saw_a_message_is_missing_and_not_zero(broker, rabbit):
+async def test_the_rate_of_a_queue_without_messages_is_missing(broker, rabbit):
     queue = await broker.declare()
     answer = await asked(adapter(broker, rabbit), f"queue={queue},mode=publish_rate")
     assert isinstance(answer, AdapterError)
@@ -249,15 +249,15 @@ async def test_many_statistics_are_one_list(broker, rabbit):
 
 async def test_certificates_are_checked_at_a_real_broker(broker, rabbit):
     queue = await broker.declare()
-    given = {"url": broker.tls_url, "ca": broker.ca, "cert": broker.client}
+    settings_of = {"url": broker.tls_url, "ca": broker.ca, "cert": broker.client}
     for named in ({}, {"server_name": "broker.example.com"}):
-        assert values(await asked(adapter(broker, rabbit, **given, **named), f"queue={queue}")) == (0,)
-    other = await asked(adapter(broker, rabbit, **given, server_name="other.example.com"), f"queue={queue}")
+        assert values(await asked(adapter(broker, rabbit, **settings_of, **named), f"queue={queue}")) == (0,)
+    other = await asked(adapter(broker, rabbit, **settings_of, server_name="other.example.com"), f"queue={queue}")
     assert isinstance(other, AdapterError)
     assert other.message.startswith(f"rabbitmq at {broker.tls_url} has a certificate that is not trusted (")
-    unknown = await asked(adapter(broker, rabbit, **{**given, "ca": ""}), f"queue={queue}")
+    unknown = await asked(adapter(broker, rabbit, **{**settings_of, "ca": ""}), f"queue={queue}")
     assert "not trusted" in unknown.message
-    trusting = adapter(broker, rabbit, **{**given, "ca": ""}, insecure=True)
+    trusting = adapter(broker, rabbit, **{**settings_of, "ca": ""}, insecure=True)
     assert values(await asked(trusting, f"queue={queue}")) == (0,)
 
 
@@ -267,7 +267,7 @@ async def test_headers_come_from_files_and_variables(stub, rabbit, tmp_path, mon
     stub.answers('{"name": "q", "messages": 1, "messages_ready": 1, "messages_unacknowledged": 0}')
     headers = {"X-Plain": "plain", "X-Key": {"file": str(tmp_path / "key")}, "X-Tenant": {"env": "TENANT"}}
     settings = rabbitmq.RabbitMQ.Settings
-    source = rabbitmq.RabbitMQ(msgspec.convert({"url": stub.url, "headers": headers}, settings), rabbit)
+    source = rabbitmq.RabbitMQ(msgspec.convert({"url": stub.url, "headers": headers, **PATIENT}, settings), rabbit)
     assert values(await asked(source, "queue=q")) == (1_000,)
     sent = stub.requests[0].headers
     assert [sent[name] for name in headers] == ["plain", "from-a-file", "from-the-environment"]
@@ -277,7 +277,7 @@ async def test_headers_come_from_files_and_variables(stub, rabbit, tmp_path, mon
     assert "two" not in answer.message
 
 
-async def test_a_node_that_hangs_up_is_passed_by_and_the_good_one_asked_first(broker, rabbit, stub):
+async def test_the_node_that_answered_is_tried_first(broker, rabbit, stub):
     queue = await broker.declare()
     stub.answers(status=503)
     dead = f"http://127.0.0.1:{ports.free(1)[0]}"
@@ -287,8 +287,8 @@ async def test_a_node_that_hangs_up_is_passed_by_and_the_good_one_asked_first(br
     assert len(stub.requests) == 1
 
 
-async def test_a_trigger_of_keda_asks_a_real_broker(broker, rabbit):
-    """The pattern means any part of a name, in any case, as in KEDA."""
+async def test_a_converted_keda_trigger_reads_a_real_broker(broker, rabbit):
+    """The pattern matches any part of a name, in any case, as in KEDA."""
     for name, count in (("keda-ORDERS-1", 2), ("keda-orders-2", 3), ("keda-other", 5)):
         await broker.declare("mine", name)
         await broker.publish(name, count, "mine")
@@ -302,10 +302,10 @@ async def test_a_trigger_of_keda_asks_a_real_broker(broker, rabbit):
             },
         }
     )
-    [(name, given)] = conversion.settings_document([found])["sources"].items()
-    own = {key: value for key, value in given.items() if key not in ("adapter", "namespaces", "match")}
+    [(name, settings_of)] = conversion.settings_document([found])["sources"].items()
+    own = {key: value for key, value in settings_of.items() if key not in ("adapter", "namespaces", "match")}
     credentials = {"username": "monitor", "password": "m0nitor:pw/ü"}
-    source = rabbitmq.RabbitMQ(msgspec.convert(own | credentials, rabbitmq.Settings), rabbit)
+    source = rabbitmq.RabbitMQ(msgspec.convert(own | credentials | PATIENT, rabbitmq.Settings), rabbit)
     [metric] = found.hpa["spec"]["metrics"]
     answer = await asked(source, None, metric["external"]["metric"]["name"])
     assert name == "rabbitmq-127.0.0.1"

@@ -1,4 +1,4 @@
-"""What an operator and an HPA's author may write, and what they are told when it is wrong."""
+"""Settings and selectors of the rabbitmq adapter, and their errors."""
 
 import re
 
@@ -16,7 +16,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("options", "error"),
     [
         ({}, "url: is missing"),
         (
@@ -31,10 +31,10 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": []}, "url: the list is empty"),
         ({"url": [URL, "http://u:hunter2@b"]}, "url: contains credentials"),
         ({"url": URL, "username": "u"}, 'password: is missing for user "u"'),
-        ({"url": URL, "password": "hunter2"}, "username: is missing, but password is given"),
+        ({"url": URL, "password": "hunter2"}, "username: is missing, but a password is given"),
         (
             {"url": URL, "username": "u", "password": "hunter2", "password_env": "X"},
-            "password and password_env are given",
+            "password_env: give one of password, password_file and password_env",
         ),
         ({"url": URL, "username": "a:b", "password": "hunter2"}, "a user name with a colon"),
         ({"url": URL, "key": "k.pem"}, "key: there is a key, but no cert"),
@@ -48,11 +48,11 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "source": "prometheus"}, "source: prometheus has been removed: write source: management"),
         ({"url": URL, "proxy": "http://u:hunter2@proxy"}, "proxy: contains credentials"),
         ({"url": URL, "rate_window": "1s"}, "rate_window: '1s' is not between 5s and 10m"),
-        ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number from 0 to 1"),
-        ({"url": URL, "page_size": 501}, "a page has 500 queues at most"),
+        ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number <= 1"),
+        ({"url": URL, "page_size": 501}, "page_size: 501 is not a whole number <= 500"),
         ({"url": URL, "connect_timeout": "0s"}, "connect_timeout: '0s' is not a duration above zero"),
         ({"url": URL, "headers": {"X": {"file": "a", "env": "B"}}}, "give one of file and env"),
-        ({"url": URL, "metrics": {"m": {"queue": "a", "queues": ["b"]}}}, "queue and queues are given"),
+        ({"url": URL, "metrics": {"m": {"queue": "a", "queues": ["b"]}}}, "queues: write only one of queue and queues"),
         ({"url": URL, "patterns": {"m": "("}}, "patterns: m: '(' is not a regular expression"),
         ({"url": URL, "metrics": {"m": {"queue_regex": "("}}}, "is not a regular expression"),
         ({"url": URL, "metrics": {"m": {"exclude_regex": "a"}}}, "leaves out queues of a queue_regex"),
@@ -68,16 +68,16 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "insecure": "yes"}, "insecure: 'yes' is not true or false"),
     ],
 )
-def test_wrong_settings_are_named_and_no_password_is_repeated(given, complaint):
-    source = settings.SourceSettings(name="shop", adapter="rabbitmq", settings=given)
+def test_errors_name_the_setting_and_repeat_no_password(options, error):
+    source = settings.SourceSettings(name="shop", adapter="rabbitmq", settings=options)
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, Settings)
     assert caught.value.message.startswith('source "shop" (adapter "rabbitmq"): ')
-    assert complaint in caught.value.message
+    assert error in caught.value.message
     assert "hunter2" not in caught.value.message
 
 
-def test_settings_never_show_the_password():
+def test_the_text_of_settings_holds_no_password():
     assert "hunter2" not in repr(Settings(url=URL, username="u", password="hunter2"))
 
 
@@ -105,7 +105,7 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
 
 
 @pytest.mark.parametrize(
-    ("selector", "complaint"),
+    ("selector", "error"),
     [
         (
             None,
@@ -121,15 +121,15 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
         ("queue=a,vhost=all", "only hpad's configuration can name all vhosts"),
         ("queue!=a", "write one value, such as queue=orders"),
         ("queue", "write one value, such as queue=orders"),
-        ("queue=a,queue=b", '"queue" is given twice'),
+        ("queue=a,queue=b", '"queue" occurs twice'),
         ("queue=a,mode=fast", 'there is no mode "fast"; there are messages, ready, unacked'),
     ],
 )
-def test_a_query_that_cannot_be_meant_is_the_specs_fault(selector, complaint):
+def test_an_invalid_selector_blames_the_spec(selector, error):
     with pytest.raises(AdapterError) as caught:
         queue_query(testing.external("queue_messages", selector), Settings(url=URL, vhosts={"all": "*"}))
     assert caught.value.blame == "spec"
-    assert complaint in caught.value.message
+    assert error in caught.value.message
     assert '"queue_messages"' in caught.value.message
 
 
@@ -154,7 +154,7 @@ METRICS = {
         ("free", "queue_regex=shop", QueueQuery(pattern=re.compile("a-.."))),
     ],
 )  # fmt: skip
-def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, expected):
+def test_a_selector_sets_what_the_metric_leaves_open(name, selector, expected):
     assert (
         queue_query(testing.external(name, selector), Settings(url=URL, metrics=METRICS, patterns={"shop": "a-.."}))
         == expected
@@ -162,7 +162,7 @@ def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, e
 
 
 @pytest.mark.parametrize(
-    ("name", "selector", "complaint"),
+    ("name", "selector", "error"),
     [
         ("two", "queue=c", '"queue" is set for this metric by hpad\'s configuration; leave it out'),
         ("two", "vhost=c", '"vhost" is set for this metric'),
@@ -175,17 +175,17 @@ def test_a_selector_says_what_the_operators_metric_leaves_open(name, selector, e
         ("open", "queue_regex=shop,queue=listed", "write queue or queue_regex, not both"),
     ],
 )
-def test_a_selector_cannot_go_beyond_what_is_offered(name, selector, complaint):
+def test_a_selector_cannot_exceed_the_configuration(name, selector, error):
     confined = Settings(
         url=URL, metrics=METRICS, only_queues=True, only_vhosts=True, queues={"listed": "q"}, patterns={"shop": "a"}
     )
     with pytest.raises(AdapterError) as caught:
         queue_query(testing.external(name, selector), confined)
     assert caught.value.blame == "spec"
-    assert complaint in caught.value.message
+    assert error in caught.value.message
 
 
-async def test_an_instance_answers_for_the_metrics_it_is_given(rabbit):
+async def test_an_instance_offers_its_configured_metrics(rabbit):
     adapter = RabbitMQ(Settings(url=URL, metrics=METRICS), rabbit)
     assert set(plugins.offered("shop", adapter)) == {
         "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open",

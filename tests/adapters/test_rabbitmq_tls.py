@@ -1,20 +1,19 @@
-"""Certificates: whom the adapter trusts, and how it shows its own."""
+"""TLS towards the management API: trusted authorities and client certificates."""
 
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trustme
-from aiohttp import web
 from cryptography.hazmat.primitives import serialization
+from support.http_stub import Stub, server_tls, serving
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters import rabbitmq
 
 QUEUE = {"name": "a", "messages": 5, "messages_ready": 3, "messages_unacknowledged": 2}
-URL = "https://127.0.0.1:{port}"
+PATIENT = {"request_timeout": "60s", "connect_timeout": "60s"}
 
 
 @pytest.fixture
@@ -26,31 +25,21 @@ def authority(tmp_path: Path) -> trustme.CA:
 
 
 @pytest.fixture
-async def url(authority) -> AsyncIterator[str]:
-    """A broker that wants to see a certificate of ours."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-
-    async def handle(request: web.BaseRequest) -> web.Response:
-        return web.json_response(QUEUE)
-
-    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    yield URL.format(port=runner.addresses[0][1])
-    await runner.cleanup()
+async def url(authority: trustme.CA, stub: Stub) -> AsyncIterator[str]:
+    """A broker that requires a client certificate of the authority."""
+    stub.answers(QUEUE)
+    async with serving(stub.handle, tls=server_tls(authority, clients=authority)) as url:
+        yield url
 
 
-async def asked(rabbit, **given: object) -> Answer:
-    [answer] = await rabbitmq.RabbitMQ(rabbitmq.Settings(**given), rabbit).answer(
+async def asked(rabbit, **options: object) -> Answer:
+    [answer] = await rabbitmq.RabbitMQ(rabbitmq.Settings(**PATIENT, **options), rabbit).answer(
         [testing.external("queue_messages", "queue=a")]
     )
     return answer
 
 
-async def test_an_authority_of_ones_own_and_a_client_certificate(rabbit, url, tmp_path):
+async def test_a_private_authority_and_a_client_certificate(rabbit, url, tmp_path):
     answer = await asked(rabbit, url=url, ca=str(tmp_path / "ca.pem"), cert=str(tmp_path / "client.pem"))
     assert isinstance(answer, ExternalSample)
     assert answer.values == (5_000,)
@@ -73,17 +62,17 @@ async def test_a_key_may_have_a_password(rabbit, url, tmp_path, password, opens)
     assert password not in str(answer)
 
 
-async def test_certificates_that_were_renewed_are_taken_up(rabbit, url, authority, tmp_path):
+async def test_renewed_certificates_are_used(rabbit, url, authority, tmp_path):
     other = trustme.CA()
     other.cert_pem.write_to_path(tmp_path / "trusted.pem")
-    other.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(tmp_path / "shown.pem")
-    files = {"ca": str(tmp_path / "trusted.pem"), "cert": str(tmp_path / "shown.pem")}
-    source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=url, **files), rabbit)
+    other.issue_cert("hpad").private_key_and_cert_chain_pem.write_to_path(tmp_path / "used.pem")
+    files = {"ca": str(tmp_path / "trusted.pem"), "cert": str(tmp_path / "used.pem")}
+    source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=url, **PATIENT, **files), rabbit)
     query = testing.external("queue_messages", "queue=a")
-    for new, held in (("ca.pem", "trusted.pem"), ("client.pem", "shown.pem")):
+    for new, used in (("ca.pem", "trusted.pem"), ("client.pem", "used.pem")):
         [answer] = await source.answer([query])
         assert isinstance(answer, AdapterError)
-        (tmp_path / new).replace(tmp_path / held)
+        (tmp_path / new).replace(tmp_path / used)
     [answer] = await source.answer([query])
     assert isinstance(answer, ExternalSample), answer
 
@@ -94,12 +83,12 @@ async def test_an_unknown_certificate_is_not_trusted(rabbit, url, tmp_path):
     assert answer.message.startswith(f"rabbitmq at {url} has a certificate that is not trusted (")
 
 
-async def test_an_unknown_certificate_is_taken_when_the_operator_says_so(rabbit, url, tmp_path):
+async def test_an_unknown_certificate_is_accepted_if_insecure_is_set(rabbit, url, tmp_path):
     answer = await asked(rabbit, url=url, cert=str(tmp_path / "client.pem"), insecure=True)
     assert isinstance(answer, ExternalSample)
 
 
-async def test_without_a_client_certificate_there_is_no_answer(rabbit, url, tmp_path):
+async def test_a_missing_client_certificate_is_an_error(rabbit, url, tmp_path):
     answer = await asked(rabbit, url=url, ca=str(tmp_path / "ca.pem"))
     assert isinstance(answer, AdapterError)
     assert answer.message.startswith(f"rabbitmq at {url} ")

@@ -28,7 +28,7 @@ PASSWORD = "s3cr3t"
 
 
 class Server:
-    """A redis-server of one's own: `port` for plain text, `tls_port` for TLS."""
+    """A redis-server of these tests: `port` for plain text, `tls_port` for TLS."""
 
     def __init__(self, folder: Path) -> None:
         assert PROGRAM is not None
@@ -56,7 +56,7 @@ class Server:
             self._process = subprocess.Popen([PROGRAM, folder / "redis.conf"], stdout=log, stderr=log)
 
     def fill(self) -> None:
-        """Wait for the server, and put into it what the tests ask for."""
+        """Waits for the server and writes the data of the tests."""
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -95,7 +95,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 async def ask(url: str, *asked: Any, **options: Any) -> list[Answer]:
-    """The answers; an error of the whole batch is that of each query."""
+    """Returns the answers; an error of the whole batch is that of each query."""
     settings = msgspec.convert({"url": url, "password": PASSWORD, **options}, Redis.Settings)
     async with testing.context("redis") as context:
         try:
@@ -117,7 +117,7 @@ def values(answers: list[Answer]) -> list[tuple[int, ...] | None]:
 @needs_redis
 @pytest.mark.redis
 class TestServer:
-    async def test_what_waits(self, server: Server) -> None:
+    async def test_lengths_and_pending_entries(self, server: Server) -> None:
         answers = await ask(
             f"redis://127.0.0.1:{server.port}",
             testing.external("redis_list_length", "key=jobs"),
@@ -132,7 +132,7 @@ class TestServer:
         answers = await ask(f"redis://127.0.0.1:{server.port}/1", testing.external("redis_list_length", "key=jobs"))
         assert values(answers) == [(1000,)]
 
-    async def test_keys_that_no_label_can_hold(self, server: Server) -> None:
+    async def test_keys_that_labels_cannot_hold(self, server: Server) -> None:
         asked = [testing.external("redis_list_length", f"key={key}") for key in ("mail", "jobs")]
         url = f"redis://127.0.0.1:{server.port}"
         answers = await ask(url, *asked, keys={"mail": "jobs:mail"})
@@ -140,7 +140,7 @@ class TestServer:
         answers = await ask(url, *asked, keys={"mail": "jobs:mail"}, only_keys=True)
         assert values(answers) == [(1000,), None]
 
-    async def test_each_fault_has_its_own_text(self, server: Server) -> None:
+    async def test_each_fault_has_its_own_error(self, server: Server) -> None:
         gone, group, text, stream = await ask(
             f"redis://127.0.0.1:{server.port}",
             testing.external("redis_stream_length", "key=gone"),
@@ -153,7 +153,7 @@ class TestServer:
         assert "is a string, not a list" in message(text)
         assert "is a stream, not a list" in message(stream)
 
-    async def test_a_missing_stream_is_zero_when_asked(self, server: Server) -> None:
+    async def test_missing_stream_zero_makes_it_zero(self, server: Server) -> None:
         asked = testing.external("redis_stream_pending", "key=gone,group=shop")
         answers = await ask(f"redis://127.0.0.1:{server.port}", asked, missing_stream="zero")
         assert values(answers) == [(0,)]
@@ -181,7 +181,7 @@ class TestServer:
         (untrusted,) = await ask(url, asked)
         assert "not trusted" in message(untrusted)
 
-    async def test_keeps_the_contract(self, server: Server) -> None:
+    async def test_the_adapter_keeps_the_contract(self, server: Server) -> None:
         settings = Redis.Settings(url=f"redis://127.0.0.1:{server.port}", password=PASSWORD)
         queries = [
             testing.external("redis_list_length", "key=jobs"),
@@ -208,19 +208,19 @@ class TestServer:
         ("redis_set_size", "key=a"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_without_a_server(name: str, selector: str | None) -> None:
+async def test_an_invalid_query_needs_no_server(name: str, selector: str | None) -> None:
     (answer,) = await ask("redis://127.0.0.1:1", testing.external(name, selector))
     assert isinstance(answer, AdapterError)
     assert answer.blame == "spec"
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     (answer,) = await ask(f"redis://127.0.0.1:{ports.free(1)[0]}", testing.external("redis_list_length", "key=a"))
     assert "refused the connection" in message(answer)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "error"),
     [
         ({"url": "redis://:s3cr3t@h"}, "contains credentials"),
         ({"url": "http://h"}, "is not of the form"),
@@ -228,9 +228,10 @@ async def test_nobody_listens() -> None:
         ({"url": "redis://:s3cr3t@h:port"}, "its port is not a number"),
         ({"url": "redis://h:0"}, "is not of the form"),
         ({"url": "redis://h", "password": "a", "password_env": "b"}, "give one of"),
+        ({"url": "redis://h", "key": "key.pem"}, "there is a key, but no cert for it"),
     ],
 )
-def test_settings_that_are_wrong(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=said) as refused:
+def test_invalid_settings_are_refused(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=error) as refused:
         msgspec.convert(settings, Redis.Settings)
     assert PASSWORD not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Servers that are no Redis, or a hostile one: what is too much is refused before it is taken."""
+"""Hostile servers, and servers other than Redis: too large replies are refused before they are read."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ async def listening(pieces: Iterator[bytes]) -> AsyncIterator[tuple[Hostile, str
 
 
 async def ask(url: str, name: str = "redis_list_length", selector: str = "key=a") -> Answer:
-    """The answer of a Redis at that address; an error of the whole batch is that of the query."""
+    """Returns the answer of a Redis at that address; an error of the whole batch is that of the query."""
     settings = msgspec.convert({"url": url}, Redis.Settings)
     async with testing.context("redis") as context:
         try:
@@ -55,8 +55,8 @@ async def ask(url: str, name: str = "redis_list_length", selector: str = "key=a"
     return answer
 
 
-async def said_of(reply: bytes, name: str = "redis_list_length", selector: str = "key=a") -> Answer:
-    """What is made of that reply to the command that counts."""
+async def answer_to(reply: bytes, name: str = "redis_list_length", selector: str = "key=a") -> Answer:
+    """Returns the answer for this reply to the command that counts."""
     kind = b"+list\r\n" if name == "redis_list_length" else b"+stream\r\n"
     async with listening(iter((OPENED, kind, reply))) as (_, url):
         return await ask(url, name, selector)
@@ -78,7 +78,7 @@ TEXT = b"$1048576\r\n" + b"x" * (1 << 20) + b"\r\n"
 
 
 @pytest.mark.parametrize(
-    ("opening", "piece", "said"),
+    ("opening", "piece", "error"),
     [
         (b"*60000\r\n", TEXT, "sent more than 4 MiB"),
         (b"*2\r\n:1\r\n*60000\r\n", TEXT, "sent more than 4 MiB"),
@@ -92,8 +92,8 @@ TEXT = b"$1048576\r\n" + b"x" * (1 << 20) + b"\r\n"
         (b"", b"*1\r\n" * 4096, "nested more than 8 levels deep"),
     ],
 )
-async def test_an_answer_without_end_takes_no_more_than_the_budget(opening: bytes, piece: bytes, said: str) -> None:
-    """Memory, too: the buffers of the connection and the decoded texts, some copies of them included."""
+async def test_an_answer_without_end_takes_no_more_than_the_budget(opening: bytes, piece: bytes, error: str) -> None:
+    """Memory is bounded as well: buffers of the connection and decoded texts, including some copies."""
     async with listening(endless(opening, piece)) as (hostile, url):
         tracemalloc.start()
         try:
@@ -101,9 +101,9 @@ async def test_an_answer_without_end_takes_no_more_than_the_budget(opening: byte
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    assert said in message(answer)
+    assert error in message(answer)
     assert peak < 8 * redis.MAX_BYTES
-    assert hostile.sent < 8 * redis.MAX_BYTES  # what the buffers of two sockets take, beside the budget
+    assert hostile.sent < 8 * redis.MAX_BYTES  # the budget and the buffers of two sockets
 
 
 async def test_the_budget_is_for_the_whole_answer_not_for_each_reply() -> None:
@@ -120,19 +120,19 @@ async def test_the_budget_is_for_the_whole_answer_not_for_each_reply() -> None:
     "length", [b"-2", b"-5", b"-1048576", b"+3", b" 3", b"3 ", b"1_0", b"0x3", b"", b"-0", "٣".encode()]
 )
 @pytest.mark.parametrize("kind", [b"$", b"*"])
-async def test_a_length_that_is_none_is_refused(kind: bytes, length: bytes) -> None:
-    answer = await said_of(kind + length + b"\r\nabc\r\n:1\r\n")
+async def test_an_invalid_length_is_refused(kind: bytes, length: bytes) -> None:
+    answer = await answer_to(kind + length + b"\r\nabc\r\n:1\r\n")
     assert "where the length of a value belongs" in message(answer)
 
 
 @pytest.mark.parametrize("nil", [b"$-1\r\n", b"*-1\r\n", b"*1\r\n$-1\r\n", b"*0\r\n", b"$0\r\n\r\n"])
-async def test_nil_and_nothing_are_no_number(nil: bytes) -> None:
+async def test_nil_and_empty_replies_are_not_numbers(nil: bytes) -> None:
     for name, selector in (("redis_list_length", "key=a"), ("redis_stream_pending", "key=a,group=g")):
-        assert "is not a number" in message(await said_of(nil, name, selector))
+        assert "is not a number" in message(await answer_to(nil, name, selector))
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "error"),
     [
         (b":-5\r\n", "is -5, which is not a count"),
         (b":9223372036854775807\r\n", "which is not a count"),
@@ -143,35 +143,35 @@ async def test_nil_and_nothing_are_no_number(nil: bytes) -> None:
         (b":\r\n", "where a whole number of 64 bits belongs"),
         (b"*1\r\n:3\r\n", "is not a number"),
         (b"$2\r\n12\r\n", "is not a number"),
-        (b"$2\r\n123\r\n", "longer than it said"),
+        (b"$2\r\n123\r\n", "longer than its length"),
         (b",1.5\r\n", "did not answer in RESP2"),
         (b"#t\r\n", "did not answer in RESP2"),
         (b"%1\r\n+a\r\n:1\r\n", "did not answer in RESP2"),
         (b"\r\n", "did not answer in RESP2"),
     ],
 )
-async def test_what_is_no_count_is_an_error_that_says_so(reply: bytes, said: str) -> None:
-    assert said in message(await said_of(reply))
+async def test_each_invalid_count_has_its_own_error(reply: bytes, error: str) -> None:
+    assert error in message(await answer_to(reply))
 
 
-async def test_what_is_within_the_budget_is_read() -> None:
-    """A consumer group with 10,000 consumers is large, and no attack."""
+async def test_a_large_reply_within_the_budget_is_read() -> None:
+    """A consumer group with 10,000 consumers is a valid reply."""
     consumers = b"".join(b"*2\r\n$12\r\nconsumer-%03d\r\n$1\r\n1\r\n" % (index % 1000) for index in range(10_000))
     reply = b"*4\r\n:10000\r\n$3\r\n1-0\r\n$3\r\n9-0\r\n*10000\r\n" + consumers
-    answer = await said_of(reply, "redis_stream_pending", "key=a,group=g")
+    answer = await answer_to(reply, "redis_stream_pending", "key=a,group=g")
     assert isinstance(answer, ExternalSample)
     assert answer.values == (10_000_000,)
 
 
-async def test_a_type_that_is_none_is_not_repeated() -> None:
+async def test_an_invalid_type_is_not_repeated() -> None:
     async with listening(iter((OPENED, b"*2\r\n+secret\r\n+secret\r\n:1\r\n"))) as (_, url):
-        said = message(await ask(url))
-    assert "is not a type" in said
-    assert "secret" not in said
+        error = message(await ask(url))
+    assert "is not a type" in error
+    assert "secret" not in error
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "error"),
     [
         (b"HTTP/1.1 400\r\n", "did not answer in RESP2"),
         (b"$99999999999\r\n", "where the length of a value belongs"),
@@ -180,6 +180,6 @@ async def test_a_type_that_is_none_is_not_repeated() -> None:
         (b"", "broke off"),
     ],
 )
-async def test_a_server_that_is_no_redis(reply: bytes, said: str) -> None:
+async def test_a_server_other_than_redis_is_an_error(reply: bytes, error: str) -> None:
     async with listening(iter((reply,))) as (_, url):
-        assert said in message(await ask(url))
+        assert error in message(await ask(url))

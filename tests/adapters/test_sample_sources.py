@@ -1,4 +1,4 @@
-"""The sources that config/hpad.yaml shows in comments are such as their adapters take."""
+"""The sources in the comments of config/hpad.yaml are valid settings of their adapters."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 
 @pytest.fixture
 def shown(tmp_path: Path) -> list[tuple[settings.SourceSettings, type[Adapter]]]:
-    """The sources, once their comment signs are gone, and their adapters."""
+    """The sources without their comment signs, with their adapters."""
     _, _, rest = SAMPLE.read_text(encoding="utf-8").partition("\nsources: {}")
     lines = rest.partition("\n# Exceptions")[0].splitlines()
     file = tmp_path / "hpad.yaml"

@@ -1,6 +1,5 @@
 """Numbers from a file."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,6 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample
 from hpad_adapters.static import Static
-
-
-@pytest.fixture
-async def context() -> AsyncIterator[Context]:
-    async with testing.context("static") as made:
-        yield made
 
 
 async def test_numbers_and_quantities(context: Context, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Amounts as people read them."""
+"""Amounts in messages."""
 
 from fractions import Fraction
 
@@ -24,7 +24,9 @@ from hpad.api.amounts import Unit, exact, rounded
         (-1_500, 0, "-1.5"),
     ],
 )
-def test_a_reading_has_three_digits_or_as_many_as_show_its_side(milli: int, beside: int, text: str) -> None:
+def test_a_value_has_three_digits_or_as_many_as_it_takes_to_differ_from_its_target(
+    milli: int, beside: int, text: str
+) -> None:
     assert rounded(milli, beside) == text
 
 
@@ -61,7 +63,7 @@ def _read(text: str) -> Fraction:
 
 
 @given(st.integers(0, 2**63), st.integers(1, 1000), st.integers(1, 2**63), st.sampled_from(Unit))
-def test_rounding_never_moves_a_reading_across_its_target(total: int, replicas: int, target: int, unit: Unit) -> None:
+def test_rounding_never_moves_a_value_across_its_target(total: int, replicas: int, target: int, unit: Unit) -> None:
     share = Fraction(total, replicas)
     near, bound = _read(rounded(share, target, unit)), _read(exact(target, unit))
     assert bound * 1000 == target

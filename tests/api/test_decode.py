@@ -1,8 +1,9 @@
-"""Errors of documents that are not valid HPAs."""
+"""Decoding of HPA documents, and the errors of invalid ones."""
 
 from typing import Any
 
 import pytest
+from support.hpas import decoded
 
 from hpad.api import decode
 from hpad.api import hpa as v2
@@ -19,7 +20,7 @@ def document(version: str = "v2", metadata: Any = None, **spec: Any) -> dict[str
     }
 
 
-def complaint(value: Any) -> str:
+def only_error(value: Any) -> str:
     """Returns the only error of the document."""
     [error] = decode.read(value).errors
     return error.message
@@ -32,23 +33,28 @@ def metric(kind: str, **source: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("version", ["v1", "v2beta1", "v2beta2", "v2"])
 def test_every_version_is_read_as_v2(version: str) -> None:
     """Scenario 25."""
-    read = decode.decode(document(version))
+    read = decoded(document(version))
     assert (read.api_version, read.kind, read.spec.max_replicas) == ("autoscaling/v2", "HorizontalPodAutoscaler", 3)
 
 
-def test_an_unknown_field_names_its_neighbour() -> None:
-    assert complaint(document(maxReplica=10)) == (
+def test_decoding_sets_no_defaults() -> None:
+    read = decoded(document())
+    assert (read.spec.min_replicas, read.spec.metrics, read.metadata.namespace) == (None, (), "")
+
+
+def test_the_error_for_an_unknown_field_suggests_the_most_similar_one() -> None:
+    assert only_error(document(maxReplica=10)) == (
         'spec.maxReplica: strict decoding error: unknown field "spec.maxReplica": did you mean "maxReplicas"?'
     )
-    assert complaint(document(behaviour={})).endswith('did you mean "behavior"?')
-    assert complaint({**document(), "Spec": {}}).endswith('did you mean "spec"?')
+    assert only_error(document(behaviour={})).endswith('did you mean "behavior"?')
+    assert only_error({**document(), "Spec": {}}).endswith('did you mean "spec"?')
 
 
-def test_an_unknown_field_without_a_neighbour_names_what_there_is() -> None:
-    assert complaint(document(x=1)).endswith("known here: scaleTargetRef, minReplicas, maxReplicas, metrics, behavior")
+def test_the_error_for_an_unknown_field_lists_all_fields_if_none_is_similar() -> None:
+    assert only_error(document(x=1)).endswith("known here: scaleTargetRef, minReplicas, maxReplicas, metrics, behavior")
 
 
-def test_what_else_could_be_read_is_read_beside_an_unknown_field() -> None:
+def test_the_known_fields_are_read_beside_an_unknown_one() -> None:
     reading = decode.read(document(maxReplica=10))
     assert reading.hpa is not None
     assert reading.hpa.spec.max_replicas == 3
@@ -84,8 +90,8 @@ def test_what_else_could_be_read_is_read_beside_an_unknown_field() -> None:
         ),
     ],
 )
-def test_a_wrong_type_says_what_would_be_right(spec: dict[str, Any], message: str) -> None:
-    assert complaint(document(**spec)) == message
+def test_the_error_for_a_wrong_type_says_what_to_write(spec: dict[str, Any], message: str) -> None:
+    assert only_error(document(**spec)) == message
     assert decode.read(document(**spec)).hpa is None
 
 
@@ -93,27 +99,26 @@ def test_a_wrong_type_says_what_would_be_right(spec: dict[str, Any], message: st
     ("written", "meant"),
     [
         *[("200mm", "200m"), ("15MI", "15Mi"), ("1K", "1k"), ("2GB", "2G"), ("10 m", "10m"), ("0.5g", "0.5G")],
-        *[("15MiB", "15Mi"), ("15mb", "15M"), ("500 millicores", "500m"), ("2 gigabytes", "2G")],
-        *[("30 messages", "30"), ("80 mesages", "80")],
+        *[("15MiB", "15Mi"), ("15mb", "15M")],
     ],
 )
-def test_a_wrong_unit_says_which_was_meant(written: str, meant: str) -> None:
+def test_the_error_for_a_wrong_unit_suggests_the_right_one(written: str, meant: str) -> None:
     value = document(metrics=metric("Resource", name="cpu", target={"type": "AverageValue", "averageValue": written}))
-    message = complaint(value)
+    message = only_error(value)
     assert message.startswith(f'spec.metrics[0].resource.target.averageValue: Invalid value: "{written}": ')
     assert message.endswith(f'; did you mean "{meant}"?')
 
 
-@pytest.mark.parametrize("written", ["30s", "30 minutes", "50%", "3nb", "1..5MB", "1.2.3 messages", "many"])
-def test_where_nothing_was_plainly_meant_nothing_is_suggested(written: str) -> None:
+@pytest.mark.parametrize("written", ["30s", "30 minutes", "50%", "3nb", "1..5MB", "30 messages", "many"])
+def test_the_error_for_an_unclear_unit_has_no_suggestion(written: str) -> None:
     value = document(metrics=metric("Resource", name="cpu", target={"type": "AverageValue", "averageValue": written}))
-    assert "did you mean" not in complaint(value)
+    assert "did you mean" not in only_error(value)
 
 
 @pytest.mark.parametrize("written", ["", "much", True, [], float("inf")])
-def test_what_is_no_quantity_at_all_gets_examples(written: Any) -> None:
+def test_the_error_for_a_value_that_is_no_quantity_has_examples(written: Any) -> None:
     value = document(metrics=metric("Resource", name="cpu", target={"type": "AverageValue", "averageValue": written}))
-    assert "such as 10, 200m, 1500m or 15Mi" in complaint(value)
+    assert "such as 10, 200m, 1500m or 15Mi" in only_error(value)
 
 
 @pytest.mark.parametrize(
@@ -149,19 +154,30 @@ def test_what_is_no_quantity_at_all_gets_examples(written: Any) -> None:
             "targetAverageUtilization: 50 (or targetAverageValue: 200m) beside name",
         ),
         (
+            document("v2beta1", behavior={}),
+            "spec.behavior",
+            "autoscaling/v2beta1 has no behavior: write apiVersion: autoscaling/v2",
+        ),
+        (
+            document("v2beta1", targetCPUUtilizationPercentage=70),
+            "spec.targetCPUUtilizationPercentage",
+            "targetCPUUtilizationPercentage is autoscaling/v1: in autoscaling/v2beta1 write metrics: [{type: Resource, "
+            "resource: {name: cpu, targetAverageUtilization: 70}}]",
+        ),
+        (
             document("v2beta2", behavior={"scaleUp": {"tolerance": "0.05"}}),
             "spec.behavior.scaleUp.tolerance",
             "autoscaling/v2beta2 has no tolerance: write apiVersion: autoscaling/v2",
         ),
     ],
 )
-def test_fields_of_another_version_are_named_with_what_to_write(value: Any, field: str, advice: str) -> None:
+def test_the_error_for_a_field_of_another_version_says_what_to_write(value: Any, field: str, advice: str) -> None:
     """Scenario 25."""
-    assert complaint(value) == f"{field}: Forbidden: {advice}"
+    assert only_error(value) == f"{field}: Forbidden: {advice}"
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("queue=worker_tasks", {"matchLabels": {"queue": "worker_tasks"}}),
         ("a=1,b==2", {"matchLabels": {"a": "1", "b": "2"}}),
@@ -175,54 +191,53 @@ def test_fields_of_another_version_are_named_with_what_to_write(value: Any, fiel
                 ]
             },
         ),
+        ("a=1,a=2", {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["2"]}]}),
+        ("queue=", {"matchLabels": {"queue": ""}}),
         ("", {}),
     ],
 )
-def test_a_selector_may_be_text(text: str, wanted: Any) -> None:
+def test_a_selector_may_be_text(text: str, expected: Any) -> None:
     source = {"metric": {"name": "q", "selector": text}, "target": {"type": "AverageValue", "averageValue": 30}}
-    [read] = decode.decode(document(metrics=metric("External", **source))).spec.metrics
+    [read] = decoded(document(metrics=metric("External", **source))).spec.metrics
     assert read.external is not None
-    assert v2.to_builtins(read.external.metric.selector) == wanted
+    assert v2.to_builtins(read.external.metric.selector) == expected
 
 
-@pytest.mark.parametrize("text", ["queue=", "a > 1", "queue worker"])
-def test_a_selector_that_has_no_object_form_is_refused_or_empty(text: str) -> None:
+@pytest.mark.parametrize("text", ["a > 1", "queue worker"])
+def test_a_selector_without_an_object_form_is_an_error(text: str) -> None:
     source = {"metric": {"name": "q", "selector": text}, "target": {"type": "AverageValue", "averageValue": 30}}
     reading = decode.read(document(metrics=metric("External", **source)))
-    if text == "queue=":
-        assert not reading.errors
-    else:
-        assert reading.errors[0].field == "spec.metrics[0].external.metric.selector"
-        assert 'a selector reads like "queue=worker_tasks"' in reading.errors[0].message
+    assert reading.errors[0].field == "spec.metrics[0].external.metric.selector"
+    assert 'a selector has the form "queue=worker_tasks"' in reading.errors[0].message
 
 
-def test_null_is_absent() -> None:
+def test_null_counts_as_absent() -> None:
     value = {**document(minReplicas=None, metrics=None, behavior={"scaleUp": None}), "status": None}
-    read = decode.decode(value)
+    read = decoded(value)
     assert (read.spec.min_replicas, read.spec.metrics) == (None, ())
     assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior()
 
 
-def test_metadata_that_decisions_do_not_need_is_known() -> None:
+def test_metadata_fields_that_are_not_read_are_no_errors() -> None:
     metadata = {"name": "web", "managedFields": [{}], "finalizers": ["x"], "selfLink": "/", "labels": {"a": "b"}}
-    assert decode.decode(document(metadata=metadata)).metadata.labels == {"a": "b"}
-    assert complaint(document(metadata={"name": "web", "label": {}})).endswith('did you mean "labels"?')
-    assert complaint(document(metadata={"name": "web", "labels": {"a": 1}})) == (
+    assert decoded(document(metadata=metadata)).metadata.labels == {"a": "b"}
+    assert only_error(document(metadata={"name": "web", "label": {}})).endswith('did you mean "labels"?')
+    assert only_error(document(metadata={"name": "web", "labels": {"a": 1}})) == (
         'metadata.labels[a]: Invalid value: 1: must be text: write "1" in quotes'
     )
 
 
-def test_what_aliases_blow_up_is_not_written_out() -> None:
+def test_an_error_about_a_value_of_many_aliases_is_short() -> None:
     grown: list[Any] = ["x"]
     for _ in range(60):
         grown = [grown, grown]
     for metadata in ({"name": "web", "labels": {"a": grown}}, {"name": grown}):
-        assert complaint(document(metadata=metadata)).endswith("Invalid value: […]: must be text")
+        assert only_error(document(metadata=metadata)).endswith("Invalid value: […]: must be text")
 
 
 @pytest.mark.parametrize("moment", ["yesterday", "2026-01-02T03:04:05", 5])
-def test_a_time_needs_its_zone(moment: Any) -> None:
-    assert 'such as "2026-01-02T03:04:05Z"' in complaint({**document(), "status": {"lastScaleTime": moment}})
+def test_a_time_without_a_zone_is_an_error(moment: Any) -> None:
+    assert 'such as "2026-01-02T03:04:05Z"' in only_error({**document(), "status": {"lastScaleTime": moment}})
 
 
 @pytest.mark.parametrize(
@@ -238,13 +253,13 @@ def test_a_time_needs_its_zone(moment: Any) -> None:
         ({"kind": "HorizontalPodAutoscaler", "apiVersion": ["autoscaling/v2"]}, "apiVersion"),
     ],
 )
-def test_what_is_no_hpa_says_so(value: Any, field: str) -> None:
-    with pytest.raises(decode.DecodeError) as raised:
-        decode.decode(value)
-    assert [error.field for error in raised.value.errors] == [field]
+def test_a_document_that_is_no_hpa_has_an_error(value: Any, field: str) -> None:
+    reading = decode.read(value)
+    assert reading.hpa is None
+    assert [error.field for error in reading.errors] == [field]
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     value = document(maxReplica=3, maxReplicas="x", minReplicas="y", metrics=[{"type": 5}])
     assert [error.field for error in decode.read(value).errors] == [
         "spec.maxReplicas",

@@ -19,8 +19,7 @@ DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "p
 
 
 def filled(spec: dict[str, Any]) -> dict[str, Any]:
-    given = hpa.from_builtins({"metadata": {"name": "web"}, "spec": spec})
-    once = hpa.defaulted(given)
+    once = hpa.defaulted(hpa.from_builtins({"metadata": {"name": "web"}, "spec": spec}))
     assert hpa.defaulted(once) == once
     found: dict[str, Any] = hpa.to_builtins(once)["spec"]
     return found
@@ -34,7 +33,7 @@ def test_an_empty_spec_gets_one_replica_and_cpu_at_eighty_percent() -> None:
     assert "behavior" not in spec
 
 
-def test_zero_replicas_are_said_not_missing() -> None:
+def test_zero_replicas_are_not_replaced_by_the_default() -> None:
     assert filled({"minReplicas": 0, "maxReplicas": 3})["minReplicas"] == 0
 
 
@@ -44,7 +43,7 @@ def test_a_behavior_without_rules_gets_both(behavior: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "missing"),
+    ("rules", "missing"),
     [
         ({"stabilizationWindowSeconds": 60}, ("selectPolicy", "policies")),
         ({"selectPolicy": "Disabled"}, ("stabilizationWindowSeconds", "policies")),
@@ -55,9 +54,9 @@ def test_a_behavior_without_rules_gets_both(behavior: dict[str, Any]) -> None:
         ({"policies": []}, ("stabilizationWindowSeconds", "selectPolicy")),
     ],
 )
-def test_what_is_given_stays_and_the_rest_is_filled_in(given: dict[str, Any], missing: tuple[str, ...]) -> None:
-    rules = filled({"maxReplicas": 3, "behavior": {"scaleUp": given}})["behavior"]["scaleUp"]
-    assert rules == {**given, **{name: UP[name] for name in missing}}
+def test_fields_that_are_set_stay_and_the_others_get_defaults(rules: dict[str, Any], missing: tuple[str, ...]) -> None:
+    found = filled({"maxReplicas": 3, "behavior": {"scaleUp": rules}})["behavior"]["scaleUp"]
+    assert found == {**rules, **{name: UP[name] for name in missing}}
 
 
 def test_tolerance_is_kept_and_has_no_default() -> None:
@@ -65,9 +64,9 @@ def test_tolerance_is_kept_and_has_no_default() -> None:
     assert behavior == {"scaleUp": UP, "scaleDown": {**DOWN, "tolerance": "50m"}}
 
 
-def test_the_older_versions_leave_behavior_alone_until_it_is_judged() -> None:
+def test_minimum_and_metrics_can_be_filled_in_without_the_behavior() -> None:
     behavior = hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules(select_policy="Min"))
-    given = hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
-    once = hpa.with_minimum_and_metrics(given)
+    original = hpa.HorizontalPodAutoscaler(spec=hpa.HorizontalPodAutoscalerSpec(max_replicas=2, behavior=behavior))
+    once = hpa.with_minimum_and_metrics(original)
     assert once.spec.behavior is behavior
-    assert once.spec == msgspec.structs.replace(given.spec, min_replicas=1, metrics=(hpa.DEFAULT_METRIC,))
+    assert once.spec == msgspec.structs.replace(original.spec, min_replicas=1, metrics=(hpa.DEFAULT_METRIC,))

@@ -1,4 +1,4 @@
-"""Go durations, read and written."""
+"""Durations in the format of Go."""
 
 from datetime import timedelta
 
@@ -29,6 +29,6 @@ def test_go_durations(text: str, expected: timedelta, canonical: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "15", "s", "15 s", "1d", "five minutes", "1h-30m", "999999999999h"])
-def test_what_is_no_duration_says_what_one_is(text: str) -> None:
+def test_any_other_text_raises_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         duration.parse(text)

@@ -32,7 +32,7 @@ def written(number: tuple[int, int, str]) -> str:
 
 
 def exact(number: tuple[int, int, str]) -> Fraction:
-    """The number itself, rounded away from zero to nano as a quantity is."""
+    """Returns the number, rounded away from zero to nano as a quantity is."""
     mantissa, places, suffix = number
     nanos = Fraction(mantissa, 10**places) * POWERS[suffix] * 10**9
     return Fraction(away_from_zero(nanos), 10**9)
@@ -54,7 +54,7 @@ def test_value_and_milli_round_away_from_zero(number: tuple[int, int, str]) -> N
 
 @settings(deadline=None)
 @given(numbers, numbers)
-def test_order_is_that_of_the_exact_numbers(one: tuple[int, int, str], other: tuple[int, int, str]) -> None:
+def test_comparisons_are_those_of_the_exact_numbers(one: tuple[int, int, str], other: tuple[int, int, str]) -> None:
     left, right = Quantity.parse(written(one)), Quantity.parse(written(other))
     assert (left < right) == (exact(one) < exact(other))
     assert (left <= right) == (exact(one) <= exact(other))
@@ -65,7 +65,7 @@ def test_order_is_that_of_the_exact_numbers(one: tuple[int, int, str], other: tu
 
 @settings(deadline=None)
 @given(quantities)
-def test_canonical_text_reads_back(quantity: Quantity) -> None:
+def test_canonical_text_parses_to_the_same_quantity(quantity: Quantity) -> None:
     again = Quantity.parse(str(quantity))
     assert again == quantity
     assert hash(again) == hash(quantity)
@@ -101,16 +101,16 @@ def test_canonical_text(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("number", "milli"), [(15, 15_000), (0.5, 500), (-3, -3_000), (1e21, 10**24), (1e-7, 1), (0.0, 0)]
 )
-def test_numbers_as_json_and_yaml_write_them(number: int | float, milli: int) -> None:
+def test_numbers_of_json_and_yaml_are_parsed(number: int | float, milli: int) -> None:
     assert Quantity.parse(number).milli() == milli
 
 
 @pytest.mark.parametrize(
     "nonsense", [True, False, None, [], b"1", float("nan"), float("inf"), pytest.param(10**5000, id="5,001 digits")]
 )
-def test_what_is_no_number_is_refused(nonsense: object) -> None:
+def test_other_types_and_huge_numbers_are_refused(nonsense: object) -> None:
     with pytest.raises(QuantityError):
-        Quantity.parse(nonsense)  # type: ignore[arg-type]  # what a hostile document may hold
+        Quantity.parse(nonsense)  # type: ignore[arg-type]  # a hostile document may have any type
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_errors(text: str, message: str) -> None:
         parse_milli(text)
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_outside_ascii_are_refused() -> None:
     with pytest.raises(QuantityError, match="quantities must match"):
         parse_milli(b"1\xff")
 
 
-def test_absurdly_large_and_small_exponents_cost_nothing() -> None:
+def test_extreme_exponents_are_parsed_at_once() -> None:
     assert Quantity.parse("1e308").value() == 10**308
     assert Quantity.parse("1e-999999999999999999").nano == 1
     assert Quantity.parse("-1e-999999999999999999").nano == -1
@@ -149,24 +149,24 @@ def test_absurdly_large_and_small_exponents_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "M", "9" * 399 + "e1", "9" * 398 + "e-7", "9" * 397 + ".9M"])
-def test_what_is_read_prints_as_something_that_can_be_read(text: str) -> None:
+def test_the_text_of_a_long_number_can_be_parsed(text: str) -> None:
     assert Quantity.parse(str(Quantity.parse(text))) == Quantity.parse(text)
 
 
 @pytest.mark.parametrize("text", ["9" * 401, "9" * 400 + "e1", "9" * 399 + "e-7", "9" * 399 + ".9M"])
-def test_what_would_print_with_too_many_digits_is_refused(text: str) -> None:
+def test_a_number_whose_text_would_be_too_long_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match="numeric part"):
         Quantity.parse(text)
     with pytest.raises(QuantityError, match="numeric part"):
         parse_milli(text)
 
 
-def test_equal_values_are_one_key_whatever_their_format() -> None:
+def test_equal_values_of_different_formats_are_one_key() -> None:
     texts = ["1024", "1Ki", "1.024k", "1024000m", "1.024e3"]
     assert len({Quantity.parse(text) for text in texts}) == 1
 
 
-def test_a_quantity_does_not_change() -> None:
+def test_a_quantity_is_immutable() -> None:
     quantity = Quantity.parse("1")
     with pytest.raises(AttributeError):
         quantity.mantissa = 2  # type: ignore[misc]  # the point of the test

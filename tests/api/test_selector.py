@@ -1,4 +1,4 @@
-"""Label selectors: the rules the vectors do not reach, and properties."""
+"""Label selectors: rules that the conformance vectors do not cover, and properties."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ selectors = st.lists(requirements, max_size=5).map(
 
 @settings(deadline=None)
 @given(selectors)
-def test_the_canonical_text_reads_back_as_the_same_selector(written: Selector) -> None:
+def test_the_canonical_text_parses_to_the_same_selector(written: Selector) -> None:
     again = selector.parse(str(written))
     assert again == written
     assert hash(again) == hash(written)
@@ -39,10 +39,10 @@ def test_the_canonical_text_reads_back_as_the_same_selector(written: Selector) -
 
 @settings(deadline=None)
 @given(st.dictionaries(keys, values, max_size=4), st.dictionaries(keys, values, max_size=4))
-def test_equalities_select_whoever_has_all_of_them(wanted: dict[str, str], others: dict[str, str]) -> None:
-    selected = selector.from_object(LabelSelector(match_labels=wanted))
-    assert selected.matches(others | wanted)
-    assert selected.matches(others) == (wanted.items() <= others.items())
+def test_equalities_select_objects_with_all_of_the_labels(labels: dict[str, str], others: dict[str, str]) -> None:
+    selected = selector.from_object(LabelSelector(match_labels=labels))
+    assert selected.matches(others | labels)
+    assert selected.matches(others) == (labels.items() <= others.items())
 
 
 @settings(deadline=None)
@@ -187,7 +187,7 @@ def test_matching_one_label(text: str, value: str | None, matches: bool) -> None
     assert selector.parse(text).matches(labels) is matches
 
 
-def test_every_requirement_must_hold() -> None:
+def test_all_requirements_must_match() -> None:
     parsed = selector.parse("app=web,tier!=batch,app=web")
     assert parsed.matches({"app": "web"})
     assert not parsed.matches({"app": "web", "tier": "batch"})
@@ -203,7 +203,7 @@ def test_everything_and_nothing() -> None:
     assert not selector.NOTHING.matches({})
 
 
-def test_objects_read_and_write_as_the_api_spells_them() -> None:
+def test_objects_are_read_and_written_in_the_form_of_the_api() -> None:
     text = b'{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"tier","operator":"Exists"}]}'
     decoded = msgspec.json.decode(text, type=LabelSelector)
     assert str(selector.from_object(decoded)) == "app=web,tier"
@@ -211,15 +211,15 @@ def test_objects_read_and_write_as_the_api_spells_them() -> None:
     assert msgspec.json.encode(LabelSelector()) == b"{}"
 
 
-def test_a_parsed_text_is_kept() -> None:
+def test_a_parsed_text_is_cached() -> None:
     assert selector.parse("app=web,tier=x") is selector.parse("app=web,tier=x")
 
 
-def test_a_selector_is_parsed_once_for_as_long_as_somebody_holds_it():
-    """A selector in use stays cached; of the others only the latest do."""
-    held = selector.parse("app=held")
+def test_a_selector_is_parsed_once_while_it_is_in_use():
+    """A selector in use stays cached; of the unused ones only the latest do."""
+    used = selector.parse("app=used")
     before = len(selector._KNOWN)
     for number in range(5_000):
         selector.parse(f"app=of-{number}")
-    assert selector.parse("app=held") is held
+    assert selector.parse("app=used") is used
     assert len(selector._KNOWN) - before <= selector.parse.cache_info().maxsize

@@ -1,4 +1,4 @@
-"""Values and causes of errors in messages, without Python's notation."""
+"""Values and causes of errors in messages: never in Python's notation."""
 
 import ast
 import socket
@@ -30,7 +30,7 @@ from hpad.api.text import reason, shown
         (Path("/etc/hpad"), "/etc/hpad"),
     ],
 )
-def test_a_value_is_shown_as_a_person_wrote_it(value: Any, text: str) -> None:
+def test_a_value_is_shown_in_the_notation_of_yaml(value: Any, text: str) -> None:
     assert shown(value) == text
 
 
@@ -38,7 +38,7 @@ _leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | 
 
 
 @given(st.recursive(_leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))
-def test_whatever_is_shown_is_one_line_that_moves_no_cursor_and_is_utf_8(value: Any) -> None:
+def test_shown_values_are_one_line_of_utf_8_without_control_characters(value: Any) -> None:
     text = shown(value)
     assert not [character for character in text if ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0]
     assert len(text.splitlines()) <= 1
@@ -47,11 +47,11 @@ def test_whatever_is_shown_is_one_line_that_moves_no_cursor_and_is_utf_8(value: 
 
 ROOT = Path(__file__).parents[2]
 FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/sources/answers.py"}
-"""What they say is about the Python of an adapter, to its author."""
+"""Files whose messages describe the Python code of an adapter to its author."""
 
 
 def _conversions(path: Path) -> list[int]:
-    """The lines of f-strings with `!r`, those of `__repr__` apart."""
+    """Returns the lines of f-strings with `!r`, except those in `__repr__`."""
     tree = ast.parse(path.read_text())
     own = {
         id(node)
@@ -63,7 +63,7 @@ def _conversions(path: Path) -> list[int]:
     return [node.lineno for node in found if node.conversion == ord("r")]
 
 
-def test_no_message_shows_a_value_as_python_writes_it() -> None:
+def test_no_message_shows_a_value_in_the_notation_of_python() -> None:
     files = [path for folder in ("hpad", "adapters") for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 100
     found = {
@@ -101,5 +101,5 @@ def caused() -> Exception:
         (OddThingError("a secret"), "odd thing"),
     ],
 )
-def test_a_failure_is_told_in_words(error: Exception, text: str) -> None:
+def test_the_cause_of_an_error_is_described_in_words(error: Exception, text: str) -> None:
     assert reason(error) == text

@@ -1,11 +1,12 @@
 """`hpad adapters`: the schema of an adapter's settings as documentation."""
 
+import textwrap
 from typing import Annotated, Literal
 
 import msgspec
 import pytest
 
-from hpad.cli import adapters, main
+from hpad.cli import main
 from hpad.sources import plugins
 
 
@@ -27,8 +28,19 @@ class Settings(msgspec.Struct):
     plain: bool = False
 
 
-def test_every_field_has_type_default_and_meaning():
-    assert "\n".join(adapters._struct(Settings, "")).splitlines() == [
+class Example:
+    serves = frozenset({"External"})
+    Settings = Settings
+
+    async def answer(self, queries):
+        return []
+
+
+def test_every_field_has_type_default_and_meaning(monkeypatch, capsys):
+    monkeypatch.setattr(plugins, "adapter_class", lambda name: Example)
+    assert main(["adapters", "describe", "example"]) == 0
+    described = textwrap.dedent(capsys.readouterr().out.partition("fallback):\n\n")[2])
+    assert described.splitlines() == [
         "url: text (required)  where it is",
         "queues: mapping of text to Inner (default: {})",
         "names: list of text (default: [])",
@@ -45,14 +57,14 @@ def test_every_field_has_type_default_and_meaning():
     ]
 
 
-def test_all_that_are_installed_are_listed(capsys):
+def test_lists_all_installed_adapters(capsys):
     assert main(["adapters", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == ["NAME", *plugins.names()]
 
 
 @pytest.mark.parametrize("name", plugins.names())
-def test_every_adapter_can_describe_itself(name, capsys):
+def test_describes_every_installed_adapter(name, capsys):
     assert main(["adapters", "describe", name]) == 0
     shown = capsys.readouterr().out
     adapter = plugins.adapter_class(name)
@@ -61,12 +73,12 @@ def test_every_adapter_can_describe_itself(name, capsys):
     assert f"serves:   {', '.join(sorted(adapter.serves))}" in shown
 
 
-def test_an_adapter_that_is_not_there(capsys):
+def test_unknown_adapter_is_an_error(capsys):
     assert main(["adapters", "describe", "rabitmq"]) == 1
     assert 'there is no adapter "rabitmq"; installed: ' in capsys.readouterr().err
 
 
-def test_without_an_action_all_are_listed_in_columns(capsys):
+def test_without_an_action_lists_all_adapters_in_columns(capsys):
     assert main(["adapters"]) == 0
     alone = capsys.readouterr().out
     assert main(["adapters", "list"]) == 0

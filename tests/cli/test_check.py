@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from support.engine import Workload, series
 
 from hpad.cli import main
 
@@ -34,13 +36,13 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     assert main(["check", str(tmp_path / "a.yaml")]) == 0
     assert capsys.readouterr().out == "1 document checked, none with errors\n"
 
 
-def test_an_error_has_file_line_object_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_names_file_line_object_and_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(GOOD + "---\n" + BAD)
     assert main(["check", str(path)]) == 1
@@ -52,7 +54,7 @@ def test_an_error_has_file_line_object_and_field(tmp_path: Path, capsys: pytest.
     ]
 
 
-def test_json_is_one_object_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_one_object_per_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(GOOD + "---\n" + BAD + "---\na: [")
     status, found = rows(capsys, str(path))
@@ -77,9 +79,7 @@ def test_json_is_one_object_a_document(tmp_path: Path, capsys: pytest.CaptureFix
     assert "not valid YAML" in found[2]["errors"][0]["message"]
 
 
-def test_an_annotation_of_v1_that_cannot_be_read_is_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_v1_annotation_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, conditions = (f"autoscaling.alpha.kubernetes.io/{name}" for name in ("metrics", "conditions"))
     annotations = f"  annotations:\n    {metrics}: '[{{'\n    {conditions}: '[]'\n    {metrics}x: '['\n"
     old = GOOD.replace("autoscaling/v2", "autoscaling/v1").replace("{name: web}\n", f"\n  name: web\n{annotations}")
@@ -109,10 +109,10 @@ def test_a_placeholder_of_convert_is_an_error(tmp_path: Path, capsys: pytest.Cap
         "    password: x\n"
     )
     assert main(["check", str(hpa), str(settings)]) == 1
-    said = "holds the placeholder REPLACE-ME of hpad convert: write your own"
+    message = "is the placeholder REPLACE-ME of hpad convert: replace it with your"
     assert capsys.readouterr().out.splitlines() == [
-        f"{hpa}:5: HorizontalPodAutoscaler default/web: spec.scaleTargetRef.name: {said} name in its place",
-        f"{settings}:5: configuration: sources[cache.a].username: {said} username in its place",
+        f"{hpa}:5: HorizontalPodAutoscaler default/web: spec.scaleTargetRef.name: {message} name",
+        f"{settings}:5: configuration: sources[cache.a].username: {message} username",
         "2 documents checked, 2 with errors",
     ]
 
@@ -139,7 +139,7 @@ def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_the_gate_is_that_of_the_configuration_checked_with_the_hpas(
+def test_the_gate_of_a_configuration_applies_to_all_hpas_checked_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], configuration: str, status: int, first: bool
 ) -> None:
     file, folder = tmp_path / "hpad.yaml", tmp_path / "hpas"
@@ -155,7 +155,9 @@ def test_zero_replicas_get_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "a.yaml"
     path.write_text("\n---\n".join([GOOD + "  minReplicas: 0\n"] * 3))
     assert main(["check", str(path)]) == 1
-    assert capsys.readouterr().err.count("--scale-to-zero") == 1  # for all documents together
+    err = capsys.readouterr().err
+    assert err.count("--scale-to-zero") == 1  # for all documents together
+    assert "where the feature gate HPAScaleToZero is on" in err
 
 
 QUEUE = """\
@@ -178,15 +180,13 @@ def annotated(annotations: dict[str, str]) -> str:
         {"hpad.io/activation": "500m", "example.com/fallback": "nonsense"},
     ],
 )
-def test_annotations_that_the_daemon_understands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], annotations: dict[str, str]
-) -> None:
+def test_valid_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str], annotations: dict[str, str]) -> None:
     (tmp_path / "a.yaml").write_text(annotated(annotations))
     assert main(["check", str(tmp_path / "a.yaml")]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("fallback", "give-up", "'give-up' is not one of hold, ignore, replicas:N or last-good:AGE"),
         ("fallback", "replicas:0", "'0' is not a whole number of 1 or more"),
@@ -202,8 +202,8 @@ def test_annotations_that_the_daemon_understands(
         ),
     ],
 )
-def test_annotations_that_it_does_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+def test_invalid_annotations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, message: str
 ) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(annotated({"example.com/x": "y", f"hpad.io/{name}": text}))
@@ -211,12 +211,44 @@ def test_annotations_that_it_does_not(
     [error] = row["errors"]
     assert (status, error["type"]) == (1, "FieldValueInvalid")
     assert error["field"] == f"metadata.annotations[hpad.io/{name}]"
-    assert error["message"].startswith(f'{error["field"]}: Invalid value: "{text}": {said}')
+    assert error["message"].startswith(f'{error["field"]}: Invalid value: "{text}": {message}')
     assert main(["check", str(path)]) == 1
     assert capsys.readouterr().out.startswith(f"{path}:7: HorizontalPodAutoscaler default/web: {error['field']}: ")
 
 
-def test_a_folder_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+METRIC = "metric: {name: q, selector: {matchLabels: {queue: %s}}}, target: {type: Value, value: 1}"
+QUEUES = "  metrics:\n" + "".join(f"  - {{type: External, external: {{{METRIC % queue}}}}}\n" for queue in "ab")
+
+
+def test_metrics_of_one_name_are_addressed_by_selector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    present = {"hpad.io/fallback": "q{queue=a}=hold,#1=ignore", "hpad.io/activation": "q{queue in (b)}=5,2"}
+    (tmp_path / "a.yaml").write_text(annotated(present).replace(QUEUE, QUEUES))
+    assert main(["check", str(tmp_path / "a.yaml")]) == 0, capsys.readouterr().out
+
+
+def test_errors_in_annotations_have_the_text_of_the_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    present = {
+        "hpad.io/falback": "hold",
+        "hpad.io/fallback": "q{queue=c}=hold,#2=ignore",
+        "hpad.io/failure-duration-seconds": "soon",
+    }
+    path = tmp_path / "a.yaml"
+    path.write_text(annotated(present).replace(QUEUE, QUEUES))
+    _, [row] = rows(capsys, str(path))
+    document = yaml.safe_load(path.read_text())
+    web = Workload(*document["spec"]["metrics"], replicas=3, annotations=present)
+    web.reconcile(series(3), series(3))
+    message = web.condition("HpadAnnotationsValid").message
+    assert message.count("annotation hpad.io/") == len(row["errors"]) == 3
+    for error in row["errors"]:
+        name = error["field"].removeprefix("metadata.annotations[").removesuffix("]")
+        text = error["message"].removeprefix(f'{error["field"]}: Invalid value: "{present[name]}": ')
+        assert f"annotation {name}: {text}" in message
+
+
+def test_a_folder_is_read_and_other_kinds_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Service"}))
     (tmp_path / "c.txt").write_text("not looked at")
@@ -227,7 +259,7 @@ def test_a_folder_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("what", ["none.yaml", "empty", "empty.yaml"])
-def test_what_holds_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+def test_without_documents_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert main(["check", str(tmp_path / what)]) == 1
@@ -254,7 +286,7 @@ def test_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.startswith(f"{path}:2: configuration: sync_period: 'fast' is not a duration")
 
 
-def test_configuration_among_manifests_belongs_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_configuration_among_manifests_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As `hpad convert` prints it below the HPA of a ScaledObject."""
     path = tmp_path / "orders.yaml"
     path.write_text(f"{GOOD}---\nsources: {{}}\nfeature_gates: {{HPAScaleToZero: true}}\n")
@@ -275,7 +307,7 @@ def test_configuration_of_an_adapter(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith(f"{path}:4: configuration: sources: queues: ")
 
 
-def test_an_hpa_that_lost_its_kind_is_not_taken_for_configuration(
+def test_an_hpa_without_kind_does_not_count_as_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.yaml"
@@ -295,14 +327,14 @@ def test_the_sample_configuration_is_valid(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_thousand_documents_in_one_file(vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = list(vectors("admission_v2"))
+    rows_of_vector = list(vectors("admission_v2"))
     path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(row["in"]) + "\n" for row in given))
+    path.write_text("".join(json.dumps(row["in"]) + "\n" for row in rows_of_vector))
     status, found = rows(capsys, str(path))
     assert status == 1
-    assert len(found) == len(given) == 1000
+    assert len(found) == len(rows_of_vector) == 1000
     assert [row["document"] for row in found] == list(range(1000))
-    for ours, row in zip(found, given, strict=True):
+    for ours, row in zip(found, rows_of_vector, strict=True):
         policies = "must specify at least one Policy"
         if any(policies in error["message"] for error in row["errors"]):
             continue  # the row's input lost an empty list: tests/conformance/test_admission.py
@@ -310,7 +342,7 @@ def test_a_thousand_documents_in_one_file(vectors: Vectors, tmp_path: Path, caps
         assert (errors, ours["defaulted"]) == (row["errors"], row["defaulted"])
 
 
-def test_the_program_itself(tmp_path: Path) -> None:
+def test_the_installed_program(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(BAD)
     program = Path(sys.executable).with_name("hpad")
@@ -319,7 +351,7 @@ def test_the_program_itself(tmp_path: Path) -> None:
     assert done.stdout.endswith("1 document checked, 1 with errors\n")
 
 
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text((json.dumps({"kind": "HorizontalPodAutoscaler"}) + "\n") * 5000)
     program = Path(sys.executable).with_name("hpad")
@@ -330,7 +362,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_help_needs_neither_the_cluster_nor_the_plugins() -> None:
+def test_help_imports_neither_the_cluster_nor_the_plugins() -> None:
     code = (
         "import sys\nfrom hpad.cli import main\n"
         "try:\n    main(['check', '--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"

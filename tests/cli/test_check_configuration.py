@@ -75,7 +75,7 @@ EXPECTED = {
 
 
 def checked(capsys: pytest.CaptureFixture[str], *files: Path) -> dict[int, list[str]]:
-    """What the command says of each line."""
+    """The messages of the command by line."""
     main(["check", *map(str, files)])
     found: dict[int, list[str]] = {}
     for line in capsys.readouterr().out.splitlines():
@@ -85,18 +85,18 @@ def checked(capsys: pytest.CaptureFixture[str], *files: Path) -> dict[int, list[
     return found
 
 
-def test_all_errors_are_said_at_once_each_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_all_errors_at_once_each_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text(WRONG)
     found = checked(capsys, file)
     assert sorted(found) == sorted(EXPECTED)
-    for line, said in EXPECTED.items():
+    for line, message in EXPECTED.items():
         assert len(found[line]) == 1
-        assert said in found[line][0], (line, found[line])
+        assert message in found[line][0], (line, found[line])
     assert "s3cr3t" not in str(found)
 
 
-def test_queries_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text(
         "sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    metrics:\n"
@@ -110,7 +110,7 @@ def test_queries_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "      h: {query: 'sum(x[5m)]'}\n"
     )
     found = checked(capsys, file)
-    assert {line: said[0].partition("query: ")[2].partition("; there are")[0] for line, said in found.items()} == {
+    assert {line: texts[0].partition("query: ")[2].partition("; there are")[0] for line, texts in found.items()} == {
         7: "the brackets do not match: a ( is never closed",
         9: 'there is no variable .Namspace (did you mean "Namespace"?)',
         11: "the brackets do not match: a ) closes no (",
@@ -122,7 +122,7 @@ def test_queries_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("rules", "expected"),
     [
         (None, ["cannot be read"]),
         ("rules: [", ["is not valid YAML"]),
@@ -150,7 +150,7 @@ def test_queries_are_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_files_of_rules_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: str | None, said: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rules: str | None, expected: list[str]
 ) -> None:
     file, named = tmp_path / "hpad.yaml", tmp_path / "adapter.yaml"
     if rules is not None:
@@ -161,10 +161,10 @@ def test_files_of_rules_are_read(
     assert found[5]
     messages = "\n".join(found[5])
     assert all(message.startswith("sources: prom: rules_file: ") and str(named) in message for message in found[5])
-    assert all(each in messages for each in said)
+    assert all(each in messages for each in expected)
 
 
-def test_settings_that_do_not_go_together_are_said_beside_others(
+def test_contradicting_settings_are_reported_beside_other_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "hpad.yaml"
@@ -174,16 +174,14 @@ def test_settings_that_do_not_go_together_are_said_beside_others(
     assert found[5] == ["routes: [0]: source: there is no source 'qm'; there are mq"]
 
 
-def test_keys_with_dots_have_their_lines_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_with_dots_have_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("sources:\n  a.b:\n    adapter: cron\n    metrics:\n      x.y: {start: '* * * * *'}\n")
     found = checked(capsys, file)
     assert sorted(message.rpartition("x.y.")[2] for message in found[5]) == ["end: is missing", "replicas: is missing"]
 
 
-def test_rules_that_stand_in_the_file_have_lines_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_rule_within_the_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text(
         "sources:\n  prom:\n    adapter: prometheus\n    url: http://p:9090\n    rules:\n      rules:\n"
@@ -192,7 +190,7 @@ def test_rules_that_stand_in_the_file_have_lines_of_their_own(
         "      resourceRules:\n        window: soon\n        cpu: {containerQuery: 'x)'}\n"
     )
     found = checked(capsys, file)
-    assert {line: said[0].partition(";")[0].partition(": write")[0] for line, said in found.items()} == {
+    assert {line: texts[0].partition(";")[0].partition(": write")[0] for line, texts in found.items()} == {
         8: 'sources: prom: rules.rules[1]: there is no variable .Serie (did you mean "Series"?)',
         11: "sources: prom: rules.externalRules[0]: the brackets do not match: a ( is never closed",
         13: "sources: prom: rules.resourceRules.window: 'soon' is not a duration",

@@ -1,4 +1,4 @@
-"""`hpad sources` in front of a window that does not let everybody look in."""
+"""`hpad sources` with servers that use TLS and authenticate clients."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from hpad.serve.server import Server
 from hpad.settings.model import Serving
 
 
-async def asked(*arguments: object) -> int:
+async def sources(*arguments: object) -> int:
     return await asyncio.to_thread(main, ["sources", *map(str, arguments)])
 
 
@@ -23,24 +23,22 @@ def address(server: Server) -> str:
     return server.url.partition("://")[2]
 
 
-async def test_a_token_lets_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_valid_token_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokens, wrong = tmp_path / "tokens", tmp_path / "wrong"
     tokens.write_text("\none-token\nanother-token\n")
     wrong.write_text("no-token")
     async with http_server.opened(Serving(token_file=tokens)) as server:
-        assert await asked("--address", address(server), "--token-file", tokens) == 0
+        assert await sources("--address", address(server), "--token-file", tokens) == 0
         assert capsys.readouterr().out.startswith("NAME")
-        assert await asked("--address", address(server), "--token-file", wrong) == 1
-        assert await asked("--address", address(server)) == 1
+        assert await sources("--address", address(server), "--token-file", wrong) == 1
+        assert await sources("--address", address(server)) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("answered 401 Unauthorized: authenticate with --token-file or --cert") == 2
     assert "token\n" not in err
 
 
-async def test_tls_is_trusted_by_its_authority_and_a_certificate_lets_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_server_and_client_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     servers, clients = trustme.CA(), trustme.CA()
     certificate, key = http_server.write_certificate(tmp_path, servers)
     for name, authority in (("servers.crt", servers), ("clients.crt", clients)):
@@ -49,24 +47,24 @@ async def test_tls_is_trusted_by_its_authority_and_a_certificate_lets_in(
     serving = Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "clients.crt")
     async with http_server.opened(serving) as server:
         known = ("--address", address(server), "--cacert", tmp_path / "servers.crt")
-        assert await asked(*known, "--cert", tmp_path / "me.pem") == 0
-        assert await asked(*known) == 1
+        assert await sources(*known, "--cert", tmp_path / "me.pem") == 0
+        assert await sources(*known) == 1
         assert "401" in capsys.readouterr().err
-        assert await asked("--address", server.url) == 1
+        assert await sources("--address", server.url) == 1
         assert "name its authorities with --cacert" in capsys.readouterr().err
-        assert await asked(*known, "--cert", tmp_path / "servers.crt") == 1
+        assert await sources(*known, "--cert", tmp_path / "servers.crt") == 1
         assert "--cert: " in capsys.readouterr().err
 
 
-async def test_where_the_environment_has_hpad_serve_tls_it_is_asked_by_tls(
+async def test_the_environment_of_a_server_with_tls_implies_https(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
     async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
         monkeypatch.setenv("HPAD_LISTEN", address(server))
         monkeypatch.setenv("HPAD_TLS_CERT_FILE", str(certificate))
-        assert await asked() == 1
-    assert f"no hpad answers on {server.url}/api/sources: " in capsys.readouterr().err
+        assert await sources() == 1
+    assert f"no hpad answers on {server.url}/api/v1/sources: " in capsys.readouterr().err
 
 
 async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,14 +80,14 @@ async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     (tmp_path / "token").write_text("secret")
-    assert await asked("--address", "{}:{}".format(*runner.addresses[0]), "--token-file", tmp_path / "token") == 1
+    assert await sources("--address", "{}:{}".format(*runner.addresses[0]), "--token-file", tmp_path / "token") == 1
     await runner.cleanup()
-    assert seen == ["/api/sources"]
+    assert seen == ["/api/v1/sources"]
     assert "302" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--address", "10.0.0.7:1", "--token-file", "{file}"), "unencrypted: write https://10.0.0.7:1"),
         (("--address", "ftp://x:1"), "'ftp://x:1' is not of the form HOST:PORT or https://HOST:PORT"),
@@ -98,30 +96,30 @@ async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest
         (("--address", "x:65536"), "'x:65536' is not of the form HOST:PORT or https://HOST:PORT"),
         (("--token-file", "{file}.none"), "No such file or directory"),
         (("--token-file", "{empty}"), "is empty"),
-        (("--cacert", "{empty}"), "holds no certificate authorities"),
+        (("--cacert", "{empty}"), "has no certificate authorities"),
     ],
 )
-def test_what_cannot_be_asked_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+def test_unusable_arguments_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "token").write_text("secret")
     (tmp_path / "empty").write_text("")
-    given = [each.format(file=tmp_path / "token", empty=tmp_path / "empty") for each in arguments]
-    assert main(["sources", *given]) == 1
+    filled = [each.format(file=tmp_path / "token", empty=tmp_path / "empty") for each in arguments]
+    assert main(["sources", *filled]) == 1
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert "secret" not in err
 
 
-def test_who_listens_everywhere_is_asked_here(
+def test_a_server_on_all_addresses_is_reached_by_loopback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HPAD_LISTEN", ":9")
     assert main(["sources"]) == 1
-    assert "no hpad answers on http://127.0.0.1:9/api/sources: Connection refused" in capsys.readouterr().err
+    assert "no hpad answers on http://127.0.0.1:9/api/v1/sources: Connection refused" in capsys.readouterr().err
 
 
-def test_what_does_not_speak_http_is_no_hpad(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_does_not_use_http(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -130,21 +128,21 @@ def test_what_does_not_speak_http_is_no_hpad(capsys: pytest.CaptureFixture[str])
                 connection.recv(1024)
                 connection.sendall(b"SSH-2.0-x\r\n")
 
-        greeting = threading.Thread(target=greet)
-        greeting.start()
+        greeter = threading.Thread(target=greet)
+        greeter.start()
         assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
-        greeting.join()
-    assert "did not answer with JSON: is it hpad that listens there?" in capsys.readouterr().err
+        greeter.join()
+    assert "did not answer with JSON: does hpad listen there?" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_said_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {}}]}"
     )
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         assert main(["run", "--kubeconfig", str(kubeconfig), f"--listen=127.0.0.1:{port}", "--log-level=error"]) == 2
     assert (
         f"hpad: cannot listen on 127.0.0.1:{port}: another process, perhaps another hpad, listens there; "

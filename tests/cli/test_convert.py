@@ -56,25 +56,25 @@ def test_v1_becomes_v2(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata:\n")
 
 
-def test_and_back(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_v2_becomes_v1_again(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = tmp_path / "new.json"
     new.write_text(json.dumps(V2))
     assert main(["convert", "--to", "v1", str(new)]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(V1)
 
 
-def test_many_documents_are_apart(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_are_separated(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(old), str(old)]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == [V2, V2]
 
 
-def test_json_is_the_whole_object_a_line(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_one_object_per_line(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "-o", "json", str(old)]) == 0
     status = {"desiredReplicas": 0, "currentMetrics": None}
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{**V2, "status": status}]
 
 
-def test_what_cannot_be_read_is_left_out_and_named(
+def test_unreadable_documents_are_reported_and_left_out(
     old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = tmp_path / "broken.yaml"
@@ -91,9 +91,7 @@ def test_what_cannot_be_read_is_left_out_and_named(
     assert errors[3] == "hpad: skipped 1 document of other kinds"
 
 
-def test_texts_that_yaml_would_take_for_something_else_stay_texts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_that_resemble_other_yaml_types_stay_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(V1.replace("name: web}", "name: no}"))
     assert main(["convert", str(path)]) == 0
@@ -101,9 +99,7 @@ def test_texts_that_yaml_would_take_for_something_else_stay_texts(
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_converted_samples_mean_the_same_and_are_valid(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_converted_samples_are_equal_and_valid(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for version in ("v2", "v1", "v2"):
         assert main(["convert", "--to", version, str(path)]) == 0
         path = tmp_path / f"{version}.yaml"
@@ -111,7 +107,7 @@ def test_converted_samples_mean_the_same_and_are_valid(
     assert main(["check", str(path)]) == 0
 
 
-def test_the_vectors_come_out_line_by_line(
+def test_the_vectors_are_converted_line_by_line(
     vectors: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = list(vectors("convert_v1_v2"))
@@ -121,7 +117,7 @@ def test_the_vectors_come_out_line_by_line(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [row["v2"] for row in rows]
 
 
-def test_the_program_itself(old: Path) -> None:
+def test_the_installed_program(old: Path) -> None:
     program = Path(sys.executable).with_name("hpad")
     done = subprocess.run([program, "convert", old], capture_output=True, text=True, check=False)
     assert (done.returncode, yaml.safe_load(done.stdout), done.stderr) == (0, V2, "")

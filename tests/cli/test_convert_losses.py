@@ -1,4 +1,4 @@
-"""`hpad convert` of what others have: what is lost is named and decides the exit status; what is written is valid."""
+"""`hpad convert` of objects of KEDA and prometheus-adapter: losses are reported, results are valid."""
 
 import json
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
         (document("ScaledJob", "keda.k8s.io/v1alpha1"), "kind", "ScaledJob"),
     ],
 )
-def test_a_loss_is_named_and_ends_with_3_unless_it_is_accepted(
+def test_a_loss_is_reported_with_status_3_unless_it_is_accepted(
     lossy: dict[str, Any], field: str, word: str, convert: Convert, tmp_path: Path
 ) -> None:
     status, _, err = convert(GOOD, lossy)
@@ -94,7 +94,7 @@ def test_without_a_loss_the_status_is_0(convert: Convert) -> None:
     assert list(settings["sources"]) == ["cron"]
 
 
-def test_a_paused_one_prints_nothing_even_where_losses_are_accepted(convert: Convert) -> None:
+def test_a_paused_scaledobject_is_not_converted_even_if_losses_are_accepted(convert: Convert) -> None:
     status, printed, _ = convert(scaled(RABBITMQ, annotations=PAUSED), options=("--lossy",))
     assert (status, printed) == (0, [])
 
@@ -110,7 +110,7 @@ def test_a_paused_one_prints_nothing_even_where_losses_are_accepted(convert: Con
         ({**HPA, "spec": {**HPA["spec"], "minReplicas": 4}}, "spec.maxReplicas"),
     ],
 )
-def test_what_would_be_refused_is_not_written(wrong: dict[str, Any], field: str, convert: Convert) -> None:
+def test_an_invalid_hpa_is_not_written(wrong: dict[str, Any], field: str, convert: Convert) -> None:
     status, printed, err = convert(wrong, options=("--lossy",))
     assert (status, printed) == (1, [])
     line = err[0]
@@ -118,17 +118,17 @@ def test_what_would_be_refused_is_not_written(wrong: dict[str, Any], field: str,
     assert field in line
 
 
-def test_an_error_counts_more_than_a_loss(convert: Convert) -> None:
+def test_the_status_of_an_error_wins_over_that_of_a_loss(convert: Convert) -> None:
     assert convert(scaled(KAFKA), scaled(CRON, maxReplicaCount="x"))[0] == 1
 
 
-def test_the_line_of_an_error_is_that_of_the_field_it_comes_from(convert: Convert, tmp_path: Path) -> None:
+def test_an_error_has_the_line_of_the_field_in_the_scaledobject(convert: Convert, tmp_path: Path) -> None:
     _, _, err = convert(scaled(CRON, minReplicaCount=5, maxReplicaCount=2))
     number = (tmp_path / "in.yaml").read_text().splitlines().index("  maxReplicaCount: 2") + 1
     assert err[0].startswith(f"{tmp_path / 'in.yaml'}:{number}: ")
 
 
-def test_hpas_and_settings_go_into_files_of_their_own(
+def test_hpas_and_settings_are_written_to_separate_files(
     convert: Convert, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new"
@@ -155,7 +155,7 @@ def test_no_file_is_overwritten(convert: Convert, tmp_path: Path) -> None:
     assert not list((out / "hpas").iterdir())
 
 
-def test_a_conversion_can_be_repeated_and_gone_on_with(convert: Convert, tmp_path: Path) -> None:
+def test_a_conversion_can_be_repeated_and_extended(convert: Convert, tmp_path: Path) -> None:
     out = tmp_path / "new"
     options = ("--out", str(out), "--lossy")
     assert convert(GOOD, HPA, options=options)[0] == 0
@@ -178,13 +178,13 @@ def test_a_conversion_can_be_repeated_and_gone_on_with(convert: Convert, tmp_pat
     assert not (out / "hpas" / "default.web.yaml").exists()
 
 
-def test_two_hpas_of_one_name_cannot_be_in_one_file(convert: Convert, tmp_path: Path) -> None:
+def test_two_hpas_of_one_name_are_an_error(convert: Convert, tmp_path: Path) -> None:
     status, _, err = convert(HPA, HPA, options=("--out", str(tmp_path / "new")))
     assert status == 1
     assert "shop.web.yaml" in err[0]
 
 
-def test_a_folder_that_cannot_be_made_is_named(convert: Convert, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(convert: Convert, tmp_path: Path) -> None:
     (tmp_path / "new").write_text("a file")
     status, _, err = convert(HPA, options=("--out", str(tmp_path / "new")))
     assert status == 1
@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_made_is_named(convert: Convert, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "document",
     [
         RULES,
         {
@@ -204,34 +204,34 @@ def test_a_folder_that_cannot_be_made_is_named(convert: Convert, tmp_path: Path)
     ],
     ids=["file", "ConfigMap"],
 )
-def test_rules_of_prometheus_adapter_become_a_source(given: dict[str, Any], convert: Convert) -> None:
-    status, [settings], err = convert(given)
+def test_rules_of_prometheus_adapter_become_a_source(document: dict[str, Any], convert: Convert) -> None:
+    status, [settings], err = convert(document)
     assert status == 0
     assert settings["sources"]["prometheus-adapter"]["rules"] == RULES
     assert settings["sources"]["prometheus-adapter"]["url"] in err[0]
 
 
-def test_what_else_is_in_their_config_map_is_lost(convert: Convert) -> None:
+def test_other_keys_of_their_config_map_are_lost(convert: Convert) -> None:
     data = {"config.yaml": yaml.safe_dump(RULES), "notes.txt": "by hand"}
     metadata = {"name": "x", "namespace": "shop"}
-    given = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-    status, _, err = convert(given)
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    status, _, err = convert(document)
     assert status == 3
     assert any("ConfigMap shop/x: data[notes.txt]: is not carried over" in line for line in err)
 
 
-def test_other_config_maps_are_other_kinds(convert: Convert) -> None:
-    given = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "rules"}}
-    assert convert(given) == (0, [], ["hpad: skipped 1 document of other kinds"])
+def test_other_config_maps_are_skipped(convert: Convert) -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "rules"}}
+    assert convert(document) == (0, [], ["hpad: skipped 1 document of other kinds"])
 
 
-def test_a_list_as_kubectl_prints_it_is_taken_apart(convert: Convert) -> None:
+def test_a_list_of_kubectl_counts_as_its_items(convert: Convert) -> None:
     status, printed, _ = convert({"apiVersion": "v1", "kind": "List", "items": [GOOD, {**HPA}]})
     assert status == 0
     assert [each.get("kind") for each in printed] == ["HorizontalPodAutoscaler"] * 2 + [None]
 
 
-def test_a_target_of_an_old_group_is_named(convert: Convert) -> None:
+def test_a_target_of_a_removed_api_group_is_reported(convert: Convert) -> None:
     target = {"apiVersion": "extensions/v1beta1", "kind": "Deployment", "name": "web"}
     old = {**HPA, "spec": {**HPA["spec"], "scaleTargetRef": target}}
     status, [hpa], [line] = convert(old)
@@ -240,11 +240,11 @@ def test_a_target_of_an_old_group_is_named(convert: Convert) -> None:
     assert "spec.scaleTargetRef.apiVersion: extensions/v1beta1 is not served since Kubernetes 1.16" in line
 
 
-def test_v1_holds_the_rules_of_a_behavior_that_it_has_no_defaults_for(convert: Convert, tmp_path: Path) -> None:
-    given = {**HPA, "spec": {**HPA["spec"], "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}}
-    status, [v1], _ = convert(given, options=("--to", "v1"))
+def test_v1_gets_the_default_rules_of_a_behavior(convert: Convert, tmp_path: Path) -> None:
+    document = {**HPA, "spec": {**HPA["spec"], "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}}
+    status, [v1], _ = convert(document, options=("--to", "v1"))
     assert status == 0
-    held = json.loads(v1["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"])
-    assert held["ScaleDown"]["Policies"] == [{"Type": "Percent", "Value": 100, "PeriodSeconds": 15}]
+    behavior = json.loads(v1["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"])
+    assert behavior["ScaleDown"]["Policies"] == [{"Type": "Percent", "Value": 100, "PeriodSeconds": 15}]
     (tmp_path / "v1.yaml").write_text(yaml.safe_dump(v1))
     assert main(["check", str(tmp_path / "v1.yaml")]) == 0

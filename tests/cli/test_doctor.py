@@ -1,4 +1,4 @@
-"""`hpad doctor`, asked about API servers that are well, and about some that are not."""
+"""`hpad doctor` with a fake API server, with and without problems."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class ApiServer:
-    """As much of an API server as is asked: its version, clock, HPAs, Lease and what one may do."""
+    """The part of an API server that the checks use: version, clock, HPAs, Lease and access reviews."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -40,7 +40,7 @@ class ApiServer:
         self.renewed: datetime | None = None
         self.reviews = True
         self.pause = 0.0
-        """Seconds that it takes to name the resources of a group."""
+        """Seconds before it lists the resources of a group."""
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await self.body(request)
@@ -58,14 +58,17 @@ class ApiServer:
                 await asyncio.sleep(self.pause)
                 return {"kind": "APIResourceList", "resources": []}
             case path if path == HPAS:
-                return {"items": self.hpas, "metadata": {}}
+                start = int(request.query.get("continue", "0"))
+                end = start + int(request.query["limit"])
+                more = {"continue": str(end)} if end < len(self.hpas) else {}
+                return {"items": self.hpas[start:end], "metadata": {"resourceVersion": "1", **more}}
             case path if path == LEASE and self.renewed is not None:
                 return {"spec": {"renewTime": self.renewed.isoformat()}}
             case path if path == REVIEWS and self.reviews:
                 review = await request.json()
-                asked = review["spec"]["resourceAttributes"]
-                full = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
-                return {**review, "status": {"allowed": (asked["verb"], full) not in self.denied}}
+                attributes = review["spec"]["resourceAttributes"]
+                full = "/".join(filter(None, (attributes["resource"], attributes.get("subresource"))))
+                return {**review, "status": {"allowed": (attributes["verb"], full) not in self.denied}}
         return None
 
 
@@ -91,9 +94,9 @@ def write_kubeconfig(folder: Path, url: str) -> Path:
 
 
 async def found(folder: Path, url: str, **changes: Any) -> list[Finding]:
-    told = settings.Settings(kubeconfig=str(write_kubeconfig(folder, url)), **changes)
+    configured = settings.Settings(kubeconfig=str(write_kubeconfig(folder, url)), **changes)
     async with asyncio.timeout(60):
-        return await doctor.examine(lambda: told)
+        return await doctor.examine(lambda: configured)
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -111,14 +114,14 @@ def hpa(manager: str, ago: timedelta, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_all_is_well(server: ApiServer, tmp_path: Path) -> None:
+async def test_no_problems(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("hpad", timedelta(seconds=10)), hpa("kube-controller-manager", timedelta(hours=1))]
     findings = await found(tmp_path, server.url)
     assert bad(findings) == []
     assert {"configuration", "server", "clock", "rights", "controllers", "store"} <= {each.check for each in findings}
 
 
-async def test_a_right_that_is_missing_is_named_with_what_breaks(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_missing_right_is_reported_with_its_consequence(server: ApiServer, tmp_path: Path) -> None:
     server.denied = {("list", "pods"), ("update", "deployments/scale"), ("list", "deployments")}
     missing = [finding for finding in await found(tmp_path, server.url) if finding.check == "rights"]
     assert [(each.level, each.says.partition(":")[0]) for each in missing] == [
@@ -130,41 +133,49 @@ async def test_a_right_that_is_missing_is_named_with_what_breaks(server: ApiServ
     assert all("config/rbac.yaml" in each.do for each in missing)
 
 
-async def test_a_server_that_does_not_say_what_one_may_do(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_server_without_access_reviews(server: ApiServer, tmp_path: Path) -> None:
     server.reviews = False
     (finding,) = bad(await found(tmp_path, server.url))
     assert (finding.check, finding.level) == ("rights", "warning")
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(0, "ok"), (10, "warning"), (-10, "warning"), (120, "error")])
-async def test_clocks_that_differ(server: ApiServer, tmp_path: Path, ahead: int, level: str) -> None:
+async def test_different_clocks(server: ApiServer, tmp_path: Path, ahead: int, level: str) -> None:
     server.skew = timedelta(seconds=ahead)
     (finding,) = [finding for finding in await found(tmp_path, server.url) if finding.check == "clock"]
     assert finding.level == level
     assert ("behind" in finding.says) == (ahead > 0)
 
 
-async def test_a_server_that_takes_its_time_has_no_other_time(server: ApiServer, tmp_path: Path) -> None:
-    """What else it is asked says nothing of the clock."""
+@pytest.mark.parametrize(("version", "levels"), [("v1.22.17", ["ok", "warning"]), ("v1.23.0", ["ok"])])
+async def test_an_old_kubernetes(server: ApiServer, tmp_path: Path, version: str, levels: list[str]) -> None:
+    server.version = version
+    findings = [finding for finding in await found(tmp_path, server.url) if finding.check == "server"]
+    assert [finding.level for finding in findings] == levels
+    assert ("is older than hpad supports" in findings[-1].says) == ("warning" in levels)
+
+
+async def test_a_slow_answer_does_not_count_as_a_clock_difference(server: ApiServer, tmp_path: Path) -> None:
+    """Only the first request compares the clocks."""
     server.pause = 2.5
     assert bad(await found(tmp_path, server.url)) == []
 
 
-async def test_another_writer_of_the_same_hpas_is_named(server: ApiServer, tmp_path: Path) -> None:
+async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))
     assert (finding.check, finding.level) == ("controllers", "error")
-    assert "kube-controller-manager has written the status of shop/web" in finding.says
+    assert "kube-controller-manager has written the status of shop/web within the last five minutes" in finding.says
     assert "-horizontal-pod-autoscaler-controller" in finding.do
 
 
-async def test_a_controller_manager_at_work_is_worth_a_note(server: ApiServer, tmp_path: Path) -> None:
+async def test_an_active_controller_manager_is_a_note(server: ApiServer, tmp_path: Path) -> None:
     server.renewed = datetime.now(UTC)
     notes = [finding for finding in await found(tmp_path, server.url) if finding.check == "controllers"]
     assert [finding.level for finding in notes] == ["note", "ok"]
 
 
-async def test_a_metric_without_an_answer_and_a_source_that_is_none(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_metric_without_a_value_and_an_unknown_adapter(server: ApiServer, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.yaml"
     numbers.write_text("depth: 3\n")
     target = {"type": "Value", "value": "10"}
@@ -186,8 +197,8 @@ async def test_a_metric_without_an_answer_and_a_source_that_is_none(server: ApiS
     assert (broken.level, "no-such-adapter" in broken.says) == ("error", True)
 
 
-async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_path: Path) -> None:
-    """Without a server, too."""
+async def test_settings_are_valid_only_if_their_sources_are(tmp_path: Path) -> None:
+    """Also without an API server."""
     good = settings.SourceSettings(name="file", adapter="static", settings={"file": "x"})
     wrong = settings.SourceSettings(name="prom", adapter="prometheus", settings={"urll": "x"}, origin="hpad.yaml")
     findings = await found(tmp_path, "http://127.0.0.1:9", sources=(good, wrong))
@@ -199,9 +210,9 @@ async def test_sources_are_looked_at_before_the_settings_are_called_good(tmp_pat
     assert (finding.level, finding.says) == ("ok", "the settings are valid, including source file")
 
 
-async def test_a_source_that_cannot_be_built_is_named_once(tmp_path: Path) -> None:
+async def test_a_source_that_cannot_be_built_is_reported_once(tmp_path: Path) -> None:
     class Picky(static.Static):
-        def __init__(self, given: Any, context: Any) -> None:
+        def __init__(self, settings: Any, context: Any) -> None:
             raise AdapterError("file: wants a newer one", "spec")
 
     source = settings.SourceSettings(name="file", adapter="static", settings={"file": "x"}, origin="hpad.yaml")
@@ -210,9 +221,13 @@ async def test_a_source_that_cannot_be_built_is_named_once(tmp_path: Path) -> No
     assert finding.says == 'hpad.yaml: source "file": file: wants a newer one'
 
 
-def test_advice_that_many_findings_share_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_that_several_findings_share_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     one, two = (Finding("rights", "error", f"may not {verb} pods", "grant it") for verb in ("list", "watch"))
-    doctor._print([one, two, Finding("server", "note", "it is old", "renew it")])
+    findings = [one, two, Finding("server", "note", "it is old", "renew it")]
+    monkeypatch.setattr(doctor, "examine", mock.AsyncMock(return_value=findings))
+    assert main(["doctor"]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         ["error", "rights", "may", "not", "list", "pods"],
@@ -224,7 +239,7 @@ def test_advice_that_many_findings_share_stands_once(capsys: pytest.CaptureFixtu
     ]
 
 
-async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(server: ApiServer, tmp_path: Path) -> None:
+async def test_manifests_replace_the_hpas_of_the_cluster(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     folder = tmp_path / "hpas"
     (missing,) = bad(await found(tmp_path, server.url, manifests=folder))
@@ -249,24 +264,31 @@ async def test_a_folder_of_manifests_is_read_in_place_of_the_clusters_hpas(serve
     ]
 
 
-async def test_one_hpa_is_one(server: ApiServer, tmp_path: Path) -> None:
+async def test_one_hpa_is_counted_in_the_singular(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("hpad", timedelta(seconds=10))]
     assert "no other controller writes the status of 1 HPA" in [each.says for each in await found(tmp_path, server.url)]
 
 
-async def test_where_there_are_no_hpas_nobody_writes_to_them(server: ApiServer, tmp_path: Path) -> None:
+async def test_all_hpas_of_a_large_cluster_are_checked(server: ApiServer, tmp_path: Path) -> None:
+    """The API server returns lists in pages of 500."""
+    server.hpas = [hpa("hpad", timedelta(seconds=10)) for _ in range(1200)]
+    findings = [each.says for each in await found(tmp_path, server.url)]
+    assert "no other controller writes the status of 1200 HPAs" in findings
+
+
+async def test_without_hpas_there_are_no_competing_writers(server: ApiServer, tmp_path: Path) -> None:
     assert "there are no HPAs yet, so no other controller writes their status" in [
         each.says for each in await found(tmp_path, server.url)
     ]
 
 
-async def test_a_server_that_speaks_no_tls(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_server_without_tls(server: ApiServer, tmp_path: Path) -> None:
     finding = (await found(tmp_path, server.url.replace("http:", "https:")))[-1]
     assert (finding.check, finding.level) == ("server", "error")
     assert "http://" in finding.do
 
 
-async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+async def test_an_unreachable_server(tmp_path: Path) -> None:
     finding = (await found(tmp_path, "http://127.0.0.1:9"))[-1]
     assert (finding.check, finding.level) == ("server", "error")
     assert "http://127.0.0.1:9" in finding.do
@@ -287,28 +309,30 @@ async def test_a_store_that_cannot_be_written(server: ApiServer, tmp_path: Path)
         ({"namespace": "team-a"}, {"store": settings.StoreSettings(kind="cluster", namespace="kept")}, "kept"),
     ],
 )
-async def test_the_namespace_of_the_config_maps_is_the_one_that_run_would_use(
+async def test_the_namespace_of_the_config_maps_is_that_of_run(
     server: ApiServer, tmp_path: Path, context: dict[str, str], changes: dict[str, Any], place: str
 ) -> None:
     server.denied = {("create", "configmaps")}
     file = write_kubeconfig(tmp_path, server.url)
-    given = json.loads(file.read_text())
-    given["contexts"][0]["context"].update(context)
-    file.write_text(json.dumps(given))
-    told = settings.Settings(
+    kubeconfig = json.loads(file.read_text())
+    kubeconfig["contexts"][0]["context"].update(context)
+    file.write_text(json.dumps(kubeconfig))
+    configured = settings.Settings(
         kubeconfig=str(file),
         **{"store": settings.StoreSettings(kind="cluster"), **changes},  # type: ignore[arg-type]
     )
-    findings = await doctor.examine(lambda: told)
+    findings = await doctor.examine(lambda: configured)
     [stored] = [each.says for each in findings if each.check == "store"]
-    assert stored == f"the state of HPAs is kept in ConfigMaps {told.store.name}-* of namespace {place} (see rights)"
+    assert (
+        stored == f"the state of HPAs is kept in ConfigMaps {configured.store.name}-* of namespace {place} (see rights)"
+    )
     [missing] = [each.says for each in findings if each.level == "warning" and "configmaps" in each.says]
     assert missing.startswith(f"may not create configmaps in namespace {place}: ")
-    where = await asyncio.to_thread(load_cluster_config, told.kubeconfig, None)
-    assert assembly.store_namespace(told, where.namespace) == place
+    where = await asyncio.to_thread(load_cluster_config, configured.kubeconfig, None)
+    assert assembly.store_namespace(configured, where.namespace) == place
 
 
-async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_dry_run_stores_nothing_in_the_cluster(server: ApiServer, tmp_path: Path) -> None:
     store = settings.StoreSettings(kind="cluster")
     findings = await found(tmp_path, server.url, store=store, dry_run=True)
     [stored] = [each.says for each in findings if each.check == "store"]
@@ -318,21 +342,21 @@ async def test_a_dry_run_keeps_nothing_in_the_cluster(server: ApiServer, tmp_pat
 def test_the_rights_follow_the_settings() -> None:
     quiet = {str(need.right) for need in doctor.needs(settings.Settings(dry_run=True), "default")}
     assert not any(right.startswith(("update", "patch", "create")) for right in quiet)
-    told = settings.Settings(namespaces=("shop",), election=Election(enabled=True), serving=Serving(review=True))
-    wanted = {str(need.right) for need in doctor.needs(told, "default")}
-    assert "update leases.coordination.k8s.io hpad in namespace kube-system" in wanted
-    assert "create tokenreviews.authentication.k8s.io in all namespaces" in wanted
-    assert "list pods in namespace shop" in wanted
+    configured = settings.Settings(namespaces=("shop",), election=Election(enabled=True), serving=Serving(review=True))
+    needed = {str(need.right) for need in doctor.needs(configured, "default")}
+    assert "update leases.coordination.k8s.io hpad in namespace kube-system" in needed
+    assert "create tokenreviews.authentication.k8s.io in all namespaces" in needed
+    assert "list pods in namespace shop" in needed
 
 
-def test_settings_that_are_not_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "-o", "json", "--workers=none", "--tolerance=7"]) == 1
     findings = json.loads(capsys.readouterr().out)
     assert [(each["check"], each["level"]) for each in findings] == [("configuration", "error")] * 2
     assert "--workers" in findings[0]["says"]
 
 
-async def test_the_embedded_cluster_is_in_good_health(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_embedded_cluster_has_no_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with Cluster() as cluster:
         kubeconfig = write_kubeconfig(tmp_path, cluster.url)
         status = await asyncio.to_thread(main, ["doctor", "--kubeconfig", str(kubeconfig)])

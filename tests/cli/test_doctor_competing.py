@@ -1,4 +1,4 @@
-"""`hpad doctor` on targets that something else scales, too; asked about an embedded cluster."""
+"""`hpad doctor` on targets that other clients scale as well, in an embedded cluster."""
 
 import json
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ async def targets(folder: Path, cluster: Cluster, **changes: Any) -> list[Findin
     return [each for each in await found(folder, cluster.url, **changes) if each.check == "targets"]
 
 
-async def test_a_file_and_an_hpa_of_the_api_server(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_hpa_from_a_file_and_one_of_the_api_server_with_one_target(cluster: Cluster, tmp_path: Path) -> None:
     cluster.apply(hpa("other"))
     folder = write(tmp_path, hpa("mine"))
     [finding] = await targets(tmp_path, cluster, manifests=folder)
@@ -62,19 +62,19 @@ async def test_a_file_and_an_hpa_of_the_api_server(cluster: Cluster, tmp_path: P
     assert "both write its replicas" in finding.says
 
 
-async def test_a_file_alone(cluster: Cluster, tmp_path: Path) -> None:
+async def test_an_hpa_from_a_file_that_alone_has_its_target(cluster: Cluster, tmp_path: Path) -> None:
     cluster.apply(hpa("other", {**WEB, "name": "another"}))
     assert [each.level for each in await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")))] == ["ok"]
 
 
-async def test_two_files(cluster: Cluster, tmp_path: Path) -> None:
+async def test_two_hpas_from_files_with_one_target(cluster: Cluster, tmp_path: Path) -> None:
     folder = write(tmp_path, hpa("mine"), hpa("yours", {**WEB, "kind": "deployment"}))
     [finding] = await targets(tmp_path, cluster, manifests=folder)
     assert finding.level == "error"
     assert finding.says.startswith("HPAs default/mine, default/yours scale the same target Deployment/web")
 
 
-async def test_two_hpas_of_the_api_server(cluster: Cluster, tmp_path: Path) -> None:
+async def test_two_hpas_of_the_api_server_with_one_target(cluster: Cluster, tmp_path: Path) -> None:
     cluster.apply(hpa("mine", by="hpad"))
     cluster.apply(hpa("other"))
     [finding] = await targets(tmp_path, cluster)
@@ -95,7 +95,7 @@ async def test_a_client_that_scales_the_target(cluster: Cluster, tmp_path: Path,
     assert ("keda-operator has set the replicas of Deployment/web" in findings[0].says) == (levels == ["warning"])
 
 
-async def test_hpas_that_may_not_be_listed(cluster: Cluster, tmp_path: Path) -> None:
+async def test_hpas_of_the_api_server_that_cannot_be_listed(cluster: Cluster, tmp_path: Path) -> None:
     cluster.faults.add(path="/apis/autoscaling/v2/horizontalpodautoscalers", status=403, times=None)
     [finding] = await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")))
     assert (finding.level, finding.says.partition(":")[0]) == (
@@ -103,14 +103,14 @@ async def test_hpas_that_may_not_be_listed(cluster: Cluster, tmp_path: Path) -> 
     )  # fmt: skip
 
 
-def test_files_need_the_right_to_see_hpas_only_to_notice_competitors() -> None:
-    wanted = doctor.needs(Settings(manifests=Path("hpas")), "default")
-    levels = {need.level for need in wanted if str(need.right).startswith("list horizontalpodautoscalers")}
+def test_with_files_the_right_to_list_hpas_is_optional() -> None:
+    needed = doctor.needs(Settings(manifests=Path("hpas")), "default")
+    levels = {need.level for need in needed if str(need.right).startswith("list horizontalpodautoscalers")}
     assert levels == {"note"}
 
 
 @pytest.mark.parametrize(
-    ("version", "told", "warns"),
+    ("version", "configured", "warns"),
     [
         ("v1.36.0", Settings(), True),
         ("v1.37.0", Settings(), False),
@@ -119,7 +119,7 @@ def test_files_need_the_right_to_see_hpas_only_to_notice_competitors() -> None:
     ],
 )
 async def test_a_minimum_of_zero_without_its_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, told: Settings, warns: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, configured: Settings, warns: bool
 ) -> None:
     monkeypatch.setitem(discovery.VERSION, "gitVersion", version)
     metric = {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "1"}}
@@ -127,7 +127,7 @@ async def test_a_minimum_of_zero_without_its_gate(
     made["spec"] |= {"minReplicas": 0, "metrics": [{"type": "External", "external": metric}]}
     async with Cluster(scale_to_zero=True) as cluster:
         cluster.apply(made)
-        changes = {name: getattr(told, name) for name in ("tunables", "names_zero")}
+        changes = {name: getattr(configured, name) for name in ("tunables", "names_zero")}
         about = [each for each in await found(tmp_path, cluster.url, **changes) if each.check == "zero"]
     assert [each.level for each in about] == (["warning"] if warns else [])
     assert not warns or ("default/mine" in about[0].says and "HPAScaleToZero" in about[0].says)

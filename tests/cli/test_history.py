@@ -20,7 +20,7 @@ BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrometheusServer]:
-    yield from prometheus_lab.serve()
+    yield from prometheus_lab.serve(prometheus_lab.steady(past=600, orders=80))
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(file)
 
 
-def asked(config: str, *arguments: str) -> list[str]:
+def command(config: str, *arguments: str) -> list[str]:
     return ["sources", "history", "--config", config, *arguments]
 
 
 @pytest.mark.prometheus
 def test_a_graph_and_a_table(server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of twenty minutes, samples for the last ten."""
-    assert main(asked(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "30s")) == 0
+    """Of the last twenty minutes, the first ones have no samples."""
+    assert main(command(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "30s")) == 0
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
     assert "every 30s\n" in shown
@@ -57,8 +57,8 @@ def test_a_graph_and_a_table(server: PrometheusServer, config: str, capsys: pyte
 
 @pytest.mark.prometheus
 def test_every_point_as_json(server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "1m", "-o", "json")
-    assert main(asked(config, *given)) == 0
+    request = ("prom", "depth", "--selector", "queue=orders", "--since", "20m", "--step", "1m", "-o", "json")
+    assert main(command(config, *request)) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["source"], found["metric"], found["step"]) == ("prom", "depth", 60.0)
     assert len(found["points"]) == 21
@@ -68,15 +68,13 @@ def test_every_point_as_json(server: PrometheusServer, config: str, capsys: pyte
 
 
 @pytest.mark.prometheus
-def test_where_there_never_was_a_value(
-    server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(asked(config, "prom", "depth", "--selector", "queue=none")) == 1
+def test_a_metric_without_any_value(server: PrometheusServer, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(config, "prom", "depth", "--selector", "queue=none")) == 1
     assert "the metric had no value at any time; last error: no values for External metric" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["prom", "depht"], 'answers no External metric "depht" (did you mean "depth"?)'),
         (
@@ -90,23 +88,23 @@ def test_where_there_never_was_a_value(
         (["prom", "depth"], 'Prometheus "prom" (http://127.0.0.1:9) cannot be reached'),
     ],
 )
-def test_what_cannot_be_shown(config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
-    assert main(asked(config, *arguments)) == 1
+def test_invalid_arguments(config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(command(config, *arguments)) == 1
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert shown.out == ""
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("way", ["given", "raised", "bug"])
+@pytest.mark.parametrize("outcome", ["answered", "raised", "bug"])
 def test_no_error_of_a_history_shows_a_secret(
-    way: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    outcome: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def history(self: Prometheus, query: Query, times: Sequence[datetime]) -> list[Answer]:
-        if way == "bug":
+        if outcome == "bug":
             raise RuntimeError("with hunter22")
         error = AdapterError("refused: me with hunter22")
-        if way == "raised":
+        if outcome == "raised":
             raise error
         return [error] * len(times)
 
@@ -114,23 +112,23 @@ def test_no_error_of_a_history_shows_a_secret(
     prometheus = {"adapter": "prometheus", "url": "http://127.0.0.1:9", "metrics": METRICS}
     file = tmp_path / "hpad.yaml"
     file.write_text(json.dumps({"sources": {"prom": {**prometheus, "username": "me", "password": "hunter22"}}}))
-    assert main(asked(str(file), "-o", form, "prom", "depth", "--since", "1m")) == 1
+    assert main(command(str(file), "-o", form, "prom", "depth", "--since", "1m")) == 1
     shown = "".join(capsys.readouterr())
     assert "hunter22" not in shown
-    assert ("its adapter raised an exception" if way == "bug" else "refused: me with ***") in shown
+    assert ("its adapter raised an exception" if outcome == "bug" else "refused: me with ***") in shown
 
 
 def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
     return output.graph(values, BEGIN, BEGIN + span, width)
 
 
-def test_a_gap_is_no_zero() -> None:
+def test_a_missing_value_is_drawn_differently_from_zero() -> None:
     lines = drawn(0, None, 8000)
     assert lines[0] == "       8 ┤          █████"
     assert lines[7] == "       1 ┤▁▁▁▁▁·····█████"
 
 
-def test_below_zero() -> None:
+def test_negative_values() -> None:
     lines = drawn(-4000, 0, 4000)
     assert [line.split(" ┤")[0].strip() for line in lines[:8]] == ["4", "3", "2", "1", "0", "-1", "-2", "-3"]
     assert lines[7] == "      -3 ┤▁▁▁▁▁██████████"
@@ -146,15 +144,15 @@ def test_many_values_show_the_highest_of_each_column() -> None:
 
 
 @pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5), (None, 7)])
-def test_flat_lines_can_be_drawn(values: tuple[int | None, ...]) -> None:
+def test_constant_values_can_be_drawn(values: tuple[int | None, ...]) -> None:
     assert len(drawn(*values)) == output.ROWS + 2
 
 
-def test_nothing_is_drawn_of_nothing() -> None:
+def test_without_any_value_the_graph_is_empty() -> None:
     assert drawn(None, None) == []
 
 
-def test_the_axis_tells_the_time() -> None:
+def test_the_axis_shows_times() -> None:
     lines = drawn(*range(0, 60_000, 1000), width=80)
     assert lines[-1].split()[0] == "12:00"
     assert lines[-1].split()[-1] == "13:00"
@@ -164,7 +162,7 @@ def test_the_axis_tells_the_time() -> None:
 
 @pytest.mark.prometheus
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_it_fits_the_terminal(
+def test_the_graph_fits_the_terminal(
     server: PrometheusServer,
     config: str,
     capsys: pytest.CaptureFixture[str],
@@ -172,7 +170,7 @@ def test_it_fits_the_terminal(
     width: int,
 ) -> None:
     monkeypatch.setattr(output, "width", lambda: width)
-    assert main(asked(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m")) == 0
+    assert main(command(config, "prom", "depth", "--selector", "queue=orders", "--since", "20m")) == 0
     lines = capsys.readouterr().out.splitlines()
     drawing = [line for line in lines if "┤" in line or "┴" in line]
     assert len(drawing) == output.ROWS + 1

@@ -17,7 +17,7 @@ HPAD = (sys.executable, "-m", "hpad")
 
 
 def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[argparse.Namespace], int]) -> None:
-    """Put a command of our own where `version` is."""
+    """Replaces the command `version`."""
 
     def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         commands.add_parser("version").set_defaults(run=run)
@@ -36,7 +36,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["check"], ["check", "-o", "xml", "x"]])
-def test_wrong_use_ends_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
@@ -46,7 +46,7 @@ def test_wrong_use_ends_with_two(arguments: list[str], capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("option", "hint"), [("--sync-periood=5s", "; did you mean --sync-period?"), ("--nonsense", "")]
 )
-def test_an_option_that_is_not_there(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_gets_a_suggestion(option: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", option])
     assert ended.value.code == 2
@@ -66,7 +66,7 @@ PREFIX = "--horizontal-pod-autoscaler-"
     ],
 )
 @pytest.mark.parametrize("form", [lambda flag: [f"{flag}=3m0s"], lambda flag: [flag, "3m0s"]], ids=["one", "two"])
-def test_a_flag_of_old_kubernetes_says_when_it_went_and_what_to_write(
+def test_a_removed_flag_of_kubernetes_is_refused_with_version_and_replacement(
     name: str,
     removed: str,
     instead: str,
@@ -86,7 +86,7 @@ def test_a_flag_of_old_kubernetes_says_when_it_went_and_what_to_write(
         assert last == f"`hpad {command[0]} --help` lists all arguments."
 
 
-def test_flags_of_old_kubernetes_and_unknown_ones_are_all_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_removed_and_unknown_flags_are_all_reported(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [f"{PREFIX}upscale-delay", "3m", "--nonsense", "x", f"{PREFIX}use-rest-clients", "--sync-periood=5s"]
     with pytest.raises(SystemExit):
         cli.main(["run", *arguments])
@@ -96,19 +96,21 @@ def test_flags_of_old_kubernetes_and_unknown_ones_are_all_named(capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "message"),
     [
         ("--feature-gates=HPAContainerMetrics=true", "always on since Kubernetes 1.30, and was removed with 1.32"),
         ("--leader-elect-resource-lock=endpoints", "'endpoints' was removed with Kubernetes 1.24: write leases"),
         ("--leader-elect-resource-lock=configmapsleases", "was removed with Kubernetes 1.28: write leases"),
     ],
 )
-def test_a_value_of_old_kubernetes_says_so_too(argument: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_removed_from_kubernetes_is_refused(
+    argument: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["run", argument]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_what_comes_before_the_command_belongs_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_before_the_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--kubeconfig", "x", "run"])
     assert ended.value.code == 2
@@ -116,9 +118,7 @@ def test_what_comes_before_the_command_belongs_after_it(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["doctor"], ["config", "show"]], ids=" ".join)
-def test_what_is_wrong_with_a_call_is_not_lost_below_all_flags(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_is_not_hidden_by_a_long_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([*arguments, "--sync-period"])
     usage, error = capsys.readouterr().err.splitlines()
@@ -133,7 +133,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"    {name} " in out for name in ("check", "convert", "version"))
 
 
-def test_a_foreseen_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_prints_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fails(args: argparse.Namespace) -> int:
         raise Failure("the broker is away")
 
@@ -142,7 +142,7 @@ def test_a_foreseen_failure_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err == "hpad: the broker is away\n"
 
 
-def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(args: argparse.Namespace) -> int:
         raise ValueError("a bug")
 
@@ -151,7 +151,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.main(["version"])
 
 
-def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
@@ -164,14 +164,14 @@ FULL = "/dev/full"
 
 @pytest.mark.skipif(not Path(FULL).exists(), reason=f"needs {FULL}, which has no room")
 @pytest.mark.parametrize("arguments", [["version"], ["adapters", "describe", "prometheus"]], ids=" ".join)
-def test_an_output_without_room_is_said_in_one_line(arguments: list[str]) -> None:
+def test_a_full_disk_under_the_output_prints_one_line(arguments: list[str]) -> None:
     with open(FULL, "w") as full:
         ended = subprocess.run([*HPAD, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "hpad: the output cannot be written: No space left on device\n")
 
 
-def test_nobody_needs_to_listen() -> None:
-    """As with `hpad check FILE >&-`, of which only the exit status is of interest."""
+def test_standard_output_may_be_closed() -> None:
+    """As in `hpad check FILE >&-`, where only the exit status is used."""
     ended = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", *HPAD, "version"], stderr=subprocess.PIPE, text=True, check=False
     )

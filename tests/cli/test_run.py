@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from hpad import settings
-from hpad.cli import main, run
+from hpad.cli import flags, main, run
 from hpad.engine.view import Gates
 from hpad.manifests import folder
 from hpad.settings.model import Election
 
 
-def told(*arguments: str) -> settings.Settings:
+def settings_of(*arguments: str) -> settings.Settings:
     parser = argparse.ArgumentParser()
     run.add_parser(parser.add_subparsers())
-    return run.read_settings(parser.parse_args(["run", *arguments]))
+    return flags.read(parser.parse_args(["run", *arguments]))
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,8 @@ def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPAD_RABBITMQ_URL", raising=False)
 
 
-def test_the_originals_flags_mean_the_same() -> None:
-    loaded = told(
+def test_flags_of_kube_controller_manager_are_accepted() -> None:
+    loaded = settings_of(
         "--horizontal-pod-autoscaler-sync-period=30s",
         "--concurrent-horizontal-pod-autoscaler-syncs=5",
         "--horizontal-pod-autoscaler-tolerance=0.2",
@@ -52,37 +52,39 @@ def test_the_originals_flags_mean_the_same() -> None:
     assert loaded.tunables.gates == Gates(HPAScaleToZero=True, HPAConfigurableTolerance=False)
 
 
-def test_hpads_own_flags(tmp_path: Path) -> None:
-    loaded = told(
+def test_flags_of_hpad(tmp_path: Path) -> None:
+    loaded = settings_of(
         *("-n", "shop", "--namespace=bank", "--hpa-selector=autoscaler=hpad"),
-        *("--max-staleness=2m", "--event-component=autoscaler", "--kube-api-qps=0"),
+        *("--max-staleness=2m", "--event-component=autoscaler", "--explain-events=false", "--kube-api-qps=0"),
         *(f"--manifests={tmp_path}", f"--record={tmp_path}", "--listen=none", "--dry-run", "--log-level=debug"),
     )
     assert loaded.namespaces == ("shop", "bank")
     assert loaded.hpa_selector == "autoscaler=hpad"
     assert (loaded.max_staleness, loaded.event_component) == (timedelta(minutes=2), "autoscaler")
+    assert not loaded.explain_events
+    assert settings_of().explain_events
     assert loaded.kube_api_qps is None
     assert (loaded.manifests, loaded.record) == (tmp_path, tmp_path)
     assert (loaded.listen, loaded.dry_run, loaded.log_level) == (None, True, "debug")
 
 
-def test_a_file_may_be_named_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("workers: 3\nsync_period: 20s\n")
     monkeypatch.setenv("HPAD_CONFIG", str(file))
     monkeypatch.setenv("HPAD_SYNC_PERIOD", "10s")
-    assert (told().workers, told().sync_period) == (3, timedelta(seconds=10))
-    assert told("--sync-period=5s").sync_period == timedelta(seconds=5)
+    assert (settings_of().workers, settings_of().sync_period) == (3, timedelta(seconds=10))
+    assert settings_of("--sync-period=5s").sync_period == timedelta(seconds=5)
 
 
-def test_one_call_leaves_nothing_for_the_next() -> None:
+def test_flags_of_one_call_do_not_affect_the_next() -> None:
     parser = argparse.ArgumentParser()
     run.add_parser(parser.add_subparsers())
-    assert run.read_settings(parser.parse_args(["run", "--workers=3"])).workers == 3
-    assert run.read_settings(parser.parse_args(["run"])).workers == settings.Settings().workers
+    assert flags.read(parser.parse_args(["run", "--workers=3"])).workers == 3
+    assert flags.read(parser.parse_args(["run"])).workers == settings.Settings().workers
 
 
-def test_help_suffices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_main_flags(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "--help"])
     assert ended.value.code == 0
@@ -91,25 +93,20 @@ def test_help_suffices(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in text
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["version"]) == 0
-    assert capsys.readouterr().out.startswith("hpad 0.")
-
-
-def test_leader_election_is_off_unless_asked_for() -> None:
-    assert told().election == Election()
+def test_leader_election_is_off_by_default() -> None:
+    assert settings_of().election == Election()
     assert not Election().enabled
-    assert told("--leader-elect").election.enabled
-    assert not told("--leader-elect=false").election.enabled
+    assert settings_of("--leader-elect").election.enabled
+    assert not settings_of("--leader-elect=false").election.enabled
 
 
-def test_shards_are_off_unless_asked_for_and_keep_histories_in_the_cluster() -> None:
-    assert not told().election.shards
-    shared = told("--shards", "--leader-elect-resource-name=hpads")
+def test_shards_are_off_by_default_and_store_state_in_the_cluster() -> None:
+    assert not settings_of().election.shards
+    shared = settings_of("--shards", "--leader-elect-resource-name=hpads")
     assert (shared.election.enabled, shared.election.shards, shared.election.name) == (True, True, "hpads")
     assert shared.store.kind == "cluster"
-    assert told("--shards", "--store=cluster").store.chosen
-    assert not told("--shards=false").election.enabled
+    assert settings_of("--shards", "--store=cluster").store.chosen
+    assert not settings_of("--shards=false").election.enabled
 
 
 @pytest.mark.parametrize(
@@ -122,13 +119,13 @@ def test_shards_are_off_unless_asked_for_and_keep_histories_in_the_cluster() -> 
         ([f"--leader-elect-resource-name={'x' * 64}"], "has more than 63 characters"),
     ],
 )
-def test_what_does_not_go_with_shards(flags: list[str], words: str) -> None:
+def test_settings_that_contradict_shards_are_refused(flags: list[str], words: str) -> None:
     with pytest.raises(settings.SettingsError, match=re.escape(words)):
-        told("--shards", *flags)
+        settings_of("--shards", *flags)
 
 
-def test_the_originals_flags_of_leader_election() -> None:
-    loaded = told(
+def test_leader_election_flags_of_kube_controller_manager_are_accepted() -> None:
+    loaded = settings_of(
         "--leader-elect=true",
         "--leader-elect-lease-duration=60s",
         "--leader-elect-renew-deadline=40s",
@@ -161,24 +158,24 @@ def test_the_originals_flags_of_leader_election() -> None:
         ("--leader-elect=maybe", "--leader-elect: 'maybe' is neither true nor false"),
     ],
 )
-def test_what_no_leader_can_be_elected_with(flag: str, words: str) -> None:
+def test_invalid_settings_of_leader_election_are_refused(flag: str, words: str) -> None:
     with pytest.raises(settings.SettingsError) as caught:
-        told("--leader-elect", flag)
+        settings_of("--leader-elect", flag)
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("in_a_pod", [False, True])
-def test_a_folder_of_manifests_that_cannot_be_one_is_said_at_the_start(
+def test_an_unusable_folder_of_manifests_is_refused_at_the_start(
     in_a_pod: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a pod, a sidecar may bring a folder that is not there yet: then the daemon waits."""
+    """In a pod, a sidecar may create the folder later, so the daemon waits for it."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     if in_a_pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     (tmp_path / "file").write_text("")
     assert main(["run", f"--manifests={tmp_path / 'file'}"]) == 2
     assert capsys.readouterr().err == f"hpad: manifests: {tmp_path / 'file'} is not a folder\n"
-    loaded = told(f"--manifests={tmp_path / 'later'}")
+    loaded = settings_of(f"--manifests={tmp_path / 'later'}")
     if in_a_pod:
         run.check_manifests(loaded)
         return
@@ -186,7 +183,7 @@ def test_a_folder_of_manifests_that_cannot_be_one_is_said_at_the_start(
         run.check_manifests(loaded)
 
 
-def test_a_store_that_can_be_nowhere_is_refused(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     kubeconfig, store = tmp_path / "kubeconfig", tmp_path / "kubeconfig" / "history.db"
     kubeconfig.write_text(
         "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
@@ -196,3 +193,19 @@ def test_a_store_that_can_be_nowhere_is_refused(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "hpad", "run", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"hpad: store: {store}: File exists: state cannot be kept" in done.stderr
+
+
+def test_a_misspelt_variable_is_distinguished_from_those_of_a_service() -> None:
+    """Kubernetes adds variables to pods for each Service, such as one named hpad."""
+    ours = {"HPAD_WROKERS": "3", "HPAD_WORKERS": "4", "HPAD_CONFIG": "x", "HPAD_RABBITMQ_URL": "", "HOME": "/"}
+    services = {
+        "HPAD_SERVICE_HOST": "10.0.0.1",
+        "HPAD_SERVICE_PORT": "80",
+        "HPAD_SERVICE_PORT_HTTP": "80",
+        "HPAD_PORT": "tcp://10.0.0.1:80",
+        "HPAD_PORT_80_TCP": "tcp://10.0.0.1:80",
+        "HPAD_PORT_80_TCP_ADDR": "10.0.0.1",
+        "HPAD_PORT_80_TCP_PORT": "80",
+        "HPAD_PORT_80_TCP_PROTO": "tcp",
+    }
+    assert run.misspelt(ours | services) == [("HPAD_WROKERS", "HPAD_WORKERS")]

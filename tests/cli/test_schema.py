@@ -1,4 +1,4 @@
-"""The schema of the configuration and the settings judge files alike."""
+"""The schema of the configuration accepts and refuses the same files as the settings."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ REFUSED = [
     "sources: {a: {adapter: rabbitmq, url: 'http://x', on_missing_queue: hold}}",
     "sources: {a: {adapter: rabbitmq, url: 'http://x', limits: {rate: fast}}}",
 ]
-"""What is wrong in the eyes of adapters."""
+"""Settings that are invalid by the rules of their adapters."""
 ACCEPTED = [
     "sources: {rabbitmq: {url: 'http://x', timeout: 3s}}",
     "sources: {rabbitmq: {adapter: static, file: x}}",
@@ -80,14 +80,14 @@ ACCEPTED = [
 
 @pytest.fixture
 def validator(capsys: pytest.CaptureFixture[str]) -> jsonschema.Draft202012Validator:
-    """Of what `hpad config schema` prints."""
+    """Validates by the schema that `hpad config schema` prints."""
     assert main(["config", "schema"]) == 0
     schema: dict[str, Any] = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
 
-def taken(text: str, folder: Path) -> bool:
+def is_accepted(text: str, folder: Path) -> bool:
     file = folder / "hpad.yaml"
     file.write_text(text)
     try:
@@ -102,33 +102,33 @@ def test_the_sample_is_valid(validator: jsonschema.Draft202012Validator) -> None
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_hpad_takes_the_schema_takes(
+def test_the_schema_accepts_valid_settings(
     validator: jsonschema.Draft202012Validator, text: str, tmp_path: Path
 ) -> None:
-    assert taken(text, tmp_path)
+    assert is_accepted(text, tmp_path)
     validator.validate(yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_hpad_refuses_the_schema_refuses(
+def test_the_schema_refuses_invalid_settings(
     validator: jsonschema.Draft202012Validator, text: str, tmp_path: Path
 ) -> None:
-    assert not taken(text, tmp_path)
+    assert not is_accepted(text, tmp_path)
     assert list(validator.iter_errors(yaml.safe_load(text)))
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_adapters_refuse_the_schema_refuses(validator: jsonschema.Draft202012Validator, text: str) -> None:
+def test_the_schema_refuses_invalid_settings_of_adapters(validator: jsonschema.Draft202012Validator, text: str) -> None:
     assert list(validator.iter_errors(yaml.safe_load(text)))
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
-def test_what_adapters_take_the_schema_takes(validator: jsonschema.Draft202012Validator, text: str) -> None:
+def test_the_schema_accepts_valid_settings_of_adapters(validator: jsonschema.Draft202012Validator, text: str) -> None:
     validator.validate(yaml.safe_load(text))
 
 
 def test_every_field_has_a_description(validator: jsonschema.Draft202012Validator) -> None:
-    """Of the settings, of what every source may have, and of each adapter that is installed."""
+    """Fields of the settings, of every source, and of each installed adapter."""
     schema = validator.schema
     forms = {"": schema, **schema["$defs"]}
     forms["match"] = schema["properties"]["routes"]["items"]["properties"]["match"]

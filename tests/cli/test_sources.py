@@ -12,7 +12,6 @@ import pytest
 from support import free_ports
 
 from hpad.cli import client, main, output
-from hpad.cli import sources as sources_module
 from hpad_adapters import static
 
 ROWS = [
@@ -39,14 +38,14 @@ ROWS = [
 
 @pytest.fixture
 def daemon() -> Iterator[str]:
-    """Something that answers as hpad does; its address."""
+    """A server that answers like a running hpad; yields its address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == "/api/sources"
+            found = self.path == "/api/v1/sources"
             self.send_response(200 if found else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(ROWS).encode())
+            self.wfile.write(json.dumps({"items": ROWS}).encode())
 
         def log_message(self, *args: Any) -> None:
             """Nothing."""
@@ -81,19 +80,19 @@ def test_the_sources_of_a_running_hpad(daemon, capsys):
     ]
 
 
-def test_as_json_it_is_what_the_daemon_said(daemon, monkeypatch, capsys):
+def test_json_is_the_answer_of_the_daemon(daemon, monkeypatch, capsys):
     monkeypatch.setenv("HPAD_LISTEN", daemon)
     main(["sources", "-o", "json"])
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
-def test_where_no_hpad_listens_one_line_says_so(capsys):
+def test_without_a_running_hpad_one_line_is_printed(capsys):
     with free_ports.port() as port:
         assert main(["sources", "--address", f"127.0.0.1:{port}"]) == 1
     assert "no hpad answers on" in capsys.readouterr().err
 
 
-def test_a_configuration_is_checked_without_asking_anybody(tmp_path, numbers, capsys):
+def test_a_configuration_is_checked_offline(tmp_path, numbers, capsys):
     assert main(["sources", "--config", numbers]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["mine", "static", "ok", "-", "-", "-", "-"]
     wrong = configured(tmp_path, "sources:\n  queue: {adapter: rabbitmq, urll: x}\n  typo: {adapter: rabitmq}\n")
@@ -104,21 +103,21 @@ def test_a_configuration_is_checked_without_asking_anybody(tmp_path, numbers, ca
     assert 'there is no adapter "rabitmq"' in typo["lastError"]
 
 
-def test_a_question_shows_what_an_hpa_would_see(numbers, capsys):
+def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys):
     assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
     shown = capsys.readouterr().out
     assert 'External "depth" in namespace "default"' in shown
     assert "an HPA:     sees 7" in shown
 
 
-def test_a_question_without_an_answer_says_whose_fault_it_is(numbers, capsys):
+def test_an_error_is_shown_with_its_blame(numbers, capsys):
     assert main(["sources", "test", "--config", numbers, "mine", "width", "-n", "shop", "--selector", "a=b"]) == 1
     shown = capsys.readouterr().out
     assert 'External "width" with a=b in namespace "shop"' in shown
     assert "blame:      spec" in shown
 
 
-def test_an_adapter_that_fails_to_close_leaves_the_answer_as_it_is(numbers, capsys, monkeypatch):
+def test_an_adapter_that_fails_to_close_does_not_change_the_answer(numbers, capsys, monkeypatch):
     async def fail(self):
         raise RuntimeError("cannot close")
 
@@ -131,26 +130,26 @@ def test_an_adapter_that_fails_to_close_leaves_the_answer_as_it_is(numbers, caps
     assert "the adapter failed to close" in log
     assert "cannot close" not in log  # the text of an exception may hold a secret
     assert row["state"] == "broken"
-    said = 'source "mine" could not be closed: its adapter raised an exception, a bug of its adapter'
-    assert row["lastError"] == said
+    message = 'source "mine" could not be closed: its adapter raised an exception, a bug of its adapter'
+    assert row["lastError"] == message
 
 
-def test_a_question_can_be_that_of_an_hpa(tmp_path, capsys):
+def test_a_query_may_depend_on_the_hpa(tmp_path, capsys):
     query = 'x{a="<<.HPALabels.team>>",b="<<.Target>>"}'
     metrics = {"depth": {"query": query}}
     prom = {"adapter": "prometheus", "url": "http://127.0.0.1:9", "metrics": metrics}
     path = configured(tmp_path, json.dumps({"sources": {"prom": prom}}))
-    asked = ["sources", "test", "--config", path, "prom", "depth"]
-    assert main(asked) == 1
-    assert "only an HPA can ask for it" in capsys.readouterr().out
-    assert main([*asked, "--hpa", "web", "--hpa-labels", "tier=front", "--target", "Deployment/web"]) == 1
+    command = ["sources", "test", "--config", path, "prom", "depth"]
+    assert main(command) == 1
+    assert "it needs an HPA" in capsys.readouterr().out
+    assert main([*command, "--hpa", "web", "--hpa-labels", "tier=front", "--target", "Deployment/web"]) == 1
     assert 'the label "team" of the HPA, which HPA "web" does not have' in capsys.readouterr().out
-    assert main([*asked, "--hpa", "web", "--hpa-labels", "tier=front,team=a", "--target", "Deployment/web"]) == 1
+    assert main([*command, "--hpa", "web", "--hpa-labels", "tier=front,team=a", "--target", "Deployment/web"]) == 1
     assert "blame:      source" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["other", "depth"], "there is no source 'other'; there are mine, metrics-server"),
         (["mine", "depth", "--selector", "a in"], "--selector or --pods:"),
@@ -160,16 +159,24 @@ def test_a_question_can_be_that_of_an_hpa(tmp_path, capsys):
         (["mine", "depth", "--type", "Object", "--object", "web"], "not of the form KIND/NAME"),
     ],
 )
-def test_a_question_that_is_none(arguments, complaint, numbers, capsys):
+def test_invalid_arguments(arguments, message, numbers, capsys):
     assert main(["sources", "test", "--config", numbers, *arguments]) == 1
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+
+
+def test_without_configured_sources_the_message_says_where_to_configure_them(capsys):
+    assert main(["sources", "test", "mine", "depth"]) == 1
+    message = (
+        "there is no source 'mine'; no sources are configured: name a file with --config, or set HPAD_RABBITMQ_URL"
+    )
+    assert message in capsys.readouterr().err
 
 
 RABBIT = "adapter: rabbitmq, url: 'http://127.0.0.1:9'"
 
 
 @pytest.mark.parametrize(
-    ("sources", "arguments", "complaint"),
+    ("sources", "arguments", "message"),
     [
         (
             f"mq: {{{RABBIT}}}",
@@ -216,15 +223,15 @@ RABBIT = "adapter: rabbitmq, url: 'http://127.0.0.1:9'"
         ),
     ],
 )
-def test_a_question_that_no_hpa_could_ask_there_is_refused(sources, arguments, complaint, tmp_path, capsys):
+def test_a_metric_that_hpas_would_not_read_from_the_source_is_refused(sources, arguments, message, tmp_path, capsys):
     path = configured(tmp_path, f"sources: {{{sources}}}\n")
     assert main(["sources", "test", "--config", path, *arguments]) == 1
     shown = capsys.readouterr()
-    assert complaint in shown.err
+    assert message in shown.err
     assert shown.out == ""
 
 
-def test_a_route_decides_as_for_an_hpa(tmp_path, numbers, capsys):
+def test_routes_apply(tmp_path, numbers, capsys):
     text = Path(numbers).read_text() + "routes: [{match: {metrics: [queue_messages]}, source: mine}]\n"
     path = configured(tmp_path, text.replace("sources:\n", f"sources:\n  mq: {{{RABBIT}}}\n"))
     assert main(["sources", "test", "--config", path, "mq", "queue_messages", "--selector", "queue=a"]) == 1
@@ -234,12 +241,12 @@ def test_a_route_decides_as_for_an_hpa(tmp_path, numbers, capsys):
     assert "an HPA:     sees 3" in capsys.readouterr().out
 
 
-def test_a_name_that_a_source_does_not_know_itself(numbers, capsys):
+def test_an_unknown_metric_gets_a_suggestion(numbers, capsys):
     assert main(["sources", "test", "--config", numbers, "mine", "dept"]) == 1
     assert 'holds no "dept" (did you mean "depth"?); it holds depth' in capsys.readouterr().out
 
 
-def test_an_answer_as_json(numbers, capsys):
+def test_json_of_a_metric(numbers, capsys):
     assert main(["sources", "test", "-o", "json", "--config", numbers, "mine", "depth", "--selector", "a=b"]) == 0
     found = json.loads(capsys.readouterr().out)
     found.pop("seconds")
@@ -254,14 +261,14 @@ def test_an_answer_as_json(numbers, capsys):
     ("seconds", "shown"),
     [(-3, "0s"), (8.9, "8s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")],
 )
-def test_ages_are_those_of_kubectl(seconds, shown):
+def test_ages_have_the_form_of_kubectl(seconds, shown):
     assert output.age(seconds) == shown
 
 
-def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeypatch):
+def test_a_long_error_is_wrapped_on_a_terminal_only(daemon, capsys, monkeypatch):
     error = " ".join(f"word{number}" for number in range(60))
     long = [{**ROWS[1], "lastError": error}]
-    monkeypatch.setattr(client, "ask", lambda args, path: long)
+    monkeypatch.setattr(client.Direct, "get", lambda self, path: {"items": long})
     assert main(["sources"]) == 1
     assert error in capsys.readouterr().out
     for width in (40, 80, 200):
@@ -273,7 +280,7 @@ def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "shown"),
     [
         ('source "broker" (adapter "rabbitmq"): url: is missing', "url: is missing"),
         ('source "broker": sample is 75s old', "sample is 75s old"),
@@ -281,7 +288,10 @@ def test_an_error_fits_a_terminal_and_is_whole_in_a_pipe(daemon, capsys, monkeyp
         ("http://rabbit:15672 refused the connection", "http://rabbit:15672 refused the connection"),
     ],
 )
-def test_the_last_error_is_told_by_its_cause(error: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_error_names_neither_source_nor_adapter(
+    error: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     row = {"name": "broker", "adapter": "rabbitmq", "state": "failing", "lastError": error}
-    sources_module._print_table([row])
-    assert capsys.readouterr().out.rstrip().endswith(f"  {told}")
+    monkeypatch.setattr(client.Direct, "get", lambda self, path: {"items": [row]})
+    assert main(["sources"]) == 1
+    assert capsys.readouterr().out.rstrip().endswith(f"  {shown}")

@@ -1,4 +1,4 @@
-"""What `hpad sources test` tells of a real Prometheus."""
+"""`hpad sources test` with a real Prometheus."""
 
 import json
 from collections.abc import Iterator
@@ -32,23 +32,23 @@ def config(server: PrometheusServer, tmp_path: Path) -> str:
 
 
 def test_the_query_is_shown_with_its_variables_filled_in(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["sources", "test", "--config", config, "prom", "depth", "-n", "shop", "--selector", "queue=orders"]
-    assert main(asked) == 0
+    command = ["sources", "test", "--config", config, "prom", "depth", "-n", "shop", "--selector", "queue=orders"]
+    assert main(command) == 0
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
     assert "an HPA:     sees 80\n" in shown
-    assert main([*asked, "-o", "json"]) == 0
+    assert main([*command, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == 'sum(queue_depth{namespace="shop",queue="orders"}) by ()'
 
 
-def test_the_query_of_an_hpa_is_made_of_its_name(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_query_contains_the_name_of_the_hpa(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sources", "test", "--config", config, "prom", "by_hpa", "--hpa", "mails"]) == 0
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="shop",queue="mails"})\n' in shown
     assert "sees 7\n" in shown
 
 
-def test_the_query_is_shown_where_nothing_answers_it_too(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_query_is_shown_even_if_it_fails(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sources", "test", "--config", config, "prom", "depth", "--selector", "queue=none"]) == 1
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="default",queue="none"}) by ()\n' in shown

@@ -22,4 +22,5 @@ def differences(rows: Iterable[dict[str, Any]]) -> tuple[int, list[str]]:
             if odd or ours.keys() != step["expect"].keys():
                 texts = [f"  {name}: expected {step['expect'][name]}\n  {name}: ours     {ours[name]}" for name in odd]
                 wrong.append("\n".join([f"{row['id']} step {index}", *texts]))
+    assert total, "there are no scenarios"
     return total, wrong

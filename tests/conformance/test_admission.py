@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from hpad.api import conversion
 from hpad.api import hpa as v2
+from hpad.api.conversion import older
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 
@@ -22,21 +22,23 @@ def load(value: Row, *, scale_to_zero: bool = False) -> hpas.Loaded:
     return hpas.load(Document("row", 0, 1, value), scale_to_zero=scale_to_zero)
 
 
-def as_given(row: Row) -> Row:
-    """The input as it was judged. Go leaves an empty list out when it writes an object, so that `{"policies": []}`
-    reads `{}` in a row (41 of 1,000). Which rows these are, their errors say: policies that were really absent would
-    have been filled in, and nobody would have missed them."""
-    given: Row = copy.deepcopy(row["in"])
+def admitted_input(row: Row) -> Row:
+    """Returns the input that Kubernetes validated.
+
+    Go omits an empty list when it writes an object, so `{"policies": []}` is `{}` in 41 of 1,000 rows. The errors show
+    which rows these are: absent policies would have got defaults, and no error.
+    """
+    spec: Row = copy.deepcopy(row["in"])
     missed = {error["field"] for error in row["errors"] if "must specify at least one Policy" in error["message"]}
-    for direction, rules in (given["spec"].get("behavior") or {}).items():
+    for direction, rules in (spec["spec"].get("behavior") or {}).items():
         if f"spec.behavior.{direction}.policies" in missed:
             rules.setdefault("policies", [])
-    return given
+    return spec
 
 
 def answers(row: Row) -> Row:
-    given = as_given(row)
-    plain, zero = load(given), load(given, scale_to_zero=True)
+    spec = admitted_input(row)
+    plain, zero = load(spec), load(spec, scale_to_zero=True)
     assert plain.hpa is not None
     return {
         "in": row["in"],
@@ -80,8 +82,8 @@ def test_what_a_real_server_takes_is_filled_in_as_there(recordings: Path) -> Non
             continue  # taken with a warning; files are read strictly
         loaded = load(posted(exchange))
         assert loaded.hpa is not None, name
-        given = loaded.hpa if exchange["body"]["apiVersion"] == "autoscaling/v2" else conversion.to_v1(loaded.hpa)
-        ours = v2.to_builtins(given)
+        spec = loaded.hpa if exchange["body"]["apiVersion"] == "autoscaling/v2" else older.to_v1(loaded.hpa)
+        ours = v2.to_builtins(spec)
         assert not loaded.errors, name
         assert (ours["spec"], ours["status"]) == (exchange["body"]["spec"], exchange["body"]["status"]), name
     assert len(exchanges) > 10

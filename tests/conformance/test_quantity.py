@@ -38,9 +38,10 @@ def test_parsing(vectors: Vectors, record_property: Record) -> None:
 
 
 def test_the_fast_path_agrees(vectors: Vectors) -> None:
-    for row in vectors("quantity"):
-        if "milli" in row:
-            assert parse_milli(row["in"]) == parse_milli(row["in"].encode()) == int(row["milli"]), row
+    rows = [row for row in vectors("quantity") if "milli" in row]
+    assert len(rows) > 100
+    for row in rows:
+        assert parse_milli(row["in"]) == parse_milli(row["in"].encode()) == int(row["milli"]), row
 
 
 def test_printing(vectors: Vectors, record_property: Record) -> None:

@@ -23,10 +23,10 @@ def text_answers(row: dict[str, Any]) -> dict[str, Any]:
 
 def object_answers(row: dict[str, Any]) -> dict[str, Any]:
     """The result of hpad for a LabelSelector object, under the keys of the vectors."""
-    given = msgspec.convert(row["in"], selector.LabelSelector | None)
-    answers = {"in": row["in"], "goPlusV": selector.go_plus_v(given)}
+    parsed_input = msgspec.convert(row["in"], selector.LabelSelector | None)
+    answers = {"in": row["in"], "goPlusV": selector.go_plus_v(parsed_input)}
     try:
-        parsed = selector.from_object(given)
+        parsed = selector.from_object(parsed_input)
     except selector.SelectorError as error:
         return {**answers, "error": str(error)}
     return {**answers, "string": str(parsed), "empty": parsed.empty, "selectable": parsed.selectable}

@@ -1,4 +1,4 @@
-"""What may happen to an HPA, in a life that is drawn from a seed."""
+"""Random events in the life of an HPA, drawn from a seed."""
 
 import asyncio
 import os
@@ -23,54 +23,54 @@ EVENTS = 24
 BUSY = (8, 20)
 PEAK = 100
 GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
-"""Seconds for which hpad is down, or another has the HPA."""
+"""Seconds for which hpad is down, or another replica owns the HPA."""
 JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
-PACES = (persistent.Pace(0.25, 1.0, 3.0), persistent.Pace(1.0, 15.0, 3.0))
+INTERVALS = (persistent.SaveIntervals(0.25, 1.0, 3.0), persistent.SaveIntervals(1.0, 15.0, 3.0))
 WINDOWS = (45, 60, 120)
 GROWTH = (2, 60)
-"""Pods that may come in a period of so many seconds."""
+"""The scaling policy: pods, and the period in seconds."""
 _NO = "no"
 FIRST, COUNT = (int(number) for number in os.environ.get("HPAD_LIVES", "1 1000").split())
 CHUNK = 50
 
 
 def chunks(half: int) -> list[range]:
-    """The seeds to be played, in chunks; every other one of them, from the first (0) or the second (1) on."""
+    """Returns the even (0) or odd (1) chunks of the seeds."""
     last = FIRST + COUNT
     return [range(first, min(first + CHUNK, last)) for first in range(FIRST, last, CHUNK)][half::2]
 
 
 def named(seeds: range) -> str:
-    """What a test of these seeds is called."""
+    """Returns the id of the test of these seeds."""
     return f"{seeds.start}-{seeds.stop - 1}"
 
 
 def play_all(seeds: range) -> None:
-    """Play these lives; the first violation fails, with what happened before it."""
+    """Plays these lives; the first violation fails, with the events before it."""
     silence()
     downs = 0
     for seed in seeds:
-        fate = Fate(seed)
-        virtual_time.run(fate.play())
-        assert fate.found == [], f"seed {seed}: {fate.found[0]}; before: {fate.log[-6:]}"
-        downs += sum(write.after < write.before for write in fate.environment.writes)
+        life = RandomLife(seed)
+        virtual_time.run(life.play())
+        assert life.found == [], f"seed {seed}: {life.found[0]}; before: {life.log[-6:]}"
+        downs += sum(write.after < write.before for write in life.environment.writes)
     assert len(seeds) < CHUNK or downs > CHUNK // 3, "targets are scaled down at all"
 
 
 def silence() -> None:
-    """No log lines: they would take most of the time."""
+    """Drops log lines, which would take most of the time."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 
-class Fate:
-    """One life after another on one HPA, until something is `found`; `log` tells what happened, and when."""
+class RandomLife:
+    """Random events on one HPA, until a rule is violated (`found`). `log`: time, name and value of each event."""
 
     def __init__(self, seed: int) -> None:
         self.found: list[str] = []
         self.log: list[tuple[int, str, Any]] = []
         self._dice = random.Random(seed)
         self._window = self._dice.choice(WINDOWS)
-        self._pace = self._dice.choice(PACES)
+        self._intervals = self._dice.choice(INTERVALS)
         self._grows = self._dice.random() < 0.5
         self._sleeps = self._dice.random() < 0.25
         self._boots = 0
@@ -80,7 +80,7 @@ class Fate:
 
     @property
     def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """Everything that may happen, by name."""
+        """The events by name."""
         return {
             "crash": self._crash,
             "stop": self._stop,
@@ -104,19 +104,19 @@ class Fate:
         }
 
     async def play(self) -> None:
-        """Play it; the same seed always plays the same."""
-        boot = clocks._BOOT
+        """Plays the events; the same seed always gives the same ones."""
+        boot = clocks.boot
         try:
             await self._play()
         finally:
-            clocks._BOOT = boot
+            clocks.boot = boot
 
     async def _play(self) -> None:
         low = 0 if self._sleeps else 1
         self.environment = Environment(
             self._dice.randrange(2, 9), self._behavior(), sleeps=self._sleeps, minReplicas=low, maxReplicas=20
         )
-        self._life = Life(self.environment, self._pace)
+        self._life = Life(self.environment, self._intervals)
         kinds = self.kinds
         for _ in range(EVENTS):
             await asyncio.sleep(self._dice.uniform(1, 30))
@@ -132,7 +132,7 @@ class Fate:
         await self._life.crash()
 
     async def _wake(self) -> None:
-        """Once nothing fails any more, a target that hpad took to zero is woken by its metric."""
+        """Ends all failures; the metric must then wake a target that hpad took to zero."""
         environment, api = self.environment, self._life.bench.cluster
         environment.backend.fails, environment.backend.slow = False, 0.0
         api.refusals, api.status_refusals = [], []
@@ -142,10 +142,10 @@ class Fate:
         await asyncio.sleep(4 * lives.PERIOD)
         self._judge()
         if asleep and environment.scales["web"] == 0:
-            self.found.append(f"{virtual_time.now():.0f} s: still at zero, where hpad took the target")
+            self.found.append(f"{virtual_time.now():.0f} s: still at zero, to which hpad had scaled the target")
 
     def _put(self, spec: HorizontalPodAutoscaler) -> None:
-        """Give the HPA the spec of this one."""
+        """Replaces the spec of the HPA."""
         self._life.bench.source.put(
             self.environment.renewed(msgspec.structs.replace(self.environment.found, spec=spec.spec))
         )
@@ -163,7 +163,7 @@ class Fate:
             self.found += lives.too_fast(self.environment, *GROWTH)
 
     async def _demand(self) -> None:
-        """Mostly there is little to do; now and then there is much, for as long as a turn or two."""
+        """Changes the load: mostly low, now and then the peak for one or two turns."""
         if self._dice.random() < 0.5:
             self.environment.load = self._dice.choice([0, 0, 0, 10, 30, 50] if self._sleeps else [10, 20, 30, 50, 80])
         if self._dice.random() < 0.4:
@@ -177,19 +177,20 @@ class Fate:
     async def _crash(self) -> None:
         self._note("crash")
         await self._life.crash()
-        await self._reborn()
+        await self._restart()
 
     async def _stop(self) -> None:
         self._note("stop")
         await self._life.stop()
-        await self._reborn()
+        await self._restart()
 
-    async def _reborn(self) -> None:
-        """After a while; perhaps on another machine, with another clock, and without what was saved."""
+    async def _restart(self) -> None:
+        """Starts hpad again after a gap, perhaps on another machine, with another clock, or without the saved state."""
         down, dice = self._dice.choice(GAPS), self._dice
         if dice.random() < 0.2:
             self._boots += 1
-            clocks._BOOT = f"boot {self._boots}"
+            name = f"boot {self._boots}"
+            clocks.boot = lambda: name
             self.environment.clock.ticks = dice.uniform(-1000, 1000)
         elif dice.random() < 0.3:
             self.environment.clock.off += timedelta(seconds=dice.choice(JUMPS))
@@ -198,8 +199,8 @@ class Fate:
         if self.environment.backend.fails or not self.environment.backend.rows:
             self.environment.forget()
         await asyncio.sleep(down)
-        self._note("born", (down, clocks.boot()[-6:], self.environment.clock.off, len(self.environment.backend.rows)))
-        self._life = Life(self.environment, self._pace)
+        self._note("start", (down, clocks.boot()[-6:], self.environment.clock.off, len(self.environment.backend.rows)))
+        self._life = Life(self.environment, self._intervals)
 
     async def _clock(self) -> None:
         self.environment.clock.off += timedelta(seconds=self._dice.choice(JUMPS))
@@ -213,7 +214,7 @@ class Fate:
         self.environment.scales["web"] = count
 
     async def _owner(self) -> None:
-        """Another has the HPA for a while, and makes no turn."""
+        """Another replica owns the HPA for a while and makes no turn."""
         away = self._dice.choice(GAPS)
         self._note("not ours", away)
         self._life.owner.on = False
@@ -224,11 +225,11 @@ class Fate:
         self._life.bench.handoff.changed()
 
     async def _hand_off(self) -> None:
-        """hpad stops cleanly, perhaps during a save, and another, which has been running for a while, takes over.
+        """Stops hpad cleanly, perhaps during a save; a standby takes over.
 
-        It does so once all is saved; or earlier, where that takes longer than the Lease is valid.
+        It takes over once everything is saved, or earlier if that takes longer than the Lease is valid.
         """
-        old, new = self._life, Life(self.environment, self._pace, leads=False)
+        old, new = self._life, Life(self.environment, self._intervals, leads=False)
         old.bench.source.subscribe(lambda key, before, now: None if now is None else new.bench.source.put(now))
         slow, self.environment.backend.slow = self.environment.backend.slow, self._dice.choice([0.0, 0.5, 3.0, 20.0])
         before, self.environment.load = self.environment.load, self._dice.choice([PEAK, self.environment.load])
@@ -268,7 +269,7 @@ class Fate:
         self._life.bench.cluster.refusals = [errors.ApiError(500, "", _NO)] * self._dice.randrange(1, 3)
 
     async def _edit(self) -> None:
-        """A turn out of the plan, mostly when there is much to do."""
+        """Edits the HPA, which causes a turn before the planned one, mostly while the load is high."""
         high, low = self._dice.choice([12, 15, 20]), 0 if self._sleeps else self._dice.choice([1, 2])
         self._note("edit", (low, high))
         new = hpa("web", behavior=self._behavior(), minReplicas=low, maxReplicas=high)
@@ -278,18 +279,18 @@ class Fate:
         self.environment.load = before
 
     async def _edit_within(self) -> None:
-        """Growth is forbidden, or limited, perhaps while a turn reads its metrics."""
+        """Forbids or limits growth, perhaps while a turn reads its metrics."""
         self._put(await self._forbidden("edit within"))
         await self._read()
 
     async def _restored(self) -> None:
-        """So it is under the same resourceVersion, as after a restore of etcd."""
+        """Forbids or limits growth without a new resourceVersion, as after a restore of etcd."""
         new = await self._forbidden("restored")
         self._life.bench.source.put(msgspec.structs.replace(self.environment.found, spec=new.spec))
         await self._read()
 
     async def _forbidden(self, kind: str) -> HorizontalPodAutoscaler:
-        """An HPA that forbids growth, or limits it, once a turn may be reading metrics that ask for much."""
+        """Returns an HPA that forbids or limits growth, at a moment when a turn may be reading a high load."""
         high, behavior = self._dice.choice([4, 6, 20]), self._behavior()
         if high == 20:
             behavior["scaleUp"] = {"selectPolicy": "Disabled"}
@@ -299,12 +300,12 @@ class Fate:
         return hpa("web", behavior=behavior, minReplicas=0 if self._sleeps else 1, maxReplicas=high)
 
     async def _read(self) -> None:
-        """The metrics have been read: they ask for what they asked for before."""
+        """Waits until the metric has been read, and restores the load."""
         await asyncio.sleep(self.environment.asking)
         self.environment.load, self.environment.asking = self._before, 0.0
 
     async def _target_within(self) -> None:
-        """The HPA is pointed at a target that there is not, mostly while a turn reads its metrics; then back."""
+        """Points the HPA at a missing target, mostly while a turn reads its metrics, then back."""
         away = self._dice.choice(GAPS)
         self._note("target within", away)
         before, self.environment.load, self.environment.asking = self.environment.load, PEAK, 8.0
@@ -316,7 +317,7 @@ class Fate:
         self._put(self.environment.point("web"))
 
     async def _rival(self) -> None:
-        """Another HPA competes for a while, mostly while hpad starts again or takes over."""
+        """Adds a competing HPA for a while, mostly while hpad restarts or takes over."""
         target = self._dice.choice(["web", "twin"])
         self._note("rival", target)
         self._life.bench.source.put(self.environment.compete(target))
@@ -327,8 +328,10 @@ class Fate:
         self._life.bench.source.drop("other")
 
     async def _hand(self) -> None:
-        """By hand, or by another controller; not the count of a write that failed, which would look as if it had been
-        carried out. A target that hpad took to zero may be started for a while."""
+        """Sets the count as another client does, and may start a target that hpad took to zero for a while.
+
+        The count of a refused write is left out: hpad would take it for its own.
+        """
         count = 0 if self._sleeps and self._dice.random() < 0.5 else self._dice.randrange(1, 12)
         count += count == self.environment.refused
         if self.environment.asleep and count == 0:
@@ -338,14 +341,14 @@ class Fate:
         self.environment.set(count)
 
     async def _silent(self) -> None:
-        """The metric fails for a while."""
+        """Makes the metric fail for a while."""
         self._note("no metric")
         before, self.environment.load = self.environment.load, None
         await asyncio.sleep(self._dice.uniform(5, 40))
         self.environment.load = before
 
     async def _gone(self) -> None:
-        """The HPA is not seen for a moment, as where a list was cut short."""
+        """Removes the HPA from the source for a moment, as an incomplete list does."""
         self._note("gone")
         known = self.environment.found
         self._life.bench.source.drop("web")

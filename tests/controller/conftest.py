@@ -1,4 +1,4 @@
-"""What all tests of the heartbeat share."""
+"""Plain log lines for all tests of the controller."""
 
 from collections.abc import Iterator
 

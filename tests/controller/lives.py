@@ -1,5 +1,8 @@
-"""One HPA through the lives of several hpads, under virtual time: crashes, clean restarts, clocks that are set, a store
-that fails or is slow, targets that cannot be read. What each turn wanted and what was written is kept, and judged."""
+"""One HPA under several hpad processes in succession, in virtual time.
+
+Processes crash and restart, clocks are set, the store fails or is slow, targets cannot be read. The counts that turns
+asked for and the counts that were written are kept, and compared with the rules of Kubernetes.
+"""
 
 import asyncio
 import contextvars
@@ -18,6 +21,7 @@ from hpad import clock as clocks
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.controller import schedule
+from hpad.engine import conditions
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
 from hpad.store import persistent
@@ -26,21 +30,20 @@ from hpad.telemetry import Telemetry
 WEB = Key("default", "web")
 PERIOD = 15.0
 TOLERANCE = schedule.IN_TIME * PERIOD
-"""Seconds: a turn may count as of its planned moment, a fifth of the period before its metrics have been read."""
+"""Seconds by which the moment of a turn may precede the reading of its metrics: a fifth of the period."""
 
 
 class Backend:
-    """Records in a dictionary that outlives processes. `fails`: nothing can be saved or read; `slow`: seconds a save
-    takes.
+    """Records in a dictionary that outlives processes. `fails`: loads and saves fail. `slow`: seconds of a save.
 
-    As with ConfigMaps, a save that another process overtook is refused: its resourceVersion is not the latest.
+    As with ConfigMaps, a save is refused if another process has saved since it began: its resourceVersion is outdated.
     """
 
-    name = "a shelf"
+    name = "records in memory"
 
     def __init__(self) -> None:
         self.rows: dict[Key, bytes] = {}
-        self._begun = itertools.count(1)
+        self._numbers = itertools.count(1)
         self._latest = 0
         self.fails = False
         self.slow = 0.0
@@ -52,7 +55,7 @@ class Backend:
         return ([], "unreadable") if self.fails else (list(self.rows.items()), None)
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> dict[Key, str]:
-        number = next(self._begun)
+        number = next(self._numbers)
         if self.slow:
             await asyncio.sleep(self.slow)
         if self.fails:
@@ -77,7 +80,7 @@ class Backend:
 
 
 class Machine(virtual_time.SetClock):
-    """The clocks of the machine that hpad runs on: `ticks` is what its monotonic clock is ahead of the loop's."""
+    """The clocks of the machine that hpad runs on; the monotonic one is `ticks` seconds ahead of the loop."""
 
     ticks = 0.0
 
@@ -89,7 +92,7 @@ class Machine(virtual_time.SetClock):
 
 
 class Switch:
-    """An owner of everything, or of nothing. `may_save`: what is remembered is its to save."""
+    """An owner of all HPAs while `on`, else of none. `may_save`: it may save the state of all HPAs."""
 
     def __init__(self, on: bool) -> None:
         self.on = self.may_save = on
@@ -102,15 +105,15 @@ class Switch:
 
 
 _decided_on: contextvars.ContextVar[int] = contextvars.ContextVar("decided on")
-"""The count that the turn under way read, and decides by; each turn is a task of its own."""
+"""The count that the running turn has read and decides with. Each turn is a task, so each has its own value."""
 
 
 class Write(NamedTuple):
-    """A scale that was written, when, and the limits of the HPA at that time.
+    """A written scale: its time, the counts before and after, and the limits of the HPA at that time.
 
-    `before` is the count that was decided on. Where another client set the very count that was decided, while the
-    write was on its way, the write changes nothing and counts as a rescale all the same: Kubernetes tries again after a
-    conflict, and then stores the change that was decided (horizontal.go: storeScaleEvent).
+    `before` is the count that the decision was made with. If another client sets the decided count during the write,
+    the write changes nothing and still counts as a rescale: Kubernetes writes again after a conflict and stores the
+    decided change (horizontal.go: storeScaleEvent).
     """
 
     at: float
@@ -121,9 +124,9 @@ class Write(NamedTuple):
 
 
 class Environment:
-    """What outlives every process: target, metric, HPA, store, machine. `load` is the metric: ten for each replica.
+    """Everything that outlives a process: target, metric, HPA, store, machine. `load` is the metric: ten per replica.
 
-    `wanted` are the counts that turns found to be needed, with their times. `sleeps`: the feature gate HPAScaleToZero
+    `wanted` are the counts that the metric asked turns for, with their times. `sleeps`: the feature gate HPAScaleToZero
     is on.
     """
 
@@ -133,9 +136,9 @@ class Environment:
         self.found = hpa("web", behavior=behavior, **spec)
         self.sleeps = sleeps
         self.set_by_hand: set[str] = set()
-        """The targets whose managedFields say that their count was set by hand."""
+        """The targets whose managedFields show that another client has set their count."""
         self.asleep = self.stopped = False
-        """The target is at zero: hpad took its last replica, or it was set by hand."""
+        """The target is at zero: hpad removed its last replica (`asleep`), or another client did (`stopped`)."""
         self.revision = 1
         self.scales = {"web": replicas}
         self.version = 1
@@ -145,17 +148,17 @@ class Environment:
         self.wanted: list[tuple[float, int]] = []
         self.writes: list[Write] = []
         self.asking = 0.0
-        """Seconds that the metric takes."""
+        """Seconds that reading the metric takes."""
         self.astray: list[str] = []
-        """The writes that the HPA of that moment does not allow."""
+        """The writes that the HPA did not allow at that moment."""
         self.refused: int | None = None
-        """The count of the last write that failed."""
+        """The count of the last refused write."""
         self.rival: HorizontalPodAutoscaler | None = None
-        """An HPA that competes with the one, and since when; `asked` is when a metric was last asked for."""
+        """A competing HPA, since `contested`; `asked` is when a metric was last read."""
         self.contested = self.asked = 0.0
 
     def compete(self, target: str) -> HorizontalPodAutoscaler:
-        """From now on another HPA scales this target: the same one, or a twin that selects the same pods."""
+        """Adds an HPA for this target, which is the same one, or a twin that selects the same pods; returns it."""
         self.scales.setdefault(target, 3)
         ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
         other = hpa("other", maxReplicas=20)
@@ -164,7 +167,7 @@ class Environment:
         return self.rival
 
     def agree(self) -> None:
-        """There is no other HPA any more."""
+        """Removes the competing HPA."""
         self.rival = None
         self.scales.pop("twin", None)
 
@@ -180,24 +183,28 @@ class Environment:
         return found
 
     def forget(self) -> None:
-        """What was saved cannot be read: as with Kubernetes' own controller only the present count is held then."""
+        """The saved state is lost: as in Kubernetes, only the current count and the status remain."""
+        marked = conditions.find(self.found.status.conditions, conditions.SCALED_TO_ZERO)
+        self.asleep = self.asleep and marked is not None and marked.status == conditions.TRUE
         self.wanted = [(at, min(count, self.scales["web"])) for at, count in self.wanted]
         self.writes.clear()
 
     def point(self, target: str) -> HorizontalPodAutoscaler:
-        """The HPA with another target: what was wanted of the former one holds nothing (gate HPATargetHistory).
+        """Returns the HPA with another target, for which earlier recommendations do not count (gate HPATargetHistory).
 
-        A turn in the meantime forgets the rescales, too. Where the HPA is pointed back before any turn they still
-        count, so of the writes those remain that allow more: pods that were taken away may come back.
+        A turn in the meantime also drops the rescales. Without one they still count when the former target is set
+        again; so the scale-downs are kept, after which more growth is allowed. A status that was not written before is
+        lost with the former target, so nothing shows that hpad took that target to zero.
         """
         self.wanted.clear()
+        self.asleep = False
         self.writes = [write for write in self.writes if write.after < write.before]
         ref = msgspec.structs.replace(self.found.spec.scale_target_ref, name=target)
         spec = msgspec.structs.replace(self.found.spec, scale_target_ref=ref)
         return msgspec.structs.replace(self.found, spec=spec)
 
     def set(self, count: int) -> None:
-        """By hand: what hpad has read of the scale is outdated then."""
+        """Sets the count of the target as another client does; a scale that hpad has read is outdated then."""
         self.version += 1
         if count != self.scales["web"]:
             self.asleep, self.stopped = False, count == 0
@@ -205,13 +212,13 @@ class Environment:
         self.scales["web"] = count
 
     def renewed(self, known: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-        """The HPA with a resourceVersion that it did not have before."""
+        """Returns the HPA with a new resourceVersion."""
         self.revision += 1
         metadata = msgspec.structs.replace(known.metadata, resource_version=str(self.revision))
         return msgspec.structs.replace(known, metadata=metadata)
 
     def wrote(self, target: str, after: int) -> None:
-        """A scale was written. HPAs compete while there are pods (hpad.controller.overlap)."""
+        """Notes a written scale. HPAs compete only while the target has pods (hpad.controller.overlap)."""
         spec, at = self.found.spec, f"{virtual_time.now():.0f} s"
         if target not in (spec.scale_target_ref.name, "twin"):
             self.astray.append(f"{at}: {after} to {target}, which the HPA does not scale any more")
@@ -233,11 +240,11 @@ class Environment:
         self.writes.append(Write(virtual_time.now(), before, after, low, spec.max_replicas))
 
 
-QUICK = persistent.Pace(0.25, 1.0, 3.0)
+QUICK = persistent.SaveIntervals(0.25, 1.0, 3.0)
 
 
 class Series(Telemetry):
-    """Series that are never read, and keep no controller of a process that has ended."""
+    """Series that are never read, and that keep no reference to the controller of an ended process."""
 
     def before_scrape(self, callback: Callable[[], None]) -> None:
         pass
@@ -245,18 +252,20 @@ class Series(Telemetry):
 
 @functools.cache
 def telemetry() -> Telemetry:
-    """One for all lives: no decision depends on it, and making one takes longer than anything else in a life."""
+    """Returns one instance for all processes: making one takes longer than everything else here."""
     return Series()
 
 
 class Life:
-    """One process, from its start to its end. `pace` is that of its store; one that does not lead stands by."""
+    """One process, from its start to its end, with the intervals of its store. It stands by unless it `leads`."""
 
-    def __init__(self, environment: Environment, pace: persistent.Pace = QUICK, *, leads: bool = True) -> None:
+    def __init__(
+        self, environment: Environment, intervals: persistent.SaveIntervals = QUICK, *, leads: bool = True
+    ) -> None:
         self.environment = environment
         self.owner = Switch(leads)
         self.store = persistent.PersistentStore(
-            environment.backend, environment.clock, telemetry(), pace, lambda key: self.owner.may_save
+            environment.backend, environment.clock, telemetry(), intervals, lambda key: self.owner.may_save
         )
         self.bench = Bench(
             *(found for found in (environment.found, environment.rival) if found is not None),
@@ -290,7 +299,7 @@ class Life:
             return msgspec.structs.replace(found, metadata=version)
 
         async def fresh_scale(namespace: str, ref: CrossVersionObjectReference) -> Scale:
-            """After a conflict: what is found now changes nothing of the decision."""
+            """Reads the scale after a conflict, which does not change the count that the decision was made with."""
             decided_on = _decided_on.get()
             found: Scale = await fresh(namespace, ref)
             _decided_on.set(decided_on)
@@ -329,7 +338,7 @@ class Life:
             self.environment.found = new
 
     async def crash(self) -> None:
-        """kill -9: nothing more is written, by any of its tasks."""
+        """Ends the process as SIGKILL does: none of its tasks writes anything more."""
         controller = self.bench.controller
         tasks = [self._running, *controller.running(), *self.bench.handoff._beginning]
         if controller._dispatcher is not None:
@@ -341,7 +350,7 @@ class Life:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """SIGTERM: turns are finished, what is left is saved."""
+        """Ends the process as SIGTERM does: running turns finish, and the state is saved."""
         await self.bench.controller.stop(5)
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
@@ -353,13 +362,13 @@ async def _dead(*_: object) -> None:
 
 
 def elsewhere(environment: Environment, patch: pytest.MonkeyPatch, number: int, ticks: float) -> None:
-    """From now on hpad runs on another machine (or another boot of it), whose monotonic clock is so far ahead."""
-    patch.setattr(clocks, "_BOOT", f"boot {number}")
+    """Moves hpad to another machine, or another boot, whose monotonic clock is `ticks` seconds ahead."""
+    patch.setattr(clocks, "boot", lambda: f"boot {number}")
     environment.clock.ticks = ticks
 
 
 def too_early(environment: Environment, window: float) -> list[str]:
-    """The scale-downs below what a turn wanted within the window; the HPA's maximum is above everything."""
+    """Returns the scale-downs below a count that was asked for within the window (limited by the maximum)."""
     found = []
     for write in environment.writes:
         lately = [(count, at) for at, count in environment.wanted if write.at - window + TOLERANCE < at <= write.at]
@@ -368,13 +377,17 @@ def too_early(environment: Environment, window: float) -> list[str]:
         count, at = max(lately)
         if write.after < min(count, write.high):
             ago = write.at - at
-            found.append(f"{write.at:.0f} s: {write.before} -> {write.after}, though {count} wanted {ago:.0f} s before")
+            found.append(
+                f"{write.at:.0f} s: {write.before} -> {write.after}, though {count} were wanted {ago:.0f} s before"
+            )
     return found
 
 
 def too_fast(environment: Environment, pods: int, period: float) -> list[str]:
-    """The scale-ups beyond so many pods in a period, by the rule of Kubernetes (horizontal.go: calculateScaleUpLimit
-    WithScalingRules): counted from what the writes of the last period leave of the present count."""
+    """Returns the scale-ups that exceed a policy of `pods` in `period` seconds.
+
+    Source: Kubernetes 1.36, horizontal.go: calculateScaleUpLimitWithScalingRules.
+    """
     found = []
     for number, write in enumerate(environment.writes):
         ago = [(write.at - other.at, other.after - other.before) for other in environment.writes[:number]]

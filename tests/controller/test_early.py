@@ -1,8 +1,7 @@
-"""Random lives of an HPA, the first half: whatever happens, no pod goes early, and nothing grows too fast.
+"""Random lives of an HPA, the first half: no event makes hpad remove a pod too early or grow too fast.
 
-Each life draws its troubles from a seed; `chance.Fate` lists them. A life that fails is repeated with
-HPAD_LIVES="SEED 1"; HPAD_LIVES="FIRST COUNT" plays others than those that always are. The lives are in two files, so
-that two workers share them.
+Each life draws its events from a seed; `chance.RandomLife.kinds` lists them. HPAD_LIVES="SEED 1" repeats a life that
+fails, HPAD_LIVES="FIRST COUNT" plays other seeds. The lives are in two files, so that two workers share them.
 """
 
 import pytest

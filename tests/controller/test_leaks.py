@@ -1,4 +1,4 @@
-"""An HPA that is gone leaves nothing behind, in no container of the heartbeat or of a source."""
+"""A deleted HPA leaves no entry in any container of the controller or of a source."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,16 +9,18 @@ import structlog
 from support import virtual_time
 from support.controller import Bench, hpa
 from support.references import containers
+from support.virtual_time import in_virtual_time
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
+from hpad.decisions.log import DecisionLog
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
 
 MANY = 500
 
 
-class Counting:
-    """Answers everything, and says that all queries share a call."""
+class Constant:
+    """Answers every query with 10. The queries of one namespace share a call."""
 
     serves = frozenset({EXTERNAL})
     Settings = msgspec.Struct
@@ -33,40 +35,39 @@ class Counting:
         pass
 
 
-def test_hpas_that_are_gone_leave_nothing() -> None:
-    async def main() -> None:
-        bench = Bench(hpa("stays"))
-        source = Source(
-            "mine", Counting(), clock=bench.clock, log=structlog.get_logger(), observer=lambda *told: None,
-            limits=Limits(rate=1e6),
-        )  # fmt: skip
+@in_virtual_time
+async def test_deleted_hpas_leave_no_entries() -> None:
+    log = DecisionLog()
+    bench = Bench(hpa("stays"), decisions=log)
+    source = Source(
+        "mine", Constant(), clock=bench.clock, log=structlog.get_logger(), observer=lambda *call: None,
+        limits=Limits(rate=1e6),
+    )  # fmt: skip
 
-        async def gather(key: Any, queries: Sequence[Query], *, deadline: float, asker: Any) -> list[Answer]:
-            return list(await asyncio.gather(*(source.ask(query) for query in queries)))
+    async def gather(queries: Sequence[Query], *, deadline: float, identity: Any) -> list[Answer]:
+        return list(await asyncio.gather(*(source.ask(query) for query in queries)))
 
-        bench.metrics.gather = gather  # type: ignore[method-assign]  # the source's answers
-        held = (bench.controller, source)
-        bench.controller.start()
-        await asyncio.sleep(100)
-        before = [containers(each) for each in held]
-        for n in range(MANY):
-            bench.cluster.scales[f"app-{n}"] = 1
-            bench.source.put(hpa(f"app-{n}", uid=str(n)))
-        await asyncio.sleep(100)
-        full = [containers(each) for each in held]
-        assert sum(size >= MANY for sizes in full for size in sizes.values()) >= 8
-        for n in range(MANY):
-            bench.source.drop(f"app-{n}")
-        await asyncio.sleep(100)
-        after = [containers(each) for each in held]
-        grown = {
-            path: (old.get(path, 0), size)
-            for old, new in zip(before, after, strict=True)
-            for path, size in new.items()
-            if size > old.get(path, 0) + 1
-        }
-        assert grown == {}
-        assert b'hpa_name="app-' not in await bench.telemetry.exposition()
-        await bench.controller.stop(5)
-
-    virtual_time.run(main())
+    bench.metrics.gather = gather  # type: ignore[method-assign]  # the source's answers
+    roots = (bench.controller, source, log)
+    bench.controller.start()
+    await asyncio.sleep(100)
+    before = [containers(each) for each in roots]
+    for n in range(MANY):
+        bench.cluster.scales[f"app-{n}"] = 1
+        bench.source.put(hpa(f"app-{n}", uid=str(n)))
+    await asyncio.sleep(100)
+    full = [containers(each) for each in roots]
+    assert sum(size >= MANY for sizes in full for size in sizes.values()) >= 8
+    for n in range(MANY):
+        bench.source.drop(f"app-{n}")
+    await asyncio.sleep(100)
+    after = [containers(each) for each in roots]
+    grown = {
+        path: (old.get(path, 0), size)
+        for old, new in zip(before, after, strict=True)
+        for path, size in new.items()
+        if size > old.get(path, 0) + 1
+    }
+    assert grown == {}
+    assert b'hpa_name="app-' not in await bench.telemetry.exposition()
+    await bench.controller.stop(5)

@@ -1,11 +1,12 @@
-"""The phases in the life of an HPA: every allowed change, every refused one, and what a deletion leaves."""
+"""The phases of an HPA: all allowed and refused changes, and an HPA deleted during its turn."""
 
 import asyncio
 import itertools
 
 import pytest
-from support import virtual_time
 from support.controller import Bench, hpa
+from support.references import containers
+from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
 from hpad.controller.schedule import TRANSITIONS, Change, Phase, Record
@@ -48,43 +49,40 @@ def test_every_phase_can_be_reached_and_only_the_last_one_is_final() -> None:
     assert left == set(Phase) - {Phase.GONE}
 
 
-def test_a_deleted_hpa_leaves_no_record_even_when_its_turn_was_under_way() -> None:
-    async def hang() -> int:
-        await asyncio.sleep(5)
-        return 10
-
-    async def main() -> tuple[list[Phase], int]:
-        bench = Bench(hpa("web"))
-        bench.metrics.values["web"] = hang
-        records, phases = bench.controller._records, []
-        bench.controller.start()
-        await asyncio.sleep(1)
-        phases.append(records[WEB].phase)
-        bench.source.drop("web")
-        phases.append(records[WEB].phase)
-        await asyncio.sleep(1)
-        await bench.controller.stop(5)
-        return phases, len(records)
-
-    assert virtual_time.run(main()) == ([Phase.RUNNING, Phase.DELETED], 0)
+async def never() -> None:
+    """A metric without an answer."""
+    await asyncio.sleep(3600)
 
 
-def test_an_hpa_of_a_deleted_ones_name_has_its_first_turn_after_the_cancelled_one() -> None:
-    async def main() -> tuple[Phase, int]:
-        bench = Bench(hpa("web"))
+@in_virtual_time
+async def test_an_hpa_deleted_during_its_turn_leaves_no_record() -> None:
+    bench = Bench(hpa("other"))
+    bench.controller.start()
+    await asyncio.sleep(1)
+    before = containers(bench.controller)
+    bench.metrics.values["web"], bench.cluster.scales["web"] = never, 1
+    bench.source.put(hpa("web"))
+    await asyncio.sleep(1)
+    during = containers(bench.controller)
+    assert len(bench.controller.running()) == 1
+    assert any(size > before[path] for path, size in during.items() if path in before)
+    bench.source.drop("web")
+    await asyncio.sleep(1)
+    assert bench.controller.running() == []
+    after = containers(bench.controller)
+    assert {path: size for path, size in after.items() if size > before.get(path, 0)} == {}
+    await bench.controller.stop(5)
 
-        async def slow() -> int:
-            await asyncio.sleep(5)
-            return 10
 
-        bench.metrics.values["web"] = slow
-        bench.controller.start()
-        await asyncio.sleep(1)
-        bench.source.drop("web")
-        bench.source.put(hpa("web"))
-        await asyncio.sleep(1)
-        phase, turns = bench.controller._records[WEB].phase, len(bench.metrics.times("web"))
-        await bench.controller.stop(0)
-        return phase, turns
-
-    assert virtual_time.run(main()) == (Phase.RUNNING, 2)
+@in_virtual_time
+async def test_a_recreated_hpa_has_its_first_turn_after_the_cancelled_one() -> None:
+    bench = Bench(hpa("web"))
+    bench.metrics.values["web"] = never
+    bench.controller.start()
+    await asyncio.sleep(1)
+    bench.source.drop("web")
+    bench.source.put(hpa("web"))
+    await asyncio.sleep(1)
+    assert len(bench.controller.running()) == 1
+    assert len(bench.metrics.times("web")) == 2
+    await bench.controller.stop(0)

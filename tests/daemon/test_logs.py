@@ -1,20 +1,20 @@
-"""The text form of the log: values as people write them, nothing of Python's notation."""
+"""The text form of the log shows values without Python's notation."""
 
 import subprocess
 import sys
 
 import pytest
 
-SAY = """
+CODE = """
 import structlog
 from hpad.daemon import logs
 logs.configure("info", "text")
-structlog.get_logger("x").warning("a\\nb", {given})
+structlog.get_logger("x").warning("a\\nb", {fields})
 """
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("fields", "shown"),
     [
         ("hpa='shop/web'", " hpa=shop/web"),
         ("error='source \"a\" fails'", " error='source \"a\" fails'"),
@@ -27,7 +27,9 @@ structlog.get_logger("x").warning("a\\nb", {given})
         ("value=''", " value=''"),
     ],
 )
-def test_values_are_shown_as_they_are_written(given: str, told: str) -> None:
-    done = subprocess.run([sys.executable, "-c", SAY.format(given=given)], capture_output=True, text=True, check=True)
-    assert done.stderr.rstrip().endswith(told)
+def test_values_are_shown_without_python_notation(fields: str, shown: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(fields=fields)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.rstrip().endswith(shown)
     assert len(done.stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""What the API server saw of members that share HPAs: their Leases, their writes, and whether they might write."""
+"""Checks the writes of shard members in the API server's log against their Leases."""
 
 import asyncio
 import bisect
@@ -16,12 +16,12 @@ from hpad.lab.cluster import Cluster
 LEASE, DEADLINE = 8, 6.0
 """Seconds: the lease duration and the renew deadline of the members."""
 IN_FLIGHT = 1.0
-"""How long after the end of its mandate a request may arrive that was sent before."""
+"""Seconds after the renew deadline in which a request that was sent before it may arrive."""
 WITNESSES = (("horizontalpodautoscalers", "status"), ("deployments", "scale"))
 
 
 class Action(NamedTuple):
-    """A write for an HPA, of its status or its target's scale."""
+    """A write of an HPA's status or of its target's scale, by the member `author`."""
 
     at: datetime
     author: str
@@ -29,15 +29,15 @@ class Action(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A version of a member's Lease: since when, whose, whether it is still held, and its roster."""
+    """A version of a member's Lease: its start, whether it has a holder, and its member set."""
 
     at: datetime
-    held: bool
+    was_granted: bool
     member_set: frozenset[str]
 
 
 class Chronicle:
-    """What happened to Leases and replica counts, in the order of the API server."""
+    """Records changes of Leases and replica counts, in the order of the API server."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.tenures: dict[str, list[Tenure]] = {}
@@ -65,20 +65,20 @@ class Chronicle:
                 self.members[holder] = meta["name"]
 
     def read(self) -> list[Action]:
-        """Every write for an HPA that the API server has carried out; the author is the name of a member."""
+        """Returns all successful writes for HPAs so far; an author is the name of a member."""
         fresh = self._cluster.log.writes[self._read :]
         self._read += len(fresh)
         for write in fresh:
             if write.status >= 300 or (write.resource, write.subresource) not in WITNESSES:
                 continue
             named = re.search(r"\((\S+)\)", write.user_agent)
-            assert named is not None, f"nobody knows who wrote: {write}"
+            assert named is not None, f"a write by an unknown client: {write}"
             key = Key("default", write.path.split("/")[-2])
             self.actions.append(Action(write.time, self.members[named[1]], key))
         return self.actions
 
     async def watch(self) -> None:
-        """Note when the machine was paused, or too busy for this very loop, for longer than a request may take."""
+        """Records when this event loop was delayed by more than IN_FLIGHT, since the machine was paused or busy."""
         before = self._cluster.clock.now()
         while True:
             await asyncio.sleep(0.1)
@@ -87,8 +87,8 @@ class Chronicle:
                 self.pauses.append(now)
             before = now
 
-    def judged(self) -> list[Action]:
-        """The writes that tell something: not those at the end of a pause, which may have been sent before it."""
+    def checkable(self) -> list[Action]:
+        """Returns the writes to check, without those around a pause, which may have been sent before it."""
         return [
             action
             for action in self.read()
@@ -96,39 +96,45 @@ class Chronicle:
         ]
 
     def at(self, member: str, moment: datetime) -> Tenure | None:
-        """The Lease as it was then."""
+        """Returns the version of a member's Lease at a time."""
         known = self.tenures[member]
-        place = bisect.bisect_right(known, moment, key=lambda tenure: tenure.at)
-        return known[place - 1] if place else None
+        index = bisect.bisect_right(known, moment, key=lambda tenure: tenure.at)
+        return known[index - 1] if index else None
 
     def between(self, member: str, since: datetime, until: datetime) -> Iterator[Tenure]:
-        """The Lease as it was then, and all it became up to the end."""
+        """Yields the versions of a member's Lease from `since` until `until`."""
         first = self.at(member, since)
         if first is not None:
             yield first
         yield from (tenure for tenure in self.tenures[member] if since < tenure.at <= until)
 
 
-def who_may(chronicle: Chronicle, action: Action) -> str | None:
-    """What is wrong with somebody's writing for an HPA: it must hold a Lease that was renewed within the renew deadline
-    (and a moment for the way), and be the first for the HPA by the roster that stands there."""
+def unauthorized(chronicle: Chronicle, action: Action) -> str | None:
+    """Returns why a member must not have written, None if it owned the HPA.
+
+    The member must hold a Lease that was renewed within the renew deadline (plus IN_FLIGHT), and own the HPA by the
+    member set in this Lease.
+    """
     tenure = chronicle.at(action.author, action.at)
-    if tenure is None or not tenure.held:
+    if tenure is None or not tenure.was_granted:
         return "it holds no Lease"
     age = (action.at - tenure.at).total_seconds()
     if age > DEADLINE + IN_FLIGHT:
         return f"its Lease was renewed {age:.2f} s before"
     if assignment.first(action.key, tenure.member_set) != action.author:
-        return "its roster gives the HPA to somebody else"
+        return "its member set assigns the HPA to another member"
     return None
 
 
-def who_had_it(chronicle: Chronicle, before: Action, after: Action) -> str | None:
-    """What is wrong with another's having written for the HPA next: who wrote before must have handed it over since, or
-    have given its Lease up, or not have renewed it for a whole lease duration."""
+def taken_too_early(chronicle: Chronicle, before: Action, after: Action) -> str | None:
+    """Returns why another member must not have written next, None if the HPA had left its previous owner.
+
+    The previous author must have released its Lease, published a member set without the HPA, or not renewed its Lease
+    for a whole lease duration.
+    """
     tenures = list(chronicle.between(before.author, before.at, after.at))
     for tenure in tenures:
-        if not tenure.held or assignment.first(before.key, tenure.member_set) != before.author:
+        if not tenure.was_granted or assignment.first(before.key, tenure.member_set) != before.author:
             return None
     moments = [*(tenure.at for tenure in tenures), after.at]
     longest = max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(moments))
@@ -136,7 +142,7 @@ def who_had_it(chronicle: Chronicle, before: Action, after: Action) -> str | Non
 
 
 def followed(done: list[Action]) -> Iterator[tuple[Action, Action]]:
-    """Each write for an HPA and the next one for it, where another wrote that."""
+    """Yields each pair of successive writes for one HPA by different members."""
     last: dict[Key, Action] = {}
     for action in done:
         before = last.get(action.key)

@@ -1,4 +1,4 @@
-"""hpad, whole, on the embedded cluster: over loopback HTTP, at a pace of tenths of a second."""
+"""hpad on the embedded cluster, over loopback HTTP, with a period of 0.4 seconds."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ Json = dict[str, Any]
 PERIOD = 0.4
 IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
 AT_LAST = 180.0
-"""Seconds after which what has not happened yet never will, however busy the machine is."""
+"""Timeout in seconds of each expected change; long, because the machine may be busy."""
 
 
 class World:
-    """A cluster whose pods are objects, hpad at work on it, and the eyes and hands of a test.
+    """A cluster whose pods are objects only, hpad running on it, and helpers for tests.
 
-    `patience` is in seconds of the loop.
+    `patience` is the timeout of `until` in seconds of the loop.
     """
 
     def __init__(self, cluster: Cluster, stack: contextlib.AsyncExitStack) -> None:
@@ -47,11 +47,11 @@ class World:
         reflector_options: watch.ReflectorOptions | None = None,
         **changes: Any,
     ) -> app.App:
-        """Start hpad; keyword arguments are fields of its Settings."""
-        told = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
+        """Starts hpad; `changes` are fields of its Settings."""
+        values = {"sync_period": timedelta(seconds=PERIOD), "listen": None, "tunables": IMPATIENT, **changes}
         where = cluster_config or ClusterConfig(server=self.cluster.url)
         self.daemon = app.App(
-            settings.Settings(**told), clock=clock, cluster_config=where, reflector_options=reflector_options
+            settings.Settings(**values), clock=clock, cluster_config=where, reflector_options=reflector_options
         )
         await self._stack.enter_async_context(self.daemon)
         if ready:
@@ -60,7 +60,7 @@ class World:
         return self.daemon
 
     def workload(self, kind: str, name: str, replicas: int | None, *, cpu: str | None = "100m", **spec: Any) -> Json:
-        """Apply a workload of pods with one container `app`, which asks for that much CPU (None: for nothing)."""
+        """Applies a workload of pods with one container `app` that requests `cpu` (None: no request)."""
         container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": cpu}} if cpu else {}}
         labels = {"app": name}
         body: Json = {
@@ -74,7 +74,7 @@ class World:
         return self.cluster.apply({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": body})
 
     def hpa(self, name: str, kind: str = "Deployment", *, goal: int = 50, metrics: Any = None, **spec: Any) -> Json:
-        """Apply an HPA of the workload of that name: CPU utilization unless `metrics` says otherwise."""
+        """Applies an HPA of the workload of its name, by CPU utilization unless `metrics` are given."""
         target = {"type": "Utilization", "averageUtilization": goal}
         cpu = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
         version = "v1" if kind == "ReplicationController" else "apps/v1"
@@ -93,18 +93,18 @@ class World:
         return self.cluster.apply({**head, "spec": body})
 
     async def patch_hpa(self, name: str, spec: Json) -> None:
-        """Change fields of an HPA's spec, as `kubectl patch --type=merge` does."""
+        """Changes fields of an HPA's spec, as `kubectl patch --type=merge` does."""
         path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
         await self.daemon.components.cluster.client.request(
             "PATCH", path, body=json.dumps({"spec": spec}).encode(), content_type="application/merge-patch+json"
         )
 
     def load(self, name: str, millis: Callable[[int], int] | int) -> None:
-        """Let the pods labelled app=name use that much CPU each; a function gets how many pods there are."""
+        """Sets the CPU usage of each pod labelled app=NAME, in millicores, or by a function of the number of pods."""
         self._load[name] = millis if callable(millis) else lambda pods: millis
 
     async def burn(self) -> None:
-        """Keep the usage of all pods what `load` says."""
+        """Sets the usage of all pods by `load`, until cancelled."""
         while True:
             for name, millis in self._load.items():
                 pods = self.pods(name)
@@ -117,7 +117,7 @@ class World:
         return [pod for pod in self.cluster.list("pods") if pod["metadata"]["labels"].get("app") == name]
 
     def replicas(self, plural: str, name: str) -> int:
-        """What the workload is set to."""
+        """Returns spec.replicas of a workload."""
         found = self.cluster.get(plural, name)
         assert found is not None
         return int(found["spec"]["replicas"])
@@ -127,14 +127,14 @@ class World:
         return (found or {}).get("status") or {}
 
     def condition(self, name: str, kind: str) -> tuple[str, str, str]:
-        """Status, reason and message of an HPA's condition, empty where there is none."""
-        for held in self.status(name).get("conditions") or []:
-            if held["type"] == kind:
-                return held["status"], held["reason"], held["message"]
+        """Returns status, reason and message of an HPA's condition, empty texts without it."""
+        for each in self.status(name).get("conditions") or []:
+            if each["type"] == kind:
+                return each["status"], each["reason"], each["message"]
         return "", "", ""
 
     def events(self, name: str) -> list[tuple[str, str]]:
-        """Reason and message of the events about an HPA."""
+        """Returns reason and message of each event of an HPA."""
         return [
             (event["reason"], event["message"])
             for event in self.cluster.list("events")
@@ -142,27 +142,27 @@ class World:
         ]
 
     async def until(self, condition: Callable[[], Any], seconds: float | None = None) -> Any:
-        """Wait until something holds, for `patience` unless told; its value."""
+        """Waits until a condition is true, at most `patience` by default; returns its value."""
         async with asyncio.timeout(seconds or self.patience):
-            while not (value := condition()):  # noqa: ASYNC110  # the world has no event for it
+            while not (value := condition()):  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.02)
         return value
 
     async def exposed(self, words: str) -> str:
-        """All series, once they have these words. A turn is counted when its status has been written."""
+        """Waits until the exposition contains a text, and returns it; counts follow the write of a status."""
         async with asyncio.timeout(self.patience):
             while words not in (series := (await self.daemon.telemetry.exposition()).decode()):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(0.02)
         return series
 
     async def periods(self, count: float) -> None:
-        """Let that many sync periods pass."""
+        """Waits for a number of sync periods."""
         await asyncio.sleep(count * PERIOD)
 
 
 @contextlib.asynccontextmanager
 async def worlds(cluster: Cluster) -> AsyncIterator[World]:
-    """A world around a cluster, which is started and stopped with it."""
+    """Starts a cluster with a World, and stops both with the context."""
     async with contextlib.AsyncExitStack() as stack:
         made = World(await stack.enter_async_context(cluster), stack)
         burning = asyncio.create_task(made.burn())
@@ -181,7 +181,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_logs() -> Iterator[None]:
-    """Log lines without the local variables of tracebacks, which take long to print."""
+    """Log lines without local variables in tracebacks, which are slow to print."""
     plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.processors.add_log_level, plain], cache_logger_on_first_use=False)
     yield

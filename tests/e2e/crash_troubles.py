@@ -1,4 +1,4 @@
-"""What befalls the store of `crashing`: between two lives, for the whole of one, or at its clock."""
+"""Faults of the storage and the clock in `crashing`: between two runs, or during a run."""
 
 import contextlib
 import os
@@ -12,48 +12,48 @@ from pathlib import Path
 
 SPOILS = ("truncated", "garbage", "lost", "newer")
 ALL = (*SPOILS, "full", "locked", "readonly", "deleted", "clock")
-JUMPS = (timedelta(0), timedelta(hours=1), -timedelta(hours=1), timedelta(hours=3), -timedelta(hours=26))
+CLOCK_STEPS = (timedelta(0), timedelta(hours=1), -timedelta(hours=1), timedelta(hours=3), -timedelta(hours=26))
 NOBODY = 65534
 STRIKES = 0.1
-"""How often, in a life whose file is deleted while it is in use."""
+"""Probability per save that the file is deleted, in a run with this fault."""
 
 
 class Trouble:
-    """One life's, drawn from the dice. `kind` is one of ALL, "any" of them, or ""."""
+    """The fault of one run. `kind` is one of ALL, "any" for a random one, or "" for none."""
 
     def __init__(self, kind: str, path: Path, dice: random.Random) -> None:
         self.kind = dice.choice(ALL) if kind == "any" else kind
-        self.shift = dice.choice(JUMPS) if self.kind == "clock" else timedelta(0)
-        """How far the clock is off."""
+        self.shift = dice.choice(CLOCK_STEPS) if self.kind == "clock" else timedelta(0)
+        """The shift of the clock."""
         self.spoils = self.kind in SPOILS and dice.random() < 0.5
-        """Whether records are damaged that have been saved."""
+        """Whether saved records are damaged."""
         self._path = path
         self._dice = random.Random(dice.randrange(1 << 30))
 
     @contextlib.contextmanager
     def befalls(self) -> Iterator[None]:
-        """For the parent, around a life."""
+        """Applies the faults that the parent process causes, around a run."""
         if self.spoils:
             self._spoil()
         if self.kind != "locked" or not self._path.exists() or self._dice.random() < 0.5:
             yield
             return
         with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as other:
-            with contextlib.suppress(sqlite3.DatabaseError):  # what is no database can't be locked
+            with contextlib.suppress(sqlite3.DatabaseError):  # a damaged file cannot be locked
                 other.execute("BEGIN EXCLUSIVE")
             yield
 
     def suffer(self) -> None:
-        """For the child, before its life begins."""
+        """Applies the faults that the child process causes to itself, before its run."""
         if self.kind == "full" and self._dice.random() < 0.8:
             sizes = [file.stat().st_size for file in self._files()]
-            room = max([*sizes, 0]) + self._dice.choice([0, 0, 4096, 65536])
-            resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+            limit = max([*sizes, 0]) + self._dice.choice([0, 0, 4096, 65536])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         if self.kind == "readonly" and self._dice.random() < 0.6:
-            _shut(self._path.parent)
+            _forbid_writes()
 
     def strikes(self) -> bool:
-        """For the child, before each save; whether all that was saved is gone now."""
+        """Deletes the files with probability STRIKES, in the child before a save; returns whether it did."""
         if self.kind != "deleted" or self._dice.random() > STRIKES:
             return False
         for file in self._files():
@@ -79,8 +79,8 @@ class Trouble:
                     later.execute("PRAGMA user_version = 99")
 
 
-def _shut(folder: Path) -> None:
-    """Be somebody who may not write there, for the rest of this process; root becomes nobody for that."""
+def _forbid_writes() -> None:
+    """Takes the right to write files from this process; root becomes the user nobody."""
     if os.geteuid() == 0:
         os.seteuid(NOBODY)
     else:

@@ -1,4 +1,4 @@
-"""What a life of `crashing` lives in: its clock, its pulse, its shelf, and the API server and metrics of a step."""
+"""The fakes of a run of `crashing`: its clocks, its pipe to the parent, its storage, and the cluster of a step."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from hpad.store import persistent
 
 
 class StepClock:
-    """The time of the step, and real time for waiting; the monotonic clock counts steps."""
+    """A clock with the time of the step and real sleeps; its monotonic time is the number of the step."""
 
     def __init__(self) -> None:
         self.step: datetime = datetime(2000, 1, 1, tzinfo=UTC)
@@ -39,37 +39,37 @@ class StepClock:
 
 
 class StoreClock(SystemClock):
-    """For the store of a life that begins between two steps: few enough seconds pass in it to be a part of one step."""
+    """A monotonic clock for the store, in steps: real seconds are scaled down, so that a run stays within one step."""
 
     def __init__(self, step: float) -> None:
         self._step = step
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
     def monotonic(self) -> float:
-        return self._step + (time.monotonic() - self._began) / 1e6
+        return self._step + (time.monotonic() - self._started) / 1e6
 
 
 class Pulse:
-    """The signs of life of a child, which may be doomed to end with one of them, or (`between`) between two turns."""
+    """Writes signs of life and notes to the parent, and kills the child at sign (or with `between`, rest) `doom`."""
 
     def __init__(self, pipe: int, doom: int, *, between: bool = False) -> None:
         self._pipe = pipe
-        self._left = doom
+        self._remaining = doom
         self._between = between
 
     def moment(self) -> None:
         os.write(self._pipe, b".\n")
         if self._between:
             return
-        self._left -= 1
-        if self._left == 0:
+        self._remaining -= 1
+        if self._remaining == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def rest(self) -> None:
-        """A moment between two turns, where all is saved."""
-        if self._left > 0 and self._between:
-            self._left -= 1
-            if self._left == 0:
+        """Marks a moment between two turns, when everything is saved."""
+        if self._remaining > 0 and self._between:
+            self._remaining -= 1
+            if self._remaining == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def note(self, line: str) -> None:
@@ -79,7 +79,7 @@ class Pulse:
 
 
 class World:
-    """The target's scale as the step says; each thing that is asked or told is a moment to be killed at."""
+    """The cluster and metrics of the current step; each call is a moment at which the child may be killed."""
 
     def __init__(self, pulse: Pulse) -> None:
         self.number = 0
@@ -125,20 +125,17 @@ class World:
     async def write_status(self, hpa: Any, status: Any, allowed: Any) -> Any:
         raise AssertionError("statuses are kept in the store here")
 
-    async def gather(self, hpa: Any, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:
+    async def gather(self, queries: Sequence[Any], **how: Any) -> list[Sample | Any]:
         self._pulse.moment()
         return self.step.answer(queries)
 
     def note(self, done: encode.RecordedReconcile) -> None:
-        """The recorder of the reconciler: what it decided with."""
+        """Implements the recorder of the reconciler: notes the history that a decision was made with."""
         self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
-
-    def forget(self, key: Key) -> None:
-        raise AssertionError("no HPA is deleted here")
 
 
 class Witness:
-    """A shelf that tells of all that goes in and comes out."""
+    """A storage backend that notes all loads and saves for the parent."""
 
     def __init__(self, backend: persistent.Backend, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
         self.name = backend.name
@@ -151,14 +148,14 @@ class Witness:
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
         rows, trouble = await self._backend.load()
-        self._pulse.note(f"l {json.dumps({'rows': _told(dict(rows)), 'trouble': trouble})}")
+        self._pulse.note(f"l {json.dumps({'rows': _as_text(dict(rows)), 'trouble': trouble})}")
         self._pulse.moment()
         return rows, trouble
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
         if self._trouble.strikes():
             self._pulse.note("x all")
-        self._pulse.note(f"s {json.dumps(_told(changes))}")
+        self._pulse.note(f"s {json.dumps(_as_text(changes))}")
         self._pulse.moment()
         failed = await self._backend.save(changes)
         self._pulse.moment()
@@ -178,5 +175,5 @@ class Witness:
         await self._backend.close()
 
 
-def _told(records: Mapping[Key, bytes | None]) -> dict[str, str | None]:
+def _as_text(records: Mapping[Key, bytes | None]) -> dict[str, str | None]:
     return {str(key): None if data is None else base64.b64encode(data).decode() for key, data in records.items()}

@@ -1,20 +1,21 @@
-"""Play a timeline with a store that survives, and die of kill -9 again and again.
+"""Plays a timeline with a persistent store, in child processes that are killed (-9) again and again.
 
-A program of its own: the parent has everything imported and forks a child for each life, which reconciles with the real
-reconciler and the real store, and is killed at a random moment: from outside, or (`lazy`) by its own hand at the moment
-that the seed says, so that a run can be repeated. What the API server has seen is a file of lines that outlives them
-all: "w STEP COUNT" for a scale that was written, "d STEP RESULT" for a step that is complete. The next life begins with
-the first step of which the API server has seen neither. The other lines tell what became of the records, for
-`crash_model` to judge by: "t STEP" when a turn begins, "f STEP" when it is put off, "b LIFE" when a life begins,
-"l FOUND" when records were read, "s RECORDS" when some are about to be saved, "a FAILED" when that is over, "x all"
-when the file was deleted, "h STEP HISTORY" what a decision was made with.
+The parent imports everything and forks a child for each life. The child uses the real reconciler and the real store,
+and is killed at a random moment: by the parent, or (`lazy`) by itself at a moment from the seed, so that a run can be
+repeated. The parent keeps a file of lines that survives all children. The next child starts with the first step that
+is neither written nor complete. The lines, from which `crash_model` checks the run:
+
+- "b LIFE": a child starts. "l FOUND": it has loaded records.
+- "t STEP": a turn starts. "f STEP": it is postponed. "h STEP HISTORY": the history that it decides with.
+- "w STEP COUNT": a scale was written. "d STEP RESULT": the step is complete.
+- "s RECORDS": records are about to be saved. "a FAILED": the save is over. "x all": the file was deleted.
 
     python -m e2e.crashing TIMELINE WORLD STORE SEED KILLS [gap=SECONDS] [lazy=1] [between=1] [trouble=any|full|...]
 
-TIMELINE holds a JSON line for each of the scenarios, whose steps are taken in turn; STORE is memory, a path, or the URL
-of a cluster. Saves are awaited after every step; `lazy`: not before the HPA's next step, as if saved once a period.
-`between`: killed between two turns only. Each scenario has times of its own, so the monotonic clock counts steps: an
-HPA's next turn is planned for its next step.
+TIMELINE has a scenario per line; their steps are taken in turn. STORE is memory, a path, or the URL of a cluster. Saves
+are awaited after each step, with `lazy` only before the next step of the HPA, as if saved once a period. With `between`
+children are killed between two turns only. The scenarios have different times, so the monotonic clock counts steps, and
+an HPA's next turn is planned for its next step.
 """
 
 import asyncio
@@ -40,37 +41,38 @@ from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, SystemClock
-from hpad.controller import recovery
+from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import Options, Reconciler
-from hpad.controller.schedule import Plan, TooEarly
+from hpad.controller.reconcile import Reconciler
+from hpad.controller.schedule import Plan, Record, Timing, TooEarly
 from hpad.controller.workers import Worker, Workers
-from hpad.engine import settle
+from hpad.election.owner import EVERYTHING, Permit
+from hpad.engine import recovery, settle
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.recording.format import Scenario, Step, decode_scenario, decode_step
 from hpad.store import configmaps, persistent, sqlite
-from hpad.store import memory as memory_module
+from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
 LONG = 500
-PACE = persistent.Pace(tick=0.0005, rest=0.005, loading=0.02)
-LAZY = PACE._replace(rest=86400.0, loading=0.0)
-"""Nothing is saved but what is asked for, so that the order of what happens depends on seed (and hashes) alone."""
+INTERVALS = persistent.SaveIntervals(shortest=0.0005, longest=0.005, loading=0.02)
+LAZY = INTERVALS._replace(longest=86400.0, loading=0.0)
+"""Saves only on request, so that the order of events depends on the seed (and hashes) only."""
 
 
 class Planned(NamedTuple):
-    """A step to play: the number of its scenario, and the count at which the original leaves the target."""
+    """A step to play: `which` numbers its scenario, `replicas_after` is the count in Kubernetes after the step."""
 
     which: int
     hpa: HorizontalPodAutoscaler
     scenario: Scenario
     step: Step
-    left: int
+    replicas_after: int
 
 
 def steps(timeline: Path) -> list[Planned]:
-    """The steps in the order they come, those of the scenarios in turn."""
+    """Returns the steps in their order, those of the scenarios in turn."""
     scenarios = [decode_scenario(json.loads(line)) for line in timeline.read_text().splitlines()]
     longest = max(len(each.steps) for each in scenarios)
     turns = [
@@ -85,69 +87,73 @@ def _planned(which: int, played: Scenario, turn: int) -> Planned:
     specs = [step["spec"] for step in played.steps[: turn + 1] if step.get("spec")]
     spec = decode_step({**raw, "spec": specs[-1]}).spec if specs else played.hpa.spec
     step, wrote = decode_step(raw), raw["expect"].get("scaleTo")
-    left = wrote if wrote is not None else 0 if step.scale is None else step.scale.spec.replicas
+    replicas_after = wrote if wrote is not None else 0 if step.scale is None else step.scale.spec.replicas
     return Planned(
-        which, msgspec.structs.replace(played.hpa, metadata=known, spec=spec or played.hpa.spec), played, step, left
+        which,
+        msgspec.structs.replace(played.hpa, metadata=known, spec=spec or played.hpa.spec),
+        played,
+        step,
+        replicas_after,
     )
 
 
 class Targets:
-    """The targets as this run leaves them; where somebody else sets one in the timeline, it is set here, too."""
+    """The counts of the targets in this run; a change by another client in the timeline applies here too."""
 
     def __init__(self) -> None:
         self._ours: dict[int, int] = {}
         self._theirs: dict[int, int] = {}
 
     def found(self, planned: Planned) -> Step:
-        """The step with the count that its target has by now."""
+        """Returns the step with the current count of its target in this run."""
         step, which = planned.step, planned.which
         if step.scale is None or step.scale_error is not None:
             return step
-        told = step.scale.spec.replicas
-        if self._theirs.get(which) != told:
-            self._ours[which] = told
-        if self._ours[which] == told:
+        recorded = step.scale.spec.replicas
+        if self._theirs.get(which) != recorded:
+            self._ours[which] = recorded
+        if self._ours[which] == recorded:
             return step
         count = self._ours[which]
         status = msgspec.structs.replace(step.scale.status, replicas=count)
         scale = msgspec.structs.replace(step.scale.with_replicas(count), status=status)
         return msgspec.structs.replace(step, scale=scale)
 
-    def left(self, planned: Planned, wrote: int | None) -> None:
-        """The step is over; this was written in it, if anything."""
+    def end_step(self, planned: Planned, wrote: int | None) -> None:
+        """Ends a step. `wrote` is the count that was written in it, None if none was."""
         if planned.step.scale is not None and planned.step.scale_error is None:
-            self._theirs[planned.which] = planned.left
+            self._theirs[planned.which] = planned.replicas_after
             if wrote is not None:
                 self._ours[planned.which] = wrote
 
 
 def written(seen: Path) -> dict[int, int]:
-    """What was written, by step; raises AssertionError if it was more than once."""
-    told = [line.split() for line in seen.read_text().splitlines() if line.startswith("w ")] if seen.exists() else []
-    writes = [(int(step), int(count)) for _, step, count in told]
+    """Returns the written counts by step; raises AssertionError if a step was written twice."""
+    lines = [line.split() for line in seen.read_text().splitlines() if line.startswith("w ")] if seen.exists() else []
+    writes = [(int(step), int(count)) for _, step, count in lines]
     assert len(writes) == len(dict(writes)), "a step was written twice"
     return dict(writes)
 
 
 def first(seen: Path) -> int:
-    """The step to go on with."""
+    """Returns the number of the next step."""
     if not seen.exists():
         return 0
-    told = (line.split(" ", 2) for line in seen.read_text().splitlines())
-    return max((int(line[1]) + 1 for line in told if line[0] in "wdf"), default=0)
+    lines = (line.split(" ", 2) for line in seen.read_text().splitlines())
+    return max((int(line[1]) + 1 for line in lines if line[0] in "wdf"), default=0)
 
 
-def begun(seen: Path, step: int) -> bool:
-    """Whether an earlier life began the step."""
+def started(seen: Path, step: int) -> bool:
+    """Whether an earlier child started the step."""
     return seen.exists() and f"t {step}" in seen.read_text().splitlines()
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    where: str, now: Clock, pulse: Pulse, pace: persistent.Pace, trouble: crash_troubles.Trouble
-) -> AsyncIterator[memory_module.Store]:
+    where: str, now: Clock, pulse: Pulse, intervals: persistent.SaveIntervals, trouble: crash_troubles.Trouble
+) -> AsyncIterator[Store]:
     if where == "memory":
-        yield memory_module.InMemory()
+        yield InMemory()
         return
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
@@ -155,7 +161,7 @@ async def opened(
             backend: persistent.Backend = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
             backend = sqlite.Sqlite(Path(where), SystemClock())
-        store = persistent.PersistentStore(Witness(backend, pulse, trouble), now, Telemetry(), pace)
+        store = persistent.PersistentStore(Witness(backend, pulse, trouble), now, Telemetry(), intervals)
         running = asyncio.create_task(store.run())
         yield store
         running.cancel()
@@ -164,11 +170,11 @@ async def opened(
 
 
 class Life(NamedTuple):
-    """One life: it goes on with step `begin`, which an earlier one has begun or not; earlier ones wrote `writes`."""
+    """The run of one child from step `begin`, which an earlier one may have `begun`; `writes` are the earlier ones."""
 
     plan: list[Planned]
     begin: int
-    begun: bool
+    started: bool
     writes: Mapping[int, int]
     where: str
     gap: timedelta
@@ -176,13 +182,13 @@ class Life(NamedTuple):
     trouble: crash_troubles.Trouble
 
     async def live(self, pulse: Pulse) -> None:
-        """To the end."""
+        """Plays all remaining steps."""
         clock, world, targets = StepClock(), World(pulse), Targets()
         for number, planned in enumerate(self.plan[: self.begin]):
             targets.found(planned)
-            targets.left(planned, self.writes.get(number))
-        read_at = StoreClock(self.begin + 0.5 if self.begun else self.begin - 0.5)
-        async with opened(self.where, read_at, pulse, LAZY if self.lazy else PACE, self.trouble) as store:
+            targets.end_step(planned, self.writes.get(number))
+        read_at = StoreClock(self.begin + 0.5 if self.started else self.begin - 0.5)
+        async with opened(self.where, read_at, pulse, LAZY if self.lazy else INTERVALS, self.trouble) as store:
             reconcilers: dict[int, Reconciler] = {}
             for number, planned in enumerate(self.plan[self.begin :], start=self.begin):
                 key = planned.hpa.metadata.key
@@ -199,12 +205,14 @@ class Life(NamedTuple):
                 pulse.note(f"t {number}")
                 plan = Plan(next_of(self.plan, number), 0.0)
                 try:
-                    done = await reconcilers[planned.which].reconcile(planned.hpa, worker, plan=plan)
+                    done = await reconcilers[planned.which].reconcile(
+                        Permit(EVERYTHING, planned.hpa), worker, Timing.of(None, plan, clock), Record()
+                    )
                 except TooEarly:
-                    targets.left(planned, None)
+                    targets.end_step(planned, None)
                     pulse.note(f"f {number}")
                     continue
-                targets.left(planned, world.wrote)
+                targets.end_step(planned, world.wrote)
                 pulse.moment()
                 if not self.lazy:
                     await store.flush_now(key)
@@ -214,17 +222,15 @@ class Life(NamedTuple):
 
 
 def next_of(plan: list[Planned], number: int) -> int:
-    """The next step of the same HPA."""
+    """Returns the number of the next step of the same HPA."""
     which = plan[number].which
     return next((later for later in range(number + 1, len(plan)) if plan[later].which == which), len(plan))
 
 
-def reconciler(
-    planned: Planned, clock: StepClock, world: World, store: memory_module.Store, gap: timedelta
-) -> Reconciler:
+def reconciler(planned: Planned, clock: StepClock, world: World, store: Store, gap: timedelta) -> Reconciler:
     selectors = SelectorIndex()
     for name, picked in planned.scenario.others.items():
-        selectors.claim(Key(planned.hpa.metadata.namespace, name), picked)
+        selectors.put(Key(planned.hpa.metadata.namespace, name), picked)
     return Reconciler(
         options=Options(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
         clock=clock,
@@ -238,13 +244,13 @@ def reconciler(
 
 
 def summary(done: settle.Settlement) -> list[Any]:
-    """What came of a step, to be compared."""
-    reasons = [[held.type, held.status, held.reason] for held in done.status.conditions]
+    """Returns the result of a step in a comparable form."""
+    reasons = [[each.type, each.status, each.reason] for each in done.status.conditions]
     return [done.status.current_replicas, done.status.desired_replicas, done.error, reasons]
 
 
 def fork(run: Any) -> tuple[int, int]:
-    """A child that runs it, and the end of a pipe on which it gives signs of life."""
+    """Forks a child that runs a coroutine; returns its pid and the pipe with its signs of life."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -263,10 +269,9 @@ def fork(run: Any) -> tuple[int, int]:
 
 
 def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -> bool:
-    """Kill it a little after so many signs of life; False if it came to its end before. Raises if it failed.
+    """Kills a child `seconds` after a number of signs of life; returns False if it ended before. Raises SystemExit.
 
-    Signs that say something are what the API server has seen: they are kept, the killed one's last words included (but
-    no half ones).
+    Keeps the notes of the child in the file `seen`, also its last ones, but no incomplete line.
     """
     with open(reading, "rb") as signs, seen.open("ab") as kept:
         for count, sign in enumerate(signs, start=1):
@@ -279,14 +284,14 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
     if os.WIFSIGNALED(status):
         return True
     if status:
-        raise SystemExit(f"a life failed: {status}")
+        raise SystemExit(f"a child failed: {status}")
     return False
 
 
 def main(
     timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, options: frozenset[str], kind: str
 ) -> int:
-    recovery.caught_up = lambda memory, now: memory  # the two clocks here have nothing to do with each other
+    recovery.caught_up = lambda memory, now: memory  # the clocks of steps and of seconds are unrelated here
     lazy, between = "lazy" in options, "between" in options
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0
@@ -297,12 +302,12 @@ def main(
         trouble = crash_troubles.Trouble("" if last else kind, Path(where), dice)
         moments = -1 if last else 1 + int(min(dice.expovariate(1 / mean), 4 * mean))
         late = dice.choice([0, dice.uniform(0, 0.002), dice.uniform(0, 0.01)])
-        if first(seen) * kills > 0.6 * deaths * len(plan):  # a fast machine would be at the end before so many deaths
+        if first(seen) * kills > 0.6 * deaths * len(plan):  # a fast machine would reach the end before KILLS deaths
             late = 0.0
 
         async def run(pipe: int, moments: int = moments, trouble: crash_troubles.Trouble = trouble) -> None:
             begin = first(seen)
-            life = Life(plan, begin, begun(seen, begin), written(seen), where, gap, lazy, trouble)
+            life = Life(plan, begin, started(seen, begin), written(seen), where, gap, lazy, trouble)
             trouble.suffer()
             await life.live(Pulse(pipe, moments if lazy or between else -1, between=between))
 

@@ -1,4 +1,4 @@
-"""What hpad costs an API server: 200 HPAs with 1,000 pods, each of them reconciled each period."""
+"""The API requests of hpad for 200 HPAs with 1,000 pods, all reconciled once a period."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from hpad.lab.cluster import Cluster
 
 HPAS, PODS_EACH, NAMESPACES = 200, 5, 4
 PERIOD = timedelta(seconds=8)
-"""Long enough for answers that are late on a busy machine: one that comes too late is an event and a status more."""
+"""Long enough for late answers on a busy machine, since a timeout causes an event and a status write."""
 PERIODS = 2
 RECONCILIATIONS = "horizontal_pod_autoscaler_controller_reconciliations_total"
 REQUESTS = "rest_client_requests_total"
@@ -24,7 +24,7 @@ COST = "hpad_requests_per_reconcile"
 
 
 def fill(cluster: Cluster, name: str, namespace: str) -> None:
-    """A workload of five pods that each ask for 100m of CPU, and its HPA, with a goal of half of that."""
+    """Applies a workload of five pods that request 100m of CPU each, and its HPA with a target of 50 %."""
     head = {"metadata": {"name": name, "namespace": namespace}}
     container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
@@ -41,7 +41,7 @@ def fill(cluster: Cluster, name: str, namespace: str) -> None:
 
 @pytest.fixture
 async def crowd() -> AsyncIterator[World]:
-    """A cluster full of workloads that are at their goals."""
+    """A cluster with HPAS workloads that are at their metric targets."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(Cluster(auto_ready=True))
         world = World(cluster, stack)
@@ -56,9 +56,11 @@ async def crowd() -> AsyncIterator[World]:
 
 
 def totals(world: World) -> Counter[str]:
-    """All counters, each summed over its labels, as they are at one moment: while a scrape is rendered in its thread,
-    hpad goes on counting."""
-    text = prometheus_client.generate_latest(world.daemon.telemetry._registry).decode()
+    """Returns all series summed over their labels, at one moment.
+
+    `exposition` renders in a thread while hpad continues to count, so the registry is rendered here directly.
+    """
+    text = prometheus_client.generate_latest(world.daemon.telemetry.registry).decode()
     found: Counter[str] = Counter()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -67,14 +69,14 @@ def totals(world: World) -> Counter[str]:
 
 
 def decided(world: World) -> dict[Any, datetime]:
-    """When each HPA was last decided on."""
+    """Maps each HPA to the time of its last decision."""
     store = world.daemon.components.store
-    lasts = ((key, store.get(key).last) for key in store.keys())  # noqa: SIM118  # no mapping
+    lasts = ((key, store.get(key).last) for key in store.keys())  # noqa: SIM118  # the store is not a mapping
     return {key: last.at for key, last in lasts if last is not None}
 
 
 async def turns(world: World, count: int) -> None:
-    """Wait until every HPA has been decided on so many times from now on."""
+    """Waits until each HPA has been decided on `count` times from now on."""
     for _ in range(count):
         before = decided(world)
         await world.until(lambda before=before: _all_later(decided(world), before))
@@ -87,7 +89,7 @@ def _all_later(now: dict[Any, datetime], before: dict[Any, datetime]) -> bool:
 async def test_a_reconcile_costs_at_most_about_one_request(
     crowd: World, record_property: Callable[[str, object], None]
 ) -> None:
-    """And in the steady state less: no scale is asked for, no status written, metrics come once for a namespace."""
+    """In the steady state it costs less: scales are not read, statuses not written, metrics listed per namespace."""
     await crowd.hpad(sync_period=PERIOD, listen=None)
     await turns(crowd, 2)  # the first statuses are written
     first = totals(crowd)
@@ -95,25 +97,25 @@ async def test_a_reconcile_costs_at_most_about_one_request(
     log = crowd.cluster.log
     log.clear()
     before = totals(crowd)
-    began = asyncio.get_running_loop().time()
+    started = asyncio.get_running_loop().time()
     await turns(crowd, PERIODS)
     after = totals(crowd)
     reconciles = after[RECONCILIATIONS] - before[RECONCILIATIONS]
-    due = HPAS * (asyncio.get_running_loop().time() - began) / PERIOD.total_seconds()
+    due = HPAS * (asyncio.get_running_loop().time() - started) / PERIOD.total_seconds()
     requests = sum(log.requests.values())
     spent = after[f"{COST}_sum"] - before[f"{COST}_sum"]
-    said = (
+    summary = (
         f"{requests / reconciles:.2f} requests per reconcile: {HPAS} HPAs, {HPAS * PODS_EACH} pods, {requests} requests"
     )
-    record_property("budget", f"{said} for {reconciles:.0f} of {due:.0f} reconciles that were due")
+    record_property("budget", f"{summary} for {reconciles:.0f} of {due:.0f} reconciles that were due")
     assert reconciles >= PERIODS * HPAS
-    assert reconciles <= due + 2 * HPAS  # each may have had a turn that was late, and one that comes first
+    assert reconciles <= due + 2 * HPAS  # each HPA may have had a late turn and an early one
     assert requests <= 1.1 * reconciles
     assert after[REQUESTS] - before[REQUESTS] <= 1.1 * reconciles
     assert after[f"{COST}_count"] - before[f"{COST}_count"] == reconciles
     assert spent <= 1.1 * reconciles
-    assert abs(spent - requests) <= 2 * NAMESPACES  # those whose answers were on their way
+    assert abs(spent - requests) <= 2 * NAMESPACES  # requests whose answers were pending
     assert not [verb for verb, _, _ in log.requests if verb == "get"]
-    assert log.requests.keys() == {("list", "pods", "")}  # metrics; what hpad watches it never asks for
-    assert requests <= 0.5 * reconciles  # shared for a third of a period: some 0.1, if the machine is never paused
+    assert log.requests.keys() == {("list", "pods", "")}  # metrics only: watched kinds are never requested
+    assert requests <= 0.5 * reconciles  # metrics are cached for a third of a period: about 0.1 on an idle machine
     assert log.writes == []

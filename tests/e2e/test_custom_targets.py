@@ -1,55 +1,28 @@
-"""HPAs on custom resources, which hpad does not watch: it asks for their scales one by one."""
+"""HPAs on custom resources, which hpad does not watch: it reads each scale."""
 
 from typing import Any
 
 import pytest
-
-GROUP = "oracle.example/v1"
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.oracle.example"},
-    "spec": {
-        "group": "oracle.example",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-            }
-        ],
-    },
-}
+from support import widgets
 
 
 def widget(world: Any, name: str) -> None:
-    """A custom resource with four replicas, which selects the pods labelled app=web."""
+    """Applies a Widget with four replicas that selects the pods labelled app=web."""
     body = {"spec": {"replicas": 4}, "status": {"replicas": 4, "selector": "app=web"}}
-    world.cluster.apply({"apiVersion": GROUP, "kind": "Widget", "metadata": {"name": name}, **body})
+    world.cluster.apply({"apiVersion": widgets.API_VERSION, "kind": "Widget", "metadata": {"name": name}, **body})
 
 
 def hpa(world: Any, name: str, target: str, goal: int) -> None:
-    world.hpa(name, goal=goal, scaleTargetRef={"apiVersion": GROUP, "kind": "Widget", "name": target})
+    world.hpa(name, goal=goal, scaleTargetRef={"apiVersion": widgets.API_VERSION, "kind": "Widget", "name": target})
 
 
 @pytest.mark.parametrize("target", ["web", "twin"])
-async def test_of_two_hpas_that_compete_none_acts_after_any_start(world: Any, target: str) -> None:
-    """They name the same target, or targets that select the same pods. One alone acts: so both could have."""
-    world.cluster.apply(DEFINITION)
+async def test_two_competing_hpas_scale_nothing_also_after_a_restart(world: Any, target: str) -> None:
+    """They have the same target, or targets that select the same pods. One alone scales, so both could have."""
+    world.cluster.apply(widgets.DEFINITION)
     for name in {"web", target}:
         widget(world, name)
-    world.workload("Deployment", "web", 4)  # whoever makes the pods
+    world.workload("Deployment", "web", 4)  # creates the pods
     world.load("web", 60)
     hpa(world, "grows", "web", 30)
     hpa(world, "shrinks", target, 90)

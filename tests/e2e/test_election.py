@@ -1,4 +1,4 @@
-"""Two hpads and one cluster: one works, the other waits, and nobody scales twice."""
+"""Two hpads on one cluster: one leads, the other stands by, and no rescale is done twice."""
 
 import asyncio
 import contextlib
@@ -20,11 +20,11 @@ from hpad.settings.model import Election
 
 QUICK = Election(
     enabled=True,
-    lease_duration=timedelta(seconds=60),
-    renew_deadline=timedelta(seconds=40),
+    lease_duration=timedelta(seconds=240),
+    renew_deadline=timedelta(seconds=160),
     retry_period=timedelta(seconds=0.2),
 )
-"""Nobody who waits for such a Lease to expire is soon, however slow the machine is."""
+"""A Lease so long that a takeover after its expiry cannot be mistaken for a handoff, even on a slow machine."""
 Recovered = Callable[[float, str], None]
 FLAGS = (
     "--leader-elect",
@@ -35,13 +35,13 @@ FLAGS = (
 
 
 def scaled(world: Any) -> int:
-    """How often a scale was written."""
+    """Returns the number of writes of scales."""
     return sum(write.subresource == "scale" and write.status == 200 for write in world.cluster.log.writes)
 
 
 def holder(world: Any) -> str:
-    held = world.cluster.get("leases", "hpad", "kube-system")
-    return held["spec"]["holderIdentity"] if held is not None else ""
+    found = world.cluster.get("leases", "hpad", "kube-system")
+    return found["spec"]["holderIdentity"] if found is not None else ""
 
 
 def now() -> float:
@@ -53,7 +53,7 @@ def leads(daemon: app.App) -> bool:
     return coordinator is not None and coordinator.owner.leading
 
 
-async def test_one_works_the_other_is_ready_and_takes_over(world: Any, recovered: Recovered) -> None:
+async def test_one_replica_leads_and_the_other_is_ready_and_takes_over(world: Any, recovered: Recovered) -> None:
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     first = await world.hpad(election=QUICK)
@@ -73,16 +73,16 @@ async def test_one_works_the_other_is_ready_and_takes_over(world: Any, recovered
             assert 'leader_election_master_status{name="hpad"} 0.0' in await answer.text()
     before = holder(world)
     await first.stop()
-    assert holder(world) != before  # released; the other one may hold it by now
-    began = now()
+    assert holder(world) != before  # released; the other replica may already hold it
+    started = now()
     world.workload("Deployment", "web", 15)
     await world.until(lambda: world.replicas("deployments", "web") == 10, QUICK.lease_duration.total_seconds() / 2)
-    recovered(now() - began, "a leader that ended in good order")
+    recovered(now() - started, "a leader that stopped in good order")
     assert leads(second)
     assert scaled(world) == 2
     await second.stop()
-    spoken = [event["message"].split()[1:] for event in world.cluster.list("events", "kube-system")]
-    assert spoken == [["became", "leader"], ["stopped", "leading"]] * 2
+    messages = [event["message"].split()[1:] for event in world.cluster.list("events", "kube-system")]
+    assert messages == [["became", "leader"], ["stopped", "leading"]] * 2
 
 
 async def readiness(daemon: Any) -> tuple[int, str]:
@@ -91,13 +91,13 @@ async def readiness(daemon: Any) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_where_the_lease_cannot_be_had_nobody_is_said_to_lead(world: Any) -> None:
-    """And who may not have it is not ready to take over: no rollout goes on with it. Once it was, it stays so."""
-    told = msgspec.structs.replace(QUICK, namespace="absent")
-    daemon = await world.hpad(election=told, listen=("127.0.0.1", 0))
+async def test_a_replica_that_cannot_access_the_lease_is_not_ready(world: Any) -> None:
+    """Such a replica is not ready, so that a rollout stops; once it was ready, it stays ready."""
+    election = msgspec.structs.replace(QUICK, namespace="absent")
+    daemon = await world.hpad(election=election, listen=("127.0.0.1", 0))
     await world.until(daemon.problems)
     (trouble,) = daemon.problems()
-    assert trouble == 'the Lease absent/hpad: cannot reach an agreement: namespaces "absent" not found'
+    assert trouble == 'the Lease absent/hpad cannot be acquired or renewed: namespaces "absent" not found'
     assert daemon.status() == f"Standing by: no holder of the Lease absent/hpad is known; {trouble}"
     assert await readiness(daemon) == (503, f"{trouble}\n")
     world.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent"}})
@@ -111,7 +111,7 @@ async def test_where_the_lease_cannot_be_had_nobody_is_said_to_lead(world: Any) 
     await world.until(lambda: leads(daemon) and not daemon.problems())
 
 
-async def test_a_dry_run_takes_no_part(world: Any) -> None:
+async def test_a_dry_run_does_not_take_part_in_the_election(world: Any) -> None:
     daemon = await world.hpad(election=QUICK, dry_run=True)
     await world.periods(2)
     assert daemon.components.coordinator is None
@@ -120,7 +120,7 @@ async def test_a_dry_run_takes_no_part(world: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def process(kubeconfig: Path, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """An hpad of its own, ended with SIGTERM if it still runs."""
+    """Runs hpad as a process, and stops it with SIGTERM."""
     flags = [f"--kubeconfig={kubeconfig}", "--sync-period=500ms", "--listen=none", "--log-format=json", *FLAGS]
     with log.open("wb") as stderr:
         started = await asyncio.create_subprocess_exec(
@@ -136,16 +136,14 @@ async def process(kubeconfig: Path, log: Path) -> AsyncIterator[asyncio.subproce
             await started.wait()
 
 
-def said(log: Path, words: str) -> int:
-    """How many lines of a log begin with the words; the last one may still be in the making."""
+def logged(log: Path, text: str) -> int:
+    """Returns the number of complete log lines whose event starts with a text."""
     *lines, _ = log.read_text(encoding="utf-8").split("\n")
-    return sum(json.loads(line)["event"].startswith(words) for line in lines)
+    return sum(json.loads(line)["event"].startswith(text) for line in lines)
 
 
-async def test_a_leader_that_was_stopped_and_resumed_writes_nothing(
-    world: Any, tmp_path: Path, recovered: Recovered
-) -> None:
-    """SIGSTOP for longer than the lease duration, while the other one takes over and scales."""
+async def test_a_paused_and_resumed_leader_writes_nothing(world: Any, tmp_path: Path, recovered: Recovered) -> None:
+    """SIGSTOP lasts longer than the lease duration; meanwhile the other replica takes over and scales."""
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
@@ -154,7 +152,7 @@ async def test_a_leader_that_was_stopped_and_resumed_writes_nothing(
         await world.until(lambda: world.replicas("deployments", "web") == 10)
         before = holder(world)
         async with process(kubeconfig, logs[1]):
-            await world.until(lambda: said(logs[1], "standing for election"))
+            await world.until(lambda: logged(logs[1], "standing for election"))
             first.send_signal(signal.SIGSTOP)
             stopped = now()
             world.workload("Deployment", "web", 15)
@@ -164,24 +162,24 @@ async def test_a_leader_that_was_stopped_and_resumed_writes_nothing(
             assert after not in ("", before)
             first.send_signal(signal.SIGCONT)
             resumed = now()
-            await world.until(lambda: said(logs[0], "stopped leading"))
-            recovered(now() - resumed, "a leader that was resumed: it stands back")
+            await world.until(lambda: logged(logs[0], "stopped leading"))
+            recovered(now() - resumed, "a resumed leader that stops leading")
             world.workload("Deployment", "web", 15)
             await world.until(lambda: world.replicas("deployments", "web") == 10)
             await asyncio.sleep(1.5)
             assert holder(world) == after
             assert scaled(world) == 3
-    assert (said(logs[0], "scale web"), said(logs[1], "scale web")) == (1, 2)
+    assert (logged(logs[0], "scale web"), logged(logs[1], "scale web")) == (1, 2)
 
 
-async def test_a_leader_that_was_killed_is_followed(world: Any, tmp_path: Path, recovered: Recovered) -> None:
+async def test_a_killed_leader_is_replaced(world: Any, tmp_path: Path, recovered: Recovered) -> None:
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
     async with process(kubeconfig, tmp_path / "first.log") as first:
         await world.until(lambda: world.replicas("deployments", "web") == 10)
         async with process(kubeconfig, tmp_path / "second.log"):
-            await world.until(lambda: said(tmp_path / "second.log", "standing for election"))
+            await world.until(lambda: logged(tmp_path / "second.log", "standing for election"))
             first.kill()
             killed = now()
             await first.wait()

@@ -1,10 +1,10 @@
-"""The leader is killed (-9) in the middle of a window and of a policy's period, again and again: whoever comes next
-decides as if nothing had happened.
+"""The leader is killed (-9) several times within a stabilization window and a policy's period: its successors decide as
+if it had lived on.
 
-Two HPAs, whose load goes away at one moment. One has a stabilization window: it has to shrink when, and not before, the
-last high recommendation is older than that, whoever made it. The other may lose so many pods in a period: counted over
-the writes of all leaders. With real processes, judged by the moments of their turns as their records have them: how
-fast they come and go depends on the machine. More seeds by hand: HPAD_CRASH_SEEDS="1 2 3".
+The load of two HPAs ends at one moment. One has a stabilization window: it must scale down as soon as the last high
+recommendation of any leader is older than the window. The other has a policy that limits the pods lost per period, over
+the writes of all leaders. The replicas are real processes, whose speed depends on the machine, so the checks use the
+times of their turns in their records. Other seeds: HPAD_CRASH_SEEDS="1 2 3".
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from hpad.store import record
 
 SEEDS = [int(seed) for seed in os.environ.get("HPAD_CRASH_SEEDS", "20260101").split()]
 PERIOD = 2
-"""In proportion to the lease as by default, so that a takeover leaves no gap in what is remembered (four periods)."""
+"""Seconds, in the default proportion to the lease, so that a takeover takes less than the gap of four periods."""
 WINDOW = 9
 POLICY_PODS, POLICY_PERIOD = 3, 5
 KILLS = 3
 CUT_SHORT = 1
-"""Turns that were saved and come again: at their very end a leader was killed."""
+"""Turns that are saved and repeated, because a leader was killed at their end."""
 FLAGS = (
     f"--sync-period={PERIOD}s",
     "--store=cluster",
@@ -50,18 +50,18 @@ HIGH, LOW = 10, 1
 
 
 class Replica:
-    """An hpad as a process."""
+    """hpad as a process."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
         self._log = log
 
-    def said(self, words: str) -> bool:
-        return any(line.count(words) for line in self._log.read_text(encoding="utf-8").splitlines())
+    def has_logged(self, text: str) -> bool:
+        return text in self._log.read_text(encoding="utf-8")
 
 
 class Replicas:
-    """Two at a time: who is killed gets a successor."""
+    """Two replicas at a time; a killed one gets a successor."""
 
     def __init__(self, world: Any, folder: Path) -> None:
         self._world = world
@@ -80,9 +80,9 @@ class Replicas:
         return self._alive[-1]
 
     async def kill_the_leader(self) -> None:
-        """Once another stands by; that one leads afterwards."""
+        """Kills the leader once the other replica stands by, which leads afterwards."""
         first, second = self._alive
-        await self._world.until(lambda: second.said("standing for election"))
+        await self._world.until(lambda: second.has_logged("standing for election"))
         first.process.kill()
         await first.process.wait()
         self._alive.remove(first)
@@ -106,8 +106,8 @@ async def replicas(world: Any, tmp_path: Path) -> AsyncIterator[Replicas]:
 
 
 class Backend:
-    """What was ever saved of each HPA: its recommendations, one a turn, and when it lost pods; and each count that the
-    Deployment `stepped` was set to."""
+    """Collects from all saved records the recommendations (one per turn) and scale-downs of each HPA, and the counts of
+    the Deployment `stepped`."""
 
     def __init__(self, world: Any) -> None:
         self.turns: dict[str, set[PastRecommendation]] = {"windowed": set(), "stepped": set()}
@@ -119,13 +119,13 @@ class Backend:
         return sorted({turn.timestamp for turn in self.turns[name]})
 
     def _seen(self, change: Any) -> None:
-        held, meta = change.object, change.object["metadata"]
+        written, meta = change.object, change.object["metadata"]
         if change.resource.plural == "configmaps" and meta["name"] == "hpad-history-0":
-            value = (held.get("binaryData") or {}).get("histories")
+            value = (written.get("binaryData") or {}).get("histories")
             if value is not None:
                 self._read(zlib.decompress(base64.b64decode(value)))
         if change.resource.plural == "deployments" and meta["name"] == "stepped":
-            count = held["spec"]["replicas"]
+            count = written["spec"]["replicas"]
             self.counts.extend([count] if count != self.counts[-1] else [])
 
     def _read(self, saved: bytes) -> None:
@@ -137,13 +137,13 @@ class Backend:
 
 
 def writes(world: Any, name: str) -> list[datetime]:
-    """When the scale of a Deployment was written."""
+    """Returns the times of the writes of a Deployment's scale."""
     log = world.cluster.log.writes
     return [write.time for write in log if write.subresource == "scale" and name in write.path and write.status == 200]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_the_successor_of_a_killed_leader_takes_no_pod_early(world: Any, replicas: Replicas, seed: int) -> None:
+async def test_the_successor_of_a_killed_leader_removes_no_pod_early(world: Any, replicas: Replicas, seed: int) -> None:
     dice = random.Random(seed)
     policy = {"type": "Pods", "value": POLICY_PODS, "periodSeconds": POLICY_PERIOD}
     down = {"windowed": {"stabilizationWindowSeconds": WINDOW}, "stepped": {"stabilizationWindowSeconds": 0}}
@@ -170,9 +170,9 @@ async def test_the_successor_of_a_killed_leader_takes_no_pod_early(world: Any, r
 
 
 def _check_window(backend: Backend, moments: list[datetime]) -> None:
-    """One write, the first turn after the window of the last high recommendation.
+    """Asserts one write, in the first turn after the window of the last high recommendation.
 
-    A successor holds the count once more where a turn may have been lost with the leader.
+    A successor keeps the count for one more turn if a turn of the leader may have been lost.
     """
     (shrunk,) = moments
     times = backend.times("windowed")
@@ -183,7 +183,7 @@ def _check_window(backend: Backend, moments: list[datetime]) -> None:
 
 
 def _check_policy(backend: Backend) -> None:
-    """Never more than the policy lets go in any period, whoever wrote, and no later than it lets."""
+    """Asserts that each period loses as many pods as the policy allows, and no more, over all leaders."""
     assert backend.counts == [10, 7, 4, 1]
     for before, after in itertools.pairwise(sorted(backend.falls["stepped"])):
         over = before + timedelta(seconds=POLICY_PERIOD)

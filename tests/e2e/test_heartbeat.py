@@ -1,4 +1,4 @@
-"""The daemon in fair weather and foul: pace, isolation, starts without a cluster, folders, dry runs, records."""
+"""The whole daemon: periods, isolation of sources, starts without a cluster, manifests, dry runs, recordings."""
 
 import asyncio
 import contextlib
@@ -37,11 +37,11 @@ QUEUE = [
 
 @contextlib.asynccontextmanager
 async def silent_broker() -> AsyncIterator[str]:
-    """A server that takes every question and never answers; its URL."""
-    held: list[asyncio.StreamWriter] = []
+    """Runs a server that accepts requests and never answers; yields its URL."""
+    writers: list[asyncio.StreamWriter] = []
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        held.append(writer)
+        writers.append(writer)
         await reader.read()
 
     server = await asyncio.start_server(hold, "127.0.0.1", 0)
@@ -49,19 +49,19 @@ async def silent_broker() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         await closing.close(server)
-        for writer in held:
+        for writer in writers:
             writer.close()
         await server.wait_closed()
 
 
 def decided(world: Any, name: str) -> Any:
-    """When the HPA was last decided on."""
+    """Returns the time of the last decision on an HPA, None before the first one."""
     last = world.daemon.components.store.get(("default", name)).last
     return last.at if last is not None else None
 
 
 async def moments(world: Any, name: str, count: int) -> list[Any]:
-    """The times of the next decisions on an HPA, as many as that."""
+    """Waits for a number of decisions on an HPA; returns their times."""
     seen: list[Any] = []
 
     def enough() -> bool:
@@ -75,7 +75,7 @@ async def moments(world: Any, name: str, count: int) -> list[Any]:
 
 
 async def test_every_hpa_is_reconciled_every_period(world: Any) -> None:
-    """Scenario 27: also the one whose target is missing, and the one beside it."""
+    """Scenario 27: also an HPA whose target is missing, and another one beside it."""
     world.workload("Deployment", "web", 1)
     world.load("web", 50)
     world.hpa("web")
@@ -83,11 +83,11 @@ async def test_every_hpa_is_reconciled_every_period(world: Any) -> None:
     await world.hpad(sync_period=timedelta(seconds=1))
     for seen in await asyncio.gather(moments(world, "web", 7), moments(world, "lost", 7)):
         took = (seen[-1] - seen[1]).total_seconds()  # a new HPA's first turn comes at once
-        assert 4 < took < 60  # whoever is late has the next turn at the usual moment; by default five take 75 s
+        assert 4 < took < 75  # a late turn does not delay the next one; five default periods would be 75 s
 
 
-async def test_a_changed_spec_is_acted_upon_at_once(world: Any) -> None:
-    """And so is a new HPA: the period here is far longer than the test."""
+async def test_a_changed_spec_is_reconciled_at_once(world: Any) -> None:
+    """So is a new HPA; the period is far longer than the test."""
     world.workload("Deployment", "web", 4)
     world.load("web", 50)
     world.hpa("web")
@@ -117,20 +117,20 @@ async def test_a_source_that_hangs_delays_only_its_own_metric(world: Any) -> Non
         await world.until(lambda: any(reason == "FailedGetExternalMetric" for reason, _ in world.events("worker")))
 
 
-async def test_an_unreachable_api_server_is_waited_for() -> None:
-    told = settings.Settings(sync_period=timedelta(seconds=0.4), listen=("127.0.0.1", 0))
+async def test_hpad_waits_for_an_unreachable_api_server() -> None:
+    options = settings.Settings(sync_period=timedelta(seconds=0.4), listen=("127.0.0.1", 0))
     with free_ports.port() as port:
-        daemon = app.App(told, cluster_config=ClusterConfig(server=f"http://127.0.0.1:{port}"))
+        daemon = app.App(options, cluster_config=ClusterConfig(server=f"http://127.0.0.1:{port}"))
         async with daemon, asyncio.timeout(AT_LAST):
             assert daemon.unready()[0].startswith("waiting for the cluster")
-            while len(daemon.unready()) == 1:  # noqa: ASYNC110  # troubles are a state, not an event
+            while len(daemon.unready()) == 1:  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.02)
             async with Cluster(port=port, auto_ready=True):
                 await daemon.ready()
                 assert daemon.unready() == []
 
 
-async def test_a_deleted_hpa_leaves_nothing_behind(world: Any) -> None:
+async def test_the_state_and_series_of_a_deleted_hpa_are_removed(world: Any) -> None:
     world.workload("Deployment", "web", 1)
     world.load("web", 50)
     world.hpa("web")
@@ -144,25 +144,25 @@ async def test_a_deleted_hpa_leaves_nothing_behind(world: Any) -> None:
     assert 'hpa_name="web"' not in (await daemon.telemetry.exposition()).decode()
 
 
-async def test_a_dry_run_says_what_it_would_do_and_does_nothing(world: Any) -> None:
+async def test_a_dry_run_decides_and_writes_nothing(world: Any) -> None:
     world.workload("Deployment", "web", 1)
     world.load("web", 150)
     world.hpa("web")
     await world.hpad(dry_run=True)
 
-    def wanted() -> bool:
+    def has_decided() -> bool:
         last = world.daemon.components.store.get(("default", "web")).last
         return last is not None and last.sentence.startswith("scale web from 1 to 3")
 
-    await world.until(wanted)
+    await world.until(has_decided)
     await world.periods(3)
     assert world.replicas("deployments", "web") == 1
     assert world.status("web").get("conditions") is None
     assert world.events("web") == []
 
 
-async def test_hpas_of_a_folder(world: Any, tmp_path: Path) -> None:
-    """Their status lives in memory; they come and change with their files; the cluster's own HPAs are left alone."""
+async def test_hpas_of_a_folder_of_manifests(world: Any, tmp_path: Path) -> None:
+    """Their status is in memory, and they follow their files; hpad ignores the HPAs of the API server."""
     folder = tmp_path / "hpas"
     folder.mkdir()
     world.workload("Deployment", "web", 1)
@@ -186,7 +186,7 @@ async def test_hpas_of_a_folder(world: Any, tmp_path: Path) -> None:
     await world.until(lambda: daemon.components.store.get(("default", "web")).status.desired_replicas == 3)
 
 
-async def test_a_record_replays_to_the_same_decisions(
+async def test_a_recording_replays_to_the_same_decisions(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.workload("Deployment", "web", 1)
@@ -208,18 +208,18 @@ async def test_a_record_replays_to_the_same_decisions(
     assert [step["expect"] for step in scenario["steps"]] == replayed["steps"]
 
 
-def words_told(systemd: socket.socket) -> set[str]:
-    """All that has been said to systemd so far (sd_notify: lines, in datagrams)."""
+def notifications(systemd: socket.socket) -> set[str]:
+    """Returns all lines sent to systemd so far (sd_notify(3))."""
     systemd.setblocking(False)
-    words: set[str] = set()
+    lines: set[str] = set()
     with contextlib.suppress(BlockingIOError):
         while True:
-            words.update(systemd.recv(4096).decode().split("\n"))
-    return words
+            lines.update(systemd.recv(4096).decode().split("\n"))
+    return lines
 
 
-async def test_the_command_runs_until_it_is_told_to_stop(world: Any, tmp_path: Path) -> None:
-    """`hpad run` as a process: flags of the original, readiness, metrics, an orderly end on SIGTERM."""
+async def test_the_command_runs_until_sigterm(world: Any, tmp_path: Path) -> None:
+    """`hpad run` as a process: flags of kube-controller-manager, readiness, and an orderly stop on SIGTERM."""
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     kubeconfig = await world.cluster.kubeconfig(tmp_path / "kubeconfig")
@@ -239,9 +239,9 @@ async def test_the_command_runs_until_it_is_told_to_stop(world: Any, tmp_path: P
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(AT_LAST):
                 _, errors = await process.communicate()
-        told = words_told(systemd)
+        sent = notifications(systemd)
     assert process.returncode == 0, errors.decode()
-    assert {"READY=1", "STOPPING=1"} <= told
+    assert {"READY=1", "STOPPING=1"} <= sent
     lines = [json.loads(line) for line in errors.decode().splitlines()]
     assert any(line["event"].startswith("scale web from 15 to 10") and line["hpa"] == "default/web" for line in lines)
     assert lines[-1]["event"] == "hpad stopped"
@@ -256,7 +256,7 @@ async def test_the_command_runs_until_it_is_told_to_stop(world: Any, tmp_path: P
         (["--feature-gates=HPAScaleToZer=true"], "did you mean 'HPAScaleToZero'?"),
     ],
 )
-def test_what_cannot_be_started_says_why(
+def test_a_failed_start_names_the_reason(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -266,7 +266,7 @@ def test_what_cannot_be_started_says_why(
     assert expected in capsys.readouterr().err
 
 
-async def test_a_scale_somebody_else_writes_at_the_same_time_is_written_all_the_same(world: Any) -> None:
+async def test_conflicts_of_a_scale_write_are_retried(world: Any) -> None:
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     fault = world.cluster.faults.add(method="PUT", path="/scale", times=3, status=409)
@@ -277,7 +277,7 @@ async def test_a_scale_somebody_else_writes_at_the_same_time_is_written_all_the_
     assert "FailedRescale" not in {reason for reason, _ in world.events("web")}
 
 
-async def test_a_scale_the_server_refuses_is_told_and_tried_again_next_period(world: Any) -> None:
+async def test_a_rejected_scale_is_reported_and_retried_next_period(world: Any) -> None:
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     world.cluster.faults.add(method="PUT", path="/scale", times=2, status=403)
@@ -288,7 +288,7 @@ async def test_a_scale_the_server_refuses_is_told_and_tried_again_next_period(wo
     await world.until(lambda: "FailedRescale" in {reason for reason, _ in world.events("web")})
 
 
-async def test_a_status_that_cannot_be_written_stops_no_scaling(world: Any) -> None:
+async def test_a_failed_status_write_does_not_stop_scaling(world: Any) -> None:
     world.workload("Deployment", "web", 15)
     world.load("web", 50)
     world.hpa("web")
@@ -299,8 +299,8 @@ async def test_a_status_that_cannot_be_written_stops_no_scaling(world: Any) -> N
     await world.until(lambda: "FailedUpdateStatus" in {reason for reason, _ in world.events("web")})
 
 
-async def test_a_cluster_that_goes_away_and_comes_back_is_found_again(world: Any) -> None:
-    """Nothing is decided on what is not known, nothing is lost, and the next load is followed."""
+async def test_hpad_recovers_from_an_outage_of_the_api_server(world: Any) -> None:
+    """hpad decides nothing on unknown data, loses nothing, and follows the next load."""
     world.workload("Deployment", "web", 2)
     world.load("web", 50)
     world.hpa("web")

@@ -1,4 +1,4 @@
-"""The scenarios of people: deployments, stateful sets and their HPAs, through real kubectls."""
+"""Deployments, stateful sets and their HPAs, used through real kubectls."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from hpad.kube.auth.credentials import ClusterConfig
 
 pytest_plugins = ("support.kubectl_fixtures",)
 CALM = timedelta(seconds=1.5)
-"""A period for whoever looks at a status: metrics that do not come within half of it are not in there."""
+"""A sync period for tests of a status: metrics must arrive within half of it to appear there."""
 
 
 def utilization(world: Any, name: str) -> int | None:
@@ -24,16 +24,16 @@ def utilization(world: Any, name: str) -> int | None:
     return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
 
 
-async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
+async def test_an_hpa_created_by_kubectl_autoscale(world, kubectl, recordings):
     """Scenario 20.
 
-    The walkthrough: 305 % at one replica makes seven of it; get, describe and delete show and end it.
+    The walkthrough of the Kubernetes documentation: 305 % at one replica gives seven; get, describe and delete work.
     """
     world.workload("Deployment", "php-apache", 1, cpu="200m")
     world.load("php-apache", lambda pods: 610 // pods)
     await world.hpad(sync_period=CALM)
-    said = await kubectl("autoscale deployment php-apache --cpu-percent=50 --min=1 --max=10")
-    assert said == "horizontalpodautoscaler.autoscaling/php-apache autoscaled\n"
+    output = await kubectl("autoscale deployment php-apache --cpu-percent=50 --min=1 --max=10")
+    assert output == "horizontalpodautoscaler.autoscaling/php-apache autoscaled\n"
     await world.until(lambda: world.replicas("deployments", "php-apache") == 7)
     await world.until(lambda: utilization(world, "php-apache") == 43)
     await world.until(lambda: any(message.startswith("New size: 7") for _, message in world.events("php-apache")))
@@ -53,6 +53,7 @@ async def test_an_hpa_made_by_autoscale(world, kubectl, recordings):
     assert old["metadata"]["uid"] == new["metadata"]["uid"]
     described = await kubectl("describe hpa php-apache")
     assert re.search(r"Normal +SuccessfulRescale +\S+ +horizontal-pod-autoscaler +New size: 7; reason: cpu", described)
+    assert re.search(r"above target; from 4: cpu above target \(\d+% / 50%\)\n", described)
     assert await kubectl("delete hpa php-apache") in (
         'horizontalpodautoscaler.autoscaling "php-apache" deleted\n',
         'horizontalpodautoscaler.autoscaling "php-apache" deleted from default namespace\n',
@@ -76,9 +77,9 @@ async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
     if "Target CPU utilization" in described:  # a kubectl that does not know autoscaling/v2 yet
         assert "Target CPU utilization:   50%\nCurrent CPU utilization:  50%\nMin replicas:" in described
         return
-    found, wanted = kubectl_binaries.labels_of(described), kubectl_binaries.labels_of(recorded)
-    assert found[: len(wanted) - 3] == wanted[:-3]
-    assert [line.split()[0] for line in found[-3:]] == [line.split()[0] for line in wanted[-3:]]
+    found, expected = kubectl_binaries.labels_of(described), kubectl_binaries.labels_of(recorded)
+    assert found[: len(expected) - 3] == expected[:-3]
+    assert [line.split()[0] for line in found[-3:]] == [line.split()[0] for line in expected[-3:]]
     same = "  resource cpu on pods  (as a percentage of request):  50% (100m) / 50%"
     assert same in recorded
     assert same in described
@@ -86,7 +87,7 @@ async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
 
 @pytest.mark.parametrize("options", ["", "--server-side"], ids=["client-side", "server-side"])
 async def test_a_deployment_from_apply_to_delete(kubectl, world, options):
-    """Scenario 21: nginx: two replicas, described, another image (new pods), four replicas, gone."""
+    """Scenario 21: nginx with two replicas is described, gets another image and four replicas, and is deleted."""
     done = "serverside-applied" if options else "created"
     assert (
         await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1.14.2"), options=options)
@@ -126,7 +127,7 @@ async def test_a_deployment_from_apply_to_delete(kubectl, world, options):
 
 
 async def test_a_rolling_update_under_an_hpa(world, kubectl):
-    """The HPA scales the Deployment, no ReplicaSet of it, and does not run away while old and new pods overlap."""
+    """The HPA scales the Deployment, not its ReplicaSets, and keeps the count while old and new pods overlap."""
     world.workload("Deployment", "web", 3, cpu="200m")
     world.load("web", 100)
     world.hpa("web", minReplicas=3, maxReplicas=9)
@@ -145,8 +146,8 @@ async def test_a_rolling_update_under_an_hpa(world, kubectl):
     assert [row[0] for row in kubectl_binaries.rows(listed)[2:]] == ["1", "2"]
 
 
-async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
-    """Scenario 22: Deleted gracefully it is Terminating; forced, its successor has the name at once."""
+async def test_a_stateful_pod_is_replaced_after_it_is_gone(processes):
+    """Scenario 22: a gracefully deleted pod is Terminating; after a forced deletion its successor gets the name."""
     stubborn = {"name": "app", "command": ["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done"]}
     spec = {"containers": [stubborn], "terminationGracePeriodSeconds": 600}
     labels = {"app": "web"}
@@ -181,28 +182,28 @@ async def test_a_stateful_pod_keeps_its_name_until_it_is_gone(processes):
     await processes("delete pods --all --grace-period=0 --force")
 
 
-async def test_apply_conflicts_with_what_the_autoscaler_has_set(world, kubectl):
-    """And goes through without the replicas, which then stay, or with --force-conflicts."""
+async def test_apply_conflicts_with_the_replicas_of_the_autoscaler(world, kubectl):
+    """The apply works without the replicas, which then stay, or with --force-conflicts."""
     await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1"), options="--server-side")
     world.hpa("nginx", minReplicas=4)
     await world.hpad()
     await world.until(lambda: world.replicas("deployments", "nginx") == 4)
     manifest = yaml.safe_dump(kubectl_binaries.nginx(2, "nginx:2"))
-    complaint = await kubectl.refused("apply --server-side -f -", given=manifest)
+    complaint = await kubectl.refused("apply --server-side -f -", input_text=manifest)
     assert re.search(
         r'Apply failed with 1 conflict: conflict with "\S+" with subresource "scale" using apps/v1: \.spec\.replicas',
         complaint,
     )
-    silent = kubectl_binaries.nginx(2, "nginx:2")
-    del silent["spec"]["replicas"]
-    await kubectl.apply(silent, options="--server-side")
+    without_replicas = kubectl_binaries.nginx(2, "nginx:2")
+    del without_replicas["spec"]["replicas"]
+    await kubectl.apply(without_replicas, options="--server-side")
     assert world.replicas("deployments", "nginx") == 4
     await kubectl.apply(kubectl_binaries.nginx(5, "nginx:2"), options="--server-side --force-conflicts")
     assert world.replicas("deployments", "nginx") == 5
 
 
 async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
-    """Scenario 22: One pod is at its goal, the other, on its way out, at ten times that: nothing is to be done."""
+    """Scenario 22: one pod is at the metric target, the other is Terminating at ten times that: the count stays."""
     cluster, kubectl = pending
     labels = {"app": "web"}
     container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "100m"}}}
@@ -211,7 +212,7 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     cluster.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}, "spec": body})
     await kubectl("autoscale statefulset web --cpu-percent=100 --min=1 --max=10")
     async with asyncio.timeout(kubectl_binaries.SECONDS):
-        while len(cluster.list("pods")) < 2:  # noqa: ASYNC110  # the controller's work has no event
+        while len(cluster.list("pods")) < 2:  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.02)
     ready = [{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}]
     status = {"phase": "Running", "startTime": "2020-01-01T00:00:00Z", "conditions": ready}
@@ -221,10 +222,10 @@ async def test_an_hpa_ignores_stateful_pods_that_are_terminating(pending):
     await kubectl("delete pod web-1 --wait=false")
     assert "deletionTimestamp" in cluster.get("pods", "web-1")["metadata"]
     impatient = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
-    told = settings.Settings(sync_period=CALM, listen=None, tunables=impatient)
-    async with app.App(told, cluster_config=ClusterConfig(server=cluster.url)):
+    options = settings.Settings(sync_period=CALM, listen=None, tunables=impatient)
+    async with app.App(options, cluster_config=ClusterConfig(server=cluster.url)):
         async with asyncio.timeout(kubectl_binaries.SECONDS):
-            while "100%/100%" not in await kubectl("get hpa web"):  # noqa: ASYNC110  # kubectl is the one to say so
+            while "100%/100%" not in await kubectl("get hpa web"):  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.1)
         await asyncio.sleep(2 * CALM.total_seconds())
         assert "100%/100%" in await kubectl("get hpa web")

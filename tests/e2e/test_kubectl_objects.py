@@ -1,4 +1,4 @@
-"""What kubectl shows and changes of the embedded cluster, command by command."""
+"""Commands of kubectl that read and change the embedded cluster."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from support import kubectl_binaries
 pytest_plugins = ("support.kubectl_fixtures",)
 
 
-async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubectl, world):
+async def test_apply_removes_absent_fields_and_reports_unchanged_objects(kubectl, world):
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "two"}}
     metrics = [
         {"type": "Resource", "resource": {"name": name, "target": {"type": "Utilization", "averageUtilization": 50}}}
@@ -20,28 +20,28 @@ async def test_what_apply_leaves_out_is_removed_and_unchanged_is_unchanged(kubec
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "two"}
     hpa["spec"] = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5, "metrics": metrics}
 
-    def held() -> Any:
+    def stored() -> Any:
         return world.cluster.get("horizontalpodautoscalers", "two")["spec"]
 
     assert "created" in await kubectl.apply(hpa)
     assert "unchanged" in await kubectl.apply(hpa)
     hpa["spec"]["maxReplicas"] = 6
     assert "configured" in await kubectl.apply(hpa)
-    assert held()["maxReplicas"] == 6
-    assert [metric["resource"]["name"] for metric in held()["metrics"]] == ["cpu", "memory"]
+    assert stored()["maxReplicas"] == 6
+    assert [metric["resource"]["name"] for metric in stored()["metrics"]] == ["cpu", "memory"]
     del hpa["spec"]["minReplicas"]
     hpa["spec"]["metrics"] = metrics[1:]
     await kubectl.apply(hpa)
-    assert held()["minReplicas"] == 1
-    assert [metric["resource"]["name"] for metric in held()["metrics"]] == ["memory"]
+    assert stored()["minReplicas"] == 1
+    assert [metric["resource"]["name"] for metric in stored()["metrics"]] == ["memory"]
 
 
 def _is_busy(top: str) -> bool:
-    """Whether a table of usage says of its first pod that it uses more than a twentieth of a core."""
+    """Whether the first pod in a table of usage uses more than 50 millicores."""
     return any(int(row[1].removesuffix("m")) > 50 for row in kubectl_binaries.rows(top)[1:2])
 
 
-async def test_the_node_is_shown_and_described(processes):
+async def test_the_node_is_listed_and_described(processes):
     header, row = kubectl_binaries.rows(await processes("get nodes"))
     assert header == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert (row[:3], row[4]) == (["local", "Ready", "control-plane"], "v1.36.2")
@@ -53,7 +53,7 @@ async def test_the_node_is_shown_and_described(processes):
     assert "Failed to get lease" not in described
 
 
-async def test_an_image_alone_rolls_out_and_describe_says_that_it_is_pretended(processes):
+async def test_containers_without_a_command_roll_out_and_describe_shows_their_event(processes):
     await processes.apply(kubectl_binaries.nginx(2, "nginx:1.14.2"))
     assert "successfully rolled out" in await processes("rollout status deployment/nginx --timeout=100s")
     assert [row[1:3] for row in kubectl_binaries.rows(await processes("get pods"))[1:]] == [["1/1", "Running"]] * 2
@@ -65,7 +65,7 @@ async def test_an_image_alone_rolls_out_and_describe_says_that_it_is_pretended(p
         assert re.search(line, described), f"{line} in {described}"
 
 
-async def test_why_a_pod_crashes_is_in_describe_and_in_the_previous_log(processes):
+async def test_describe_and_the_previous_log_show_why_a_pod_crashed(processes):
     container = {"name": "app", "image": "app", "command": ["sh", "-c", "echo before the end; exit 3"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "crash"}, "spec": {"containers": [container]}}
     await processes.apply(pod)
@@ -91,7 +91,7 @@ async def test_usage_and_scale_of_processes(processes):
     deployment["spec"]["template"]["spec"]["containers"][0]["command"] = ["sh", "-c", busy]
     await processes.apply(deployment)
     async with asyncio.timeout(kubectl_binaries.SECONDS):
-        while not _is_busy((await processes.run("top", "pods"))[1]):  # noqa: ASYNC110  # kubectl is the one to say so
+        while not _is_busy((await processes.run("top", "pods"))[1]):  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.2)
     header, (name, _, memory) = kubectl_binaries.rows(await processes("top pods"))
     assert header == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
@@ -104,7 +104,7 @@ async def test_usage_and_scale_of_processes(processes):
     assert "replicas to be 5, was 2" in complaint
 
 
-async def test_get_in_its_forms(kubectl, world):
+async def test_output_formats_of_get(kubectl, world):
     world.workload("Deployment", "web", 2)
     await kubectl("rollout status deployment/web --timeout=100s")
     header, row = kubectl_binaries.rows(await kubectl("get deployment web -o wide"))
@@ -129,7 +129,7 @@ async def test_get_in_its_forms(kubectl, world):
     assert set((await kubectl("get all -o name")).split()) >= {"deployment.apps/web"}
 
 
-async def test_a_watch_prints_what_changes(kubectl, world):
+async def test_a_watch_prints_changes(kubectl, world):
     world.workload("Deployment", "web", 1)
     await kubectl("rollout status deployment/web --timeout=100s")
     watching = await kubectl.start("get", "deployments", "-w")
@@ -148,8 +148,8 @@ async def test_a_watch_prints_what_changes(kubectl, world):
         await watching.communicate()
 
 
-async def test_what_create_makes(kubectl, world):
-    """Typed clients of newer kubectls send protobuf."""
+async def test_create_commands(kubectl, world):
+    """Typed clients of newer kubectls send protobuf bodies."""
     await kubectl("create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5")
     deployment = world.cluster.get("deployments", "web")
     assert deployment["spec"]["replicas"] == 2
@@ -178,8 +178,8 @@ async def test_a_dry_run_changes_nothing(kubectl, world):
     assert world.cluster.get("deployments", "nginx") is None
     await kubectl.apply(kubectl_binaries.nginx(2, "nginx:1"))
     before = world.cluster.get("deployments", "nginx")
-    said = await kubectl.apply(kubectl_binaries.nginx(3, "nginx:1"), options=dry)
-    assert said == "deployment.apps/nginx configured (server dry run)\n"
+    output = await kubectl.apply(kubectl_binaries.nginx(3, "nginx:1"), options=dry)
+    assert output == "deployment.apps/nginx configured (server dry run)\n"
     await kubectl(f"delete deployment nginx {dry}")
     after = world.cluster.get("deployments", "nginx")
     assert after["spec"] == before["spec"]

@@ -13,13 +13,16 @@ BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
     *("hpad/kube/client.py", "hpad/kube/errors.py", "hpad/kube/paths.py", "hpad/kube/events.py"),
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py"),
-    *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py", "hpad/sources/report.py"),
+    *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py"),
+    *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/decisions/"),
+    *("hpad/engine/evidence.py", "hpad/engine/trace.py", "hpad/engine/metric_trace.py", "hpad/engine/pod_trace.py"),
+    "hpad/engine/behavior_trace.py",
 }
-"""Files and folders that the document names beside the path: types, transport, sentences, events and series."""
+"""Files and folders that the page names beside the path: types, transport, sentences, traces, events and series."""
 
 
 class Trace:
-    """The files of hpad whose functions are called while this is active; the embedded cluster is not among them."""
+    """Collects the files whose functions are called while this is active."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -42,7 +45,7 @@ class Trace:
         return {file for file in found if file.startswith(("hpad/", "adapters/")) and "/lab/" not in file}
 
 
-async def test_the_files_from_watch_event_to_status_are_listed(world: Any) -> None:
+async def test_the_page_lists_the_files_from_watch_event_to_status(world: Any) -> None:
     world.workload("Deployment", "web", 1)
     world.load("web", 100)
     await world.hpad()

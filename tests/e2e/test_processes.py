@@ -1,4 +1,4 @@
-"""Real CPU of real processes."""
+"""HPAs on the CPU usage of real processes."""
 
 import asyncio
 import sys
@@ -32,9 +32,11 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.cluster
-async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Scenario 2, with usage read from the process tree: each worker burns about 200m of the 50m it may, and more than
-    that as long as it gets a tenth of a core."""
+async def test_busy_processes_are_scaled_up_and_down(cluster: Cluster, tmp_path: Path) -> None:
+    """Scenario 2 with usage from the process tree: each busy worker uses about 200m, and the target is 50m.
+
+    The usage is above the target while a worker gets at least a tenth of a core.
+    """
     busy = tmp_path / "busy"
     await asyncio.to_thread(busy.touch)
     container = {
@@ -54,12 +56,12 @@ async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cl
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 1}},
     }
     cluster.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": hpa})
-    told = settings.Settings(
+    options = settings.Settings(
         sync_period=timedelta(seconds=0.5),
         listen=None,
         tunables=Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0)),
     )
-    async with app.App(told, cluster_config=ClusterConfig(server=cluster.url)):
+    async with app.App(options, cluster_config=ClusterConfig(server=cluster.url)):
         await _until(cluster, 3)
         assert len(cluster.pids()) >= 1
         await asyncio.to_thread(busy.unlink)
@@ -68,5 +70,5 @@ async def test_processes_that_burn_cpu_get_company_and_lose_it_again(cluster: Cl
 
 async def _until(cluster: Cluster, replicas: int) -> None:
     async with asyncio.timeout(180):
-        while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != replicas:  # noqa: ASYNC110  # a state
+        while (cluster.get("deployments", "web") or {})["spec"]["replicas"] != replicas:  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.05)

@@ -34,7 +34,7 @@ HITS = {"hits": {"query": 'ingress_hits{ingress="<<.Object>>"}'}}
 
 
 def history() -> str:
-    """From some minutes ago to some minutes hence: 30 requests per second of web-0 and none of its brothers."""
+    """Returns samples from five minutes ago until in ten minutes: 30 requests per second for web-0, none for others."""
     now = int(time.time())
     ages = range(-300, 601, 15)
     lines = ["# TYPE http_requests counter"]
@@ -74,7 +74,7 @@ def of_ingress(name: str, goal: int) -> dict[str, Any]:
     return {"type": "Object", "object": {"metric": {"name": name}, "describedObject": described, "target": target}}
 
 
-async def test_replicas_follow_prometheus_and_stay_when_it_is_gone(world: Any, prometheus: PrometheusServer) -> None:
+async def test_replicas_follow_prometheus_and_stay_during_its_outage(world: Any, prometheus: PrometheusServer) -> None:
     source = {"url": prometheus.url, "rules": RULES, "metrics": HITS}
     world.workload("StatefulSet", "web", 1)
     world.hpa("web", "StatefulSet", metrics=[pods_metric("http_requests_per_second", 10)])
@@ -93,7 +93,7 @@ async def test_replicas_follow_prometheus_and_stay_when_it_is_gone(world: Any, p
 
     await prometheus.stop()
     for name, reason in (("web", "FailedGetPodsMetric"), ("worker", "FailedGetExternalMetric")):
-        # a question that was under way is told first to have been broken off, or to have had no answer in time
+        # the first error may be that of a request in progress: a reset, or a timeout
         await world.until(lambda name=name: "refused the connection" in world.condition(name, "ScalingActive")[2])
         assert world.condition(name, "ScalingActive")[:2] == ("False", reason)
     world.load("cpu", 0)

@@ -1,4 +1,4 @@
-"""Workers by the depth of a queue of a real RabbitMQ (scenarios 5 and 6), and an HPA whose broker fails."""
+"""Workers scaled by the depth of a queue of a real RabbitMQ (scenarios 5 and 6), and HPAs whose broker fails."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Broker:
         self.server = server
 
     async def __call__(self, method: str, path: str, *bodies: object) -> None:
-        """Send the request once for each body."""
+        """Sends a request once for each body."""
         admin = self.server.admin
         headers = {"Authorization": aiohttp.encode_basic_auth(admin.name, admin.password)}
         url = yarl.URL(f"{self.server.management_url}/api/{path}", encoded=True)
@@ -38,7 +38,7 @@ class Broker:
                     assert response.status < 300, await response.text()
 
     async def queue(self, name: str, messages: int) -> None:
-        """Make a queue that holds that many messages."""
+        """Creates a queue with a number of messages."""
         await self("PUT", f"queues/%2F/{name}", {"durable": False})
         message = {"properties": {}, "routing_key": name, "payload": "work", "payload_encoding": "string"}
         await self("POST", "exchanges/%2F/amq.default/publish", *[message] * messages)
@@ -48,8 +48,8 @@ class Broker:
 
     def source(self, **changes: Any) -> settings.SourceSettings:
         admin = self.server.admin
-        told = {"url": self.server.management_url, "username": admin.name, "password": admin.password, **changes}
-        return settings.SourceSettings(name="broker", adapter="rabbitmq", settings=told)
+        options = {"url": self.server.management_url, "username": admin.name, "password": admin.password, **changes}
+        return settings.SourceSettings(name="broker", adapter="rabbitmq", settings=options)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def depth(queue: str, *, name: str = "queue_messages", **goal: object) -> list[d
 
 
 @pytest.mark.parametrize(("goal", "workers"), [("Value", 16), ("AverageValue", 6)])
-async def test_eighty_messages_over_a_goal_of_fifteen(world: Any, broker: Broker, goal: str, workers: int) -> None:
+async def test_eighty_messages_over_a_target_of_fifteen(world: Any, broker: Broker, goal: str, workers: int) -> None:
     """Scenario 5: ceil(3 * 80 / 15) = 16 for a Value; an AverageValue shares the depth out: ceil(80 / 15) = 6."""
     queue = f"tasks-{goal}"
     await broker.queue(queue, 80)
@@ -83,7 +83,7 @@ async def test_eighty_messages_over_a_goal_of_fifteen(world: Any, broker: Broker
 
 
 async def test_a_worker_for_every_thirty_ready_messages(world: Any, broker: Broker, tmp_path: Path) -> None:
-    """Scenario 6, with the selector as a string, which files may hold."""
+    """Scenario 6, with the selector as a string, which manifests of hpad may contain."""
     await broker.queue("worker_tasks", 70)
     manifest = {
         "apiVersion": "autoscaling/v2",
@@ -103,8 +103,8 @@ async def test_a_worker_for_every_thirty_ready_messages(world: Any, broker: Brok
 
 
 @contextlib.asynccontextmanager
-async def pretender(status: int, body: str) -> AsyncIterator[str]:
-    """A broker that gives every question the same answer; its URL."""
+async def fake_broker(status: int, body: str) -> AsyncIterator[str]:
+    """Runs a server that gives every request the same answer; yields its URL."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body, content_type="application/json")
@@ -123,7 +123,7 @@ async def pretender(status: int, body: str) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def trouble(kind: str, broker: Broker) -> AsyncIterator[tuple[dict[str, Any], str]]:
-    """The source's settings that make it fail in that way, and what the HPA says then."""
+    """Yields settings with which the source fails in one way, and a part of the HPA's message then."""
     async with contextlib.AsyncExitStack() as stack:
         match kind:
             case "unreachable":
@@ -133,15 +133,18 @@ async def trouble(kind: str, broker: Broker) -> AsyncIterator[tuple[dict[str, An
             case "401":
                 yield {"password": "s3cr3t"}, f'refused user "{broker.server.admin.name}"'
             case "500":
-                yield {"url": await stack.enter_async_context(pretender(500, "{}"))}, "answered 500"
+                yield {"url": await stack.enter_async_context(fake_broker(500, "{}"))}, "answered 500"
             case "garbage":
-                yield {"url": await stack.enter_async_context(pretender(200, "\x00{not json"))}, "something other than"
+                yield (
+                    {"url": await stack.enter_async_context(fake_broker(200, "\x00{not json"))},
+                    "something other than",
+                )
             case "nothing":
-                yield {"url": await stack.enter_async_context(pretender(200, ""))}, "gave an empty answer"
+                yield {"url": await stack.enter_async_context(fake_broker(200, ""))}, "gave an empty answer"
 
 
 @pytest.mark.parametrize("kind", ["unreachable", "no such queue", "401", "500", "garbage", "nothing"])
-async def test_a_broker_that_fails_keeps_replicas_and_harms_no_other(world: Any, broker: Broker, kind: str) -> None:
+async def test_a_failing_broker_keeps_replicas_and_affects_no_other_hpa(world: Any, broker: Broker, kind: str) -> None:
     world.workload("Deployment", "worker", 4)
     world.hpa("worker", metrics=depth("nobody-declared-me", type="AverageValue", averageValue="15"))
     world.workload("Deployment", "web", 1)
@@ -149,7 +152,7 @@ async def test_a_broker_that_fails_keeps_replicas_and_harms_no_other(world: Any,
     world.hpa("web")
     async with trouble(kind, broker) as (changes, complaint):
         await world.hpad(sources=(broker.source(**changes),))
-        # at this pace an answer has a fifth of a second to come in: the first that is said may be that none did
+        # with this period an answer must arrive within 0.2 s, so the first message may be that of a timeout
         await world.until(lambda: complaint in world.condition("worker", "ScalingActive")[2])
         status, reason, message = world.condition("worker", "ScalingActive")
         assert (status, reason) == ("False", "FailedGetExternalMetric")

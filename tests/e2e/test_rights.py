@@ -1,4 +1,4 @@
-"""hpad as the service account of config/rbac.yaml, on a cluster that holds it to exactly those rights."""
+"""hpad as the service account of config/rbac.yaml, on a cluster with authorization."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from hpad.settings.model import Election, Serving
 pytest_plugins = ("support.kubectl_fixtures",)
 Json = dict[str, Any]
 CONFIG = Path(__file__).resolve().parents[2] / "config"
-OURSELVES = users.service_account("hpad", "hpad")
+ACCOUNT = users.service_account("hpad", "hpad")
 SHARED = {
     "election": Election(enabled=True, namespace="hpad"),
     "store": settings.StoreSettings(kind="cluster", namespace="hpad"),
@@ -36,8 +36,8 @@ def documents(name: str) -> list[Json]:
 
 
 @contextlib.asynccontextmanager
-async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, ClusterConfig]]:
-    """A world with those roles, a Deployment with too much to do, its HPA, and the way in for the service account."""
+async def authorized(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World, ClusterConfig]]:
+    """Starts a World with these roles, an overloaded Deployment and its HPA; also yields the account's access."""
     async with worlds(Cluster(auto_ready=True, authorization=True)) as world:
         for each in manifests:
             world.cluster.apply(each)
@@ -49,12 +49,12 @@ async def held(folder: Path, manifests: list[Json]) -> AsyncIterator[tuple[World
         spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 2, "metrics": metrics}
         head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
         world.cluster.apply({**head, "spec": spec})
-        file = await world.cluster.kubeconfig(folder / "kubeconfig", OURSELVES)
+        file = await world.cluster.kubeconfig(folder / "kubeconfig", ACCOUNT)
         yield world, await asyncio.to_thread(kubeconfig.load_cluster_config, str(file))
 
 
 def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:
-    """The manifests with one verb less on one resource."""
+    """Returns the manifests without one verb on one resource."""
     changed = copy.deepcopy(manifests)
     for role in changed:
         for rule in list(role.get("rules") or []):
@@ -68,9 +68,9 @@ def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:
     return changed
 
 
-async def test_the_rights_of_the_manifest_are_enough(tmp_path: Path) -> None:
-    async with held(tmp_path, documents("rbac.yaml")) as (world, way_in):
-        await world.hpad(cluster_config=way_in, **SHARED)
+async def test_the_rights_of_the_manifest_are_sufficient(tmp_path: Path) -> None:
+    async with authorized(tmp_path, documents("rbac.yaml")) as (world, config):
+        await world.hpad(cluster_config=config, **SHARED)
         await world.until(lambda: world.replicas("deployments", "web") == 2)
         await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
         await world.until(lambda: any(reason == "SuccessfulRescale" for reason, _ in world.events("web")))
@@ -81,9 +81,9 @@ async def test_the_rights_of_the_manifest_are_enough(tmp_path: Path) -> None:
 
 
 async def checked(folder: Path) -> list[Any]:
-    """What `hpad doctor` finds as the service account."""
-    told = settings.Settings(kubeconfig=str(folder / "kubeconfig"), listen=None, **SHARED)
-    return await doctor.examine(lambda: told)
+    """Returns the findings of `hpad doctor` as the service account."""
+    options = settings.Settings(kubeconfig=str(folder / "kubeconfig"), listen=None, **SHARED)
+    return await doctor.examine(lambda: options)
 
 
 RIGHTS = [
@@ -96,9 +96,9 @@ RIGHTS = [
 ]
 
 
-async def test_each_right_that_is_missing_is_named(tmp_path: Path) -> None:
+async def test_each_missing_right_is_named(tmp_path: Path) -> None:
     manifests = documents("rbac.yaml")
-    async with held(tmp_path, manifests) as (world, _):
+    async with authorized(tmp_path, manifests) as (world, _):
         for verb, resource in dict.fromkeys(RIGHTS):
             for role in without(manifests, verb, resource):
                 if "rules" in role:
@@ -115,7 +115,7 @@ async def test_each_right_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "resource", "told"),
+    ("verb", "resource", "message"),
     [
         (
             "update",
@@ -125,19 +125,17 @@ async def test_each_right_that_is_missing_is_named(tmp_path: Path) -> None:
         ("list", "pods", 'cannot list resource "pods" in API group "metrics.k8s.io" in the namespace "default"'),
     ],
 )
-async def test_what_it_may_not_do_is_said_where_people_look(
-    tmp_path: Path, verb: str, resource: str, told: str
-) -> None:
+async def test_a_missing_right_is_reported_in_events(tmp_path: Path, verb: str, resource: str, message: str) -> None:
     manifests = documents("rbac.yaml")
-    if resource == "pods":  # those of metrics-server alone
+    if resource == "pods":  # only the pods of metrics.k8s.io
         role = next(each for each in manifests if each["kind"] == "ClusterRole")
         role["rules"] = [rule for rule in role["rules"] if rule["apiGroups"] != ["metrics.k8s.io"]]
     else:
         manifests = without(manifests, verb, resource)
-    async with held(tmp_path, manifests) as (world, way_in):
-        await world.hpad(cluster_config=way_in, **SHARED)
+    async with authorized(tmp_path, manifests) as (world, config):
+        await world.hpad(cluster_config=config, **SHARED)
         user = 'User "system:serviceaccount:hpad:hpad"'
-        await world.until(lambda: any(f"{user} {told}" in message for _, message in world.events("web")))
+        await world.until(lambda: any(f"{user} {message}" in text for _, text in world.events("web")))
         assert world.replicas("deployments", "web") == 1
 
 
@@ -145,23 +143,23 @@ async def test_what_it_may_not_do_is_said_where_people_look(
     ("verb", "resource"),
     [("watch", "horizontalpodautoscalers"), ("update", "horizontalpodautoscalers/status"), ("update", "leases")],
 )
-async def test_what_it_may_not_do_is_logged(tmp_path: Path, verb: str, resource: str) -> None:
+async def test_a_missing_right_is_logged(tmp_path: Path, verb: str, resource: str) -> None:
     with structlog.testing.capture_logs() as logs:
-        async with held(tmp_path, without(documents("rbac.yaml"), verb, resource)) as (world, way_in):
-            await world.hpad(ready=False, cluster_config=way_in, **SHARED)
-            told = f'cannot {verb} resource "{resource}" in API group'
-            await world.until(lambda: any(told in str(line) for line in logs))
+        async with authorized(tmp_path, without(documents("rbac.yaml"), verb, resource)) as (world, config):
+            await world.hpad(ready=False, cluster_config=config, **SHARED)
+            message = f'cannot {verb} resource "{resource}" in API group'
+            await world.until(lambda: any(message in str(line) for line in logs))
 
 
 @pytest.mark.parametrize("reviewing", [True, False])
-async def test_who_may_look_is_asked_of_the_cluster_with_the_rights_for_it(tmp_path: Path, reviewing: bool) -> None:
+async def test_access_reviews_need_their_rights(tmp_path: Path, reviewing: bool) -> None:
     manifests = documents("rbac.yaml") + (documents("rbac-review.yaml") if reviewing else [])
     async with (
-        held(tmp_path, manifests) as (world, way_in),
+        authorized(tmp_path, manifests) as (world, config),
         aiohttp.ClientSession(trust_env=False) as session,
     ):
         listening = {"listen": ("127.0.0.1", 0), "serving": Serving(review=True)}
-        daemon = await world.hpad(cluster_config=way_in, **listening, **SHARED)
+        daemon = await world.hpad(cluster_config=config, **listening, **SHARED)
         assert daemon.server is not None
         url = f"{daemon.server.url}/metrics"
         statuses = []
@@ -174,13 +172,13 @@ async def test_who_may_look_is_asked_of_the_cluster_with_the_rights_for_it(tmp_p
     assert statuses == ([200, 403, 401] if reviewing else [503, 503, 503])
 
 
-async def test_kubectl_makes_roles_and_asks_about_them(kubectl_path: str, tmp_path: Path) -> None:
+async def test_kubectl_creates_roles_and_reviews_access(kubectl_path: str, tmp_path: Path) -> None:
     kubectl = kubectl_binaries.Kubectl(kubectl_path, tmp_path)
     async with Cluster(kubelet=False, authorization=True, tls=await tls.made(tmp_path)) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
         assert (await kubectl.run("auth", "can-i", "list", "pods", "--as=jane"))[1].strip() == "no"
-        status, _, said = await kubectl.run("get", "pods", "--as=jane")
-        assert (status, 'pods is forbidden: User "jane" cannot list resource "pods"' in said) == (1, True)
+        status, _, error = await kubectl.run("get", "pods", "--as=jane")
+        assert (status, 'pods is forbidden: User "jane" cannot list resource "pods"' in error) == (1, True)
         await kubectl("create role reader --verb=get,list --resource=pods")
         await kubectl("create rolebinding reader --role=reader --user=jane")
         assert (await kubectl("auth can-i list pods --as=jane")).strip() == "yes"
@@ -189,8 +187,8 @@ async def test_kubectl_makes_roles_and_asks_about_them(kubectl_path: str, tmp_pa
         assert any(line.split()[0] == "pods" and "[get list]" in line for line in listed.splitlines() if line.strip())
 
 
-async def one_namespace(folder: Path, hpas: int, **told: Any) -> list[Any]:
-    """What `hpad doctor` finds as the service account of config/rbac-one-namespace.yaml, with so many HPAs there."""
+async def one_namespace(folder: Path, hpas: int, **options: Any) -> list[Any]:
+    """Returns the findings of `hpad doctor` as the account of config/rbac-one-namespace.yaml, with a number of HPAs."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     async with Cluster(authorization=True) as cluster:
         for each in documents("rbac-one-namespace.yaml"):
@@ -205,31 +203,47 @@ async def one_namespace(folder: Path, hpas: int, **told: Any) -> list[Any]:
                 {**head, "metadata": meta, "spec": {"scaleTargetRef": target, "maxReplicas": 2, "metrics": metrics}}
             )
         file = await cluster.kubeconfig(folder / "kubeconfig", users.service_account("shop", "hpad"))
-        read = settings.Settings(
-            kubeconfig=str(file),
-            listen=None,
-            election=Election(enabled=True, namespace="shop"),
-            store=settings.StoreSettings(kind="cluster", namespace="shop"),
-            **told,
-        )
+        defaults = {
+            "kubeconfig": str(file),
+            "listen": None,
+            "election": Election(enabled=True, namespace="shop"),
+            "store": settings.StoreSettings(kind="cluster", namespace="shop"),
+        }
+        read = settings.Settings(**{**defaults, **options})
         return [finding for finding in await doctor.examine(lambda: read) if finding.check == "rights"]
 
 
 @pytest.mark.parametrize("hpas", [0, 1, 128])
-async def test_the_rights_for_one_namespace_are_enough_there(tmp_path: Path, hpas: int) -> None:
+async def test_the_rights_for_one_namespace_are_sufficient_there(tmp_path: Path, hpas: int) -> None:
     found = await one_namespace(tmp_path, hpas, namespaces=("shop",))
     assert [(finding.level, finding.says.partition(" all ")[0]) for finding in found] == [("ok", "hpad has")]
 
 
-async def test_the_name_that_the_role_lacks_for_more_hpas_is_said(tmp_path: Path) -> None:
-    """129 HPAs take three ConfigMaps; hpad looks for two more, of which the Role names one."""
+async def test_a_config_map_missing_in_the_role_is_named(tmp_path: Path) -> None:
+    """129 HPAs need three ConfigMaps; hpad reads two more, and the Role names only one of them."""
     (finding,) = await one_namespace(tmp_path, 129, namespaces=("shop",))
     assert finding.level == "warning"
     assert finding.says.startswith("may not get configmaps hpad-history-4 in namespace shop: ")
     assert "rbac-one-namespace.yaml" in finding.do
 
 
-async def test_rights_for_one_namespace_hint_at_the_flag(tmp_path: Path) -> None:
+async def test_the_advice_on_rights_for_reviews_and_shards_names_the_file_that_grants_them(tmp_path: Path) -> None:
+    serving = {"listen": ("127.0.0.1", 0), "serving": Serving(review=True)}
+    reviews = await one_namespace(tmp_path, 0, namespaces=("shop",), **serving)
+    assert [finding.says.split(": ")[0] for finding in reviews] == [
+        "may not create tokenreviews.authentication.k8s.io in all namespaces",
+        "may not create subjectaccessreviews.authorization.k8s.io in all namespaces",
+    ]
+    assert {finding.do for finding in reviews} == {"grant it as config/rbac-review.yaml does"}
+    election = Election(enabled=True, shards=True, namespace="shop")
+    shards = await one_namespace(tmp_path, 0, namespaces=("shop",), election=election)
+    assert [finding.says.split(": ")[0] for finding in shards] == [
+        f"may not {verb} leases.coordination.k8s.io in namespace shop" for verb in ("list", "update", "delete")
+    ]
+    assert {finding.do for finding in shards} == {"grant it as config/shards.yaml does"}
+
+
+async def test_rights_for_one_namespace_suggest_the_flag(tmp_path: Path) -> None:
     (finding,) = await one_namespace(tmp_path, 0)
     assert finding.level == "error"
     assert finding.says.startswith("hpad's rights are for namespace shop only")

@@ -1,8 +1,8 @@
-"""Three replicas share 300 HPAs: killed, stopped, cut off and ended, they never act on one HPA at the same time, forget
-none, and take no pod away that should stay.
+"""Three replicas share 300 HPAs while they are killed, paused, disconnected and stopped.
 
-The API server's log is the witness: each write with its author (the User-Agent names the process) and its time, among
-them those of the Leases with their rosters.
+No two of them act on one HPA at the same time, none of the HPAs is left out, and no pod is removed too early. The
+checks use the API server's log: each write with its author (from the User-Agent) and time, and the Leases with their
+member sets.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, who_had_it, who_may
+from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, taken_too_early, unauthorized
 from support.relay import Relay
 
 from hpad import settings
@@ -33,15 +33,15 @@ ROUNDS = int(os.environ.get("HPAD_SHARDS_ROUNDS", "1"))
 HPAS = 300
 PERIOD, RETRY = 10.0, 0.5
 CUT_OFF = 2.5 * PERIOD
-"""As a minute is to the usual period."""
+"""Seconds; in the proportion of a minute to the default period."""
 PATIENCE = 600.0
-"""Seconds after which what has not happened yet never will; `test_shards` of control says how soon it has to."""
+"""Timeout in seconds; tests/election/test_shards.py checks how soon a change must happen."""
 STEADY, FALLEN, RISING = (0, 1, 2), (3, 4), (5, 6, 7)
 GROUPS = (*STEADY, *FALLEN, *RISING)
 
 
-class Way(Relay):
-    """A way to the API server that may end in nothing: nothing passes, in either direction, and nothing is said."""
+class SilentRelay(Relay):
+    """A relay to the API server that can drop all bytes in both directions without closing connections."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
@@ -66,11 +66,11 @@ class Way(Relay):
 
 
 class Replica:
-    """An hpad of its own, with its own way to the API server."""
+    """hpad as a process, with its own relay to the API server."""
 
     def __init__(self, number: int, cluster: Cluster, folder: Path) -> None:
         self.number = number
-        self.relay = Way(int(cluster.url.rpartition(":")[2]))
+        self.relay = SilentRelay(int(cluster.url.rpartition(":")[2]))
         self.log = folder / f"replica-{number}.log"
         self.process: asyncio.subprocess.Process
         self._folder = folder
@@ -83,8 +83,8 @@ class Replica:
             contexts = [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}]
             users: list[Any] = [{"name": "lab", "user": {}}]
             head = {"apiVersion": "v1", "kind": "Config", "current-context": "lab"}
-            told = {**head, "clusters": cluster, "contexts": contexts, "users": users}
-            kubeconfig.write_text(json.dumps(told))
+            content = {**head, "clusters": cluster, "contexts": contexts, "users": users}
+            kubeconfig.write_text(json.dumps(content))
         flags = [
             f"--kubeconfig={kubeconfig}", f"--config={self._folder / 'hpad.yaml'}", "--shards",
             f"--leader-elect-lease-duration={LEASE}s", f"--leader-elect-renew-deadline={DEADLINE}s",
@@ -104,17 +104,9 @@ class Replica:
             await self.process.wait()
         await self.relay.stop()
 
-    def identity(self) -> str:
-        """Who the process says it is, as soon as it does."""
-        for line in reversed(self.log.read_text(encoding="utf-8").splitlines()):
-            told = json.loads(line)
-            if told["event"].startswith("joining"):
-                return str(told["identity"])
-        return ""
-
 
 class Stage:
-    """The cluster with its HPAs, the file with their metrics, and the replicas."""
+    """The cluster with its HPAs, the file with the values of their metrics, and the replicas."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -145,8 +137,8 @@ class Stage:
                 {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": spec}
             )
 
-    def tell(self) -> None:
-        """Write the metrics: a little different each time, so that each reconcile has a status to write."""
+    def write_metrics(self) -> None:
+        """Writes the values, slightly different each time, so that each reconcile has a status to write."""
         self._turn += 1
         less = 1000 + 50 * (self._turn % 89)
         numbers = {f"group_{group}": f"{100_000 * count - less}m" for group, count in self.values.items()}
@@ -156,11 +148,11 @@ class Stage:
 
     async def metrics(self) -> None:
         while True:
-            self.tell()
+            self.write_metrics()
             await asyncio.sleep(PERIOD / 4)
 
     async def all_reconciled(self) -> float:
-        """Wait until something has been written for every HPA from now on; how many seconds that takes."""
+        """Waits until each HPA has had a write from now on; returns the seconds until the last of them."""
         since, begin = self.cluster.clock.now(), len(self.chronicle.read())
         firsts: dict[Key, datetime] = {}
         async with asyncio.timeout(PATIENCE):
@@ -175,12 +167,12 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Stage]:
-    told = {"sources": {"static": {"file": str(folder / "metrics.yaml"), "match": {"metrics": ["group_*"]}}}}
-    (folder / "hpad.yaml").write_text(json.dumps(told))
+    content = {"sources": {"static": {"file": str(folder / "metrics.yaml"), "match": {"metrics": ["group_*"]}}}}
+    (folder / "hpad.yaml").write_text(json.dumps(content))
     async with Cluster(auto_ready=True) as cluster:
         stage = Stage(cluster, folder)
         stage.populate()
-        stage.tell()
+        stage.write_metrics()
         working = [asyncio.create_task(stage.metrics()), asyncio.create_task(stage.chronicle.watch())]
         try:
             for replica in stage.replicas:
@@ -217,7 +209,7 @@ async def cut_off(stage: Stage, victim: Replica) -> float:
 
 
 async def end(stage: Stage, victim: Replica) -> float:
-    """In good order, as Kubernetes does it."""
+    """Stops a replica with SIGTERM, as Kubernetes does."""
     victim.process.terminate()
     await victim.process.wait()
     assert victim.process.returncode == 0
@@ -226,7 +218,7 @@ async def end(stage: Stage, victim: Replica) -> float:
     return seconds
 
 
-async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) -> None:
+async def test_three_replicas_share_300_hpas_during_faults(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     events = [kill, stop, cut_off, end] * ROUNDS
     dice.shuffle(events)
@@ -234,7 +226,7 @@ async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) 
     async with staged(tmp_path) as stage:
         cluster, chronicle = stage.cluster, stage.chronicle
         await stage.all_reconciled()
-        stage.values.update(dict.fromkeys(FALLEN, 2))  # whose pods stay for an hour all the same
+        stage.values.update(dict.fromkeys(FALLEN, 2))  # their stabilization window of an hour keeps the pods
         for number, event in enumerate(events):
             await asyncio.sleep(dice.uniform(0, PERIOD / 2))
             stage.values.update({group: min(9, stage.values[group] + 1) for group in RISING})
@@ -243,21 +235,21 @@ async def test_three_replicas_share_300_hpas_through_everything(tmp_path: Path) 
             await stage.all_reconciled()
         processes = 3 + sum(event in (kill, end) for event in events)
         async with asyncio.timeout(PATIENCE):
-            while len({each.author for each in chronicle.read()}) < processes:  # noqa: ASYNC110  # no event for it
+            while len({each.author for each in chronicle.read()}) < processes:  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.2)
-        done = chronicle.judged()
+        done = chronicle.checkable()
         report(chronicle, done, late)
         print(saves(cluster))
-        assert [(each, why) for each in done if (why := who_may(chronicle, each))] == []
-        assert [(pair, why) for pair in followed(done) if (why := who_had_it(chronicle, *pair))] == []
+        assert [(each, why) for each in done if (why := unauthorized(chronicle, each))] == []
+        assert [(pair, why) for pair in followed(done) if (why := taken_too_early(chronicle, *pair))] == []
         assert [pair for pair in followed(done) if (pair[1].at - pair[0].at).total_seconds() < LEASE] == []
         assert chronicle.shrunk == []
         for number in range(HPAS):
             deployment = cluster.get("deployments", f"app-{number}")
             group = GROUPS[number % len(GROUPS)]
-            wanted = 4 if group in FALLEN else stage.values[group]
+            expected = 4 if group in FALLEN else stage.values[group]
             assert deployment is not None
-            assert deployment["spec"]["replicas"] == wanted, f"app-{number}"
+            assert deployment["spec"]["replicas"] == expected, f"app-{number}"
         assert len({each.author for each in chronicle.read()}) == processes
 
 
@@ -270,7 +262,7 @@ QUICK = Election(
 )
 
 
-async def test_members_say_what_they_share_and_see_each_others_rivals(world: Any) -> None:
+async def test_members_report_their_assignment_and_see_competing_hpas_of_others(world: Any) -> None:
     for number in range(10):
         world.workload("Deployment", f"web-{number}", 15)
         world.hpa(f"web-{number}")
@@ -283,10 +275,10 @@ async def test_members_say_what_they_share_and_see_each_others_rivals(world: Any
     two = [await world.hpad(election=QUICK, store=store, listen=("127.0.0.1", 0)) for _ in range(2)]
     words = re.compile(r"Scaling by (\d+) of 12 HPAs, as one of 2 members")
 
-    def shares() -> list[int]:
+    def owned_counts() -> list[int]:
         return [int(found[1]) for each in two if (found := words.match(each.status()))]
 
-    await world.until(lambda: len(shares()) == 2 and sum(shares()) == 12)
+    await world.until(lambda: len(owned_counts()) == 2 and sum(owned_counts()) == 12)
     await world.until(lambda: all(world.replicas("deployments", f"web-{number}") == 10 for number in range(10)))
     for twin in twins:
         await world.until(lambda name=twin: world.condition(name, "ScalingActive")[1] == "AmbiguousSelector")
@@ -300,24 +292,26 @@ async def test_members_say_what_they_share_and_see_each_others_rivals(world: Any
                 assert "hpad_shard_members 2.0" in text
                 assert f"hpad_shard_hpas {each.components.controller.ours}.0" in text
                 named = set(re.findall(r'desired_replicas\{.*hpa_name="([^"]*)"', text))
-                assert len(named) <= each.components.controller.ours, "series of HPAs that are another's"
+                assert len(named) <= each.components.controller.ours, "series of HPAs of the other member"
     await two[0].stop()
     await world.until(lambda: two[1].status() == "Scaling by 12 of 12 HPAs, as one of 1 member")
 
 
 def saves(cluster: Cluster) -> str:
-    """How histories fared, as the API server saw it."""
+    """Summarizes the reads and writes of the state in ConfigMaps."""
     found = Counter(write.status for write in cluster.log.writes if write.resource == "configmaps")
     read = cluster.log.count("get", "configmaps")
-    return f"histories: {sum(found.values())} writes, {found[409]} of them refused as conflicts, and {read} reads"
+    return f"state: {sum(found.values())} writes, {found[409]} of them refused as conflicts, and {read} reads"
 
 
 def report(chronicle: Chronicle, done: list[Action], late: dict[str, float]) -> None:
     pairs = list(followed(done))
-    left = [pair for pair in pairs if chronicle.at(pair[0].author, pair[1].at) is not None]
-    gaps = sorted((after.at - before.at).total_seconds() for before, after in left)
-    print(f"seed {SEED}: {len(done)} writes by {len(chronicle.members)} processes; {len(pairs)} times another went on,")
-    print(f"at the earliest {gaps[0]:.2f} s after the last write of the one before" if gaps else "")
+    handed_off = [pair for pair in pairs if chronicle.at(pair[0].author, pair[1].at) is not None]
+    gaps = sorted((after.at - before.at).total_seconds() for before, after in handed_off)
+    print(
+        f"seed {SEED}: {len(done)} writes by {len(chronicle.members)} processes; {len(pairs)} times another took over,"
+    )
+    print(f"at the earliest {gaps[0]:.2f} s after the last write of the previous owner" if gaps else "")
     print(f"writes by process: {sorted(Counter(each.author for each in done).values())}")
     for event, seconds in late.items():
         print(f"{event}: every HPA reconciled after {seconds:.1f} s ({seconds / PERIOD:.2f} periods)")

@@ -1,4 +1,4 @@
-"""API servers that are older than hpad: the oldest with autoscaling/v2, and one that does not have it."""
+"""API servers that are older than hpad: the oldest one with autoscaling/v2, and one without it."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,12 @@ import pytest
 import structlog
 from e2e.conftest import World, worlds
 from support.relay import Relay
+from support.widgets import WIDGETS
 
 from hpad.cli import main
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab import cluster as lab
 
-WIDGETS = lab.Resource(
-    "oracle.example", ("v1",), "widgets", "Widget", scale=lab.ScalePaths(selector=".status.selector")
-)
 STATUS_OF_1_23 = {
     "observedGeneration",
     "lastScaleTime",
@@ -28,25 +26,25 @@ STATUS_OF_1_23 = {
     "currentMetrics",
     "conditions",
 }
-"""autoscaling/v2 HorizontalPodAutoscalerStatus, in its first release and ever since."""
+"""Fields of the autoscaling/v2 HorizontalPodAutoscalerStatus since its first release."""
 HPAS = r"^/apis/autoscaling/v2(/|$)"
 
 
 class Old:
-    """A world whose API server is seen as one of 1.23, and the requests that were made."""
+    """A World whose API server behaves as one of 1.23, and the bytes of its requests."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.asked: list[bytes] = []
+        self.sent: list[bytes] = []
 
     def rewrite(self, data: bytes) -> bytes:
-        """Such a server knows no form of discovery but the plain one, which clients take as well."""
-        self.asked.append(data)
+        """Records the bytes, and disables aggregated discovery, which such a server does not have."""
+        self.sent.append(data)
         return data.replace(b";as=APIGroupDiscoveryList", b";as=APIGroupDiscoveryWhat")
 
     def written(self) -> list[dict[str, Any]]:
-        """The bodies of all writes of a status."""
-        text = b"".join(self.asked)
+        """Returns the bodies of all writes of a status."""
+        text = b"".join(self.sent)
         found = []
         for piece in text.split(b"PUT ")[1:]:
             path, _, rest = piece.partition(b" ")
@@ -60,7 +58,7 @@ class Old:
 async def old() -> AsyncIterator[Old]:
     async with worlds(lab.Cluster(auto_ready=True, kinds=[WIDGETS])) as world:
         made = Old(world)
-        # No streaming lists (1.27): what they are asked with is forbidden for a watch.
+        # no streaming lists, which exist since 1.27: their parameter is forbidden for a watch
         made.world.cluster.faults.add(path="sendInitialEvents=true", times=None, status=422)
         yield made
 
@@ -75,8 +73,8 @@ async def relayed(old: Old) -> AsyncIterator[ClusterConfig]:
         await relay.stop()
 
 
-async def test_the_oldest_server_with_hpas_of_this_version(old: Old) -> None:
-    """Plain discovery, lists in pages, no field of a later release: both kinds of targets are scaled."""
+async def test_the_oldest_server_with_autoscaling_v2(old: Old) -> None:
+    """With plain discovery, paged lists and no later fields, built-in and custom targets are scaled."""
     world = old.world
     world.workload("Deployment", "web", 15)
     world.hpa("web")
@@ -90,10 +88,10 @@ async def test_the_oldest_server_with_hpas_of_this_version(old: Old) -> None:
             await world.until(lambda name=name: world.status(name).get("desiredReplicas") == 10)
         await world.until(lambda: len(world.events("w")) > 0)
         await world.daemon.stop()
-    asked = b"".join(old.asked)
-    assert b"GET /apis/oracle.example HTTP" in asked
-    assert b"GET /apis/oracle.example/v1 HTTP" in asked
-    assert asked.count(b"GET /apis HTTP") == 1  # the aggregated form was tried, once
+    sent = b"".join(old.sent)
+    assert b"GET /apis/oracle.example HTTP" in sent
+    assert b"GET /apis/oracle.example/v1 HTTP" in sent
+    assert sent.count(b"GET /apis HTTP") == 1  # aggregated discovery is tried once
     statuses = old.written()
     assert statuses
     for body in statuses:
@@ -101,10 +99,10 @@ async def test_the_oldest_server_with_hpas_of_this_version(old: Old) -> None:
         assert body["status"].keys() <= STATUS_OF_1_23
 
 
-async def test_a_server_without_hpas_of_this_version_is_named(
+async def test_a_server_without_autoscaling_v2_is_named(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the log, at /readyz and by the doctor; should the server be upgraded, hpad goes to work."""
+    """The log, /readyz and the doctor name it; hpad starts to scale once the server is upgraded."""
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     world.cluster.faults.add(path=HPAS, times=None, status=404)
@@ -120,8 +118,8 @@ async def test_a_server_without_hpas_of_this_version_is_named(
             assert answer.status == 503
             assert "has no autoscaling/v2: hpad needs Kubernetes 1.23 or later" in await answer.text()
     assert "autoscaling/v2" in world.daemon.status()
-    (told,) = [line for line in logs if line["log_level"] == "error"]
-    assert "hpad needs Kubernetes 1.23 or later" in told["error"]
+    (error,) = [line for line in logs if line["log_level"] == "error"]
+    assert "hpad needs Kubernetes 1.23 or later" in error["error"]
     assert await asyncio.to_thread(main, ["doctor", f"--kubeconfig={kubeconfig}"]) == 1
     assert "hpad needs Kubernetes 1.23 or later" in capsys.readouterr().out
     assert world.replicas("deployments", "web") == 15

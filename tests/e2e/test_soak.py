@@ -1,4 +1,4 @@
-"""A minute of what `make soak` does for half an hour, with the same code."""
+"""Runs the code of `make soak` for a minute."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from tools.soak import trial
 
 BRIEF = trial.Plan(seconds=50.0, hpas=60, period=2.0, sample=1.0, reload=12.0)
-"""Shorter runs see fewer faults; each fault that lasts spoils several periods, of which there are 25 here."""
+"""Shorter runs have fewer faults. Each lasting fault affects several of the 25 periods."""
 
 
 def test_a_minute_under_load_and_faults(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
-    """Nothing grows, no HPA is forgotten, no scale is wrong, and hpad ends when it is told to."""
+    """No resource grows, each HPA is reconciled, no scale is wrong, and hpad stops on SIGTERM."""
     verdict = trial.run(BRIEF, tmp_path)
     print("\n".join(verdict.report))
     record_property("soak", verdict.report[1])

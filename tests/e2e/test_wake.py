@@ -1,4 +1,4 @@
-"""Scale to zero on the embedded cluster: who set the last count is read from `metadata.managedFields`."""
+"""Scale to zero on the embedded cluster: `metadata.managedFields` names the client that set the last count."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from e2e.conftest import IMPATIENT, World, worlds
-from e2e.test_competing import somebody
+from e2e.test_competing import another_client
 
 from hpad import settings
 from hpad.engine.view import Gates
@@ -28,7 +28,7 @@ def work(numbers: Path, depth: int) -> None:
 
 
 async def asleep(world: World, numbers: Path) -> None:
-    """A Deployment that hpad has scaled to zero, since there is nothing to do."""
+    """Starts hpad with a Deployment without work, and waits until it is scaled to zero."""
     work(numbers, 0)
     world.workload("Deployment", "worker", 1)
     world.hpa("worker", metrics=[METRIC], minReplicas=0)
@@ -39,19 +39,17 @@ async def asleep(world: World, numbers: Path) -> None:
 
 
 async def set_replicas(world: World, count: int) -> None:
-    """As `kubectl scale` does."""
-    async with somebody(world, "kubectl/v1.36") as kubectl:
+    """Sets the replicas as `kubectl scale` does."""
+    async with another_client(world, "kubectl/v1.36") as kubectl:
         body = json.dumps({"spec": {"replicas": count}}).encode()
         await kubectl.request("PATCH", SCALE, body=body, content_type="application/merge-patch+json")
 
 
-async def test_a_target_that_hpad_put_to_sleep_is_woken_whatever_else_is_changed_in_it(
-    world: World, tmp_path: Path
-) -> None:
-    """An upgrade of the image, say, which leaves the replicas alone."""
+async def test_a_target_scaled_to_zero_by_hpad_is_woken_after_other_changes(world: World, tmp_path: Path) -> None:
+    """Such a change is an upgrade of the image, which does not set the replicas."""
     await asleep(world, tmp_path / "numbers.yaml")
     body = json.dumps({"spec": {"minReadySeconds": 1}}).encode()
-    async with somebody(world, "helm/v4") as helm:
+    async with another_client(world, "helm/v4") as helm:
         kind = "application/merge-patch+json"
         await helm.request("PATCH", SCALE.removesuffix("/scale"), body=body, content_type=kind)
     work(tmp_path / "numbers.yaml", 5)
@@ -59,10 +57,8 @@ async def test_a_target_that_hpad_put_to_sleep_is_woken_whatever_else_is_changed
     await world.until(lambda: world.condition("worker", "ScaledToZero")[0] == "False")
 
 
-async def test_a_target_that_was_started_and_stopped_by_hand_between_two_turns_stays_stopped(
-    world: World, tmp_path: Path
-) -> None:
-    """None of the counts that hpad sees is another than it has left."""
+async def test_a_target_stopped_by_another_client_stays_at_zero(world: World, tmp_path: Path) -> None:
+    """hpad sees only counts of zero, which it has set itself."""
     await asleep(world, tmp_path / "numbers.yaml")
     await set_replicas(world, 3)
     await set_replicas(world, 0)

@@ -1,7 +1,7 @@
-"""The API server and the way to it under any weather: what is true afterwards.
+"""Faults of the API server and of the connection to it.
 
-Each test begins in a steady state, has its weather for some periods, and then asks for twice the pods: they have to
-come, once, and nothing else may have happened meanwhile.
+Each test starts in a steady state, has its fault for some periods, and then doubles the load: the replicas must double
+by one write, and nothing else may have been written meanwhile.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ Recovered = Callable[[float, str], None]
 
 
 class Steady:
-    """A target at its goal under a load that stays, another HPA with nothing to do, and all that happens to both."""
+    """A target at its metric target under constant load, another HPA without any change, and the writes of both."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -59,7 +59,7 @@ class Steady:
         self.world.cluster.store.subscribe(self._seen)
 
     async def begin(self) -> None:
-        """Wait until hpad has seen all pods and is content."""
+        """Waits until hpad has seen all pods and both HPAs are active."""
         for name in ("web", "still"):
             await self.world.until(lambda name=name: self.world.condition(name, "ScalingActive")[0] == "True")
         await self.world.until(lambda: len(self.world.pods("web")) == STEADY == self.current("web"))
@@ -70,32 +70,32 @@ class Steady:
 
     @property
     def scaled(self) -> int:
-        """How often a scale was written."""
+        """The number of writes of scales."""
         writes = self.world.cluster.log.writes
         return sum(write.subresource == "scale" and write.verb == "update" and write.status == 200 for write in writes)
 
     async def end(self, what: str, recovered: Recovered) -> None:
-        """Ask for twice the pods: they come, by one write, and nothing else was ever written."""
+        """Doubles the load, and asserts that one write doubles the replicas and no other write happened."""
         assert set(self.counts) <= {STEADY}, f"{what} changed the replicas: {self.counts}"
         loop = asyncio.get_running_loop()
-        began, asked = loop.time(), SystemClock().now()
+        started, doubled = loop.time(), SystemClock().now()
         self.world.load("web", lambda pods: 50 * LATER // max(pods, 1))
         await self.world.until(lambda: self.world.replicas("deployments", "web") == LATER)
-        recovered(loop.time() - began, what)
-        await self.world.until(lambda: self.decided("still") > asked)
+        recovered(loop.time() - started, what)
+        await self.world.until(lambda: self.decided("still") > doubled)
         await self.world.periods(2)
         self.check()
         await self.world.until(lambda: self.world.condition("web", "ScalingActive")[0] == "True")
 
     def check(self) -> None:
-        """One write has brought the replicas to twice as many, nothing else was ever written, and no HPA is lost."""
+        """Asserts that one write has doubled the replicas, that there is no other write, and that no HPA is lost."""
         assert list(dict.fromkeys(self.counts)) in ([STEADY, LATER], [LATER])
         assert self.scaled == self._written + 1
         assert set(self.others) <= {2}
-        assert {key.name for key in self.world.daemon.components.store.keys()} == {"still", "web"}  # noqa: SIM118  # no mapping
+        assert {key.name for key in self.world.daemon.components.store.keys()} == {"still", "web"}  # noqa: SIM118  # the store is not a mapping
 
     def decided(self, name: str) -> datetime:
-        """When an HPA was last decided on."""
+        """Returns the time of the last decision on an HPA."""
         last = self.world.daemon.components.store.get(("default", name)).last
         return last.at if last is not None else datetime.min.replace(tzinfo=SystemClock().now().tzinfo)
 
@@ -135,8 +135,8 @@ async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> AsyncIterato
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_answers_that_are_none(steady: Steady, recovered: Recovered, what: str, fault: dict[str, Any]) -> None:
-    """All requests fare alike: lists, watches, metrics, writes."""
+async def test_faulty_answers(steady: Steady, recovered: Recovered, what: str, fault: dict[str, Any]) -> None:
+    """The fault applies to all requests: lists, watches, metrics and writes."""
     await steady.world.hpad(reflector_options=QUICK)
     await steady.begin()
     rule = steady.world.cluster.faults.add(times=None, **fault)
@@ -147,8 +147,8 @@ async def test_answers_that_are_none(steady: Steady, recovered: Recovered, what:
     await steady.end(what, recovered)
 
 
-async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) -> None:
-    """Nobody listens; what is asked for meanwhile is done afterwards, once."""
+async def test_an_unreachable_api_server(steady: Steady, recovered: Recovered) -> None:
+    """The port refuses connections; a pending rescale is done afterwards, once."""
     async with relayed(steady.world) as relay:
         where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
@@ -161,8 +161,8 @@ async def test_an_api_server_that_is_away(steady: Steady, recovered: Recovered) 
         await steady.world.until(lambda: steady.world.daemon.problems() == [])
 
 
-def test_an_api_server_that_is_away_for_a_minute(recovered: Recovered) -> None:
-    """All that can be set is left as it comes: a period of 15 s, the waits between attempts, what is too old."""
+def test_an_api_server_unreachable_for_a_minute(recovered: Recovered) -> None:
+    """All settings have their defaults: a period of 15 s, backoffs, and the maximum staleness."""
     fast_time.run(_away_for_a_minute(recovered))
 
 
@@ -179,13 +179,13 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
         await world.hpad(clock=clock, cluster_config=where, sync_period=period)
         await steady.begin()
         await relay.pause()
-        began = clock.monotonic()
+        started = clock.monotonic()
         await clock.sleep(59)
         world.load("web", lambda pods: 50 * LATER // max(pods, 1))
         assert world.daemon.problems()
-        assert world.condition("web", "ScalingActive")[0] == "True"  # nobody could be told
+        assert world.condition("web", "ScalingActive")[0] == "True"  # the status cannot be written
         await clock.sleep(1)
-        assert clock.monotonic() - began >= 60
+        assert clock.monotonic() - started >= 60
         await relay.start()
         back = clock.monotonic()
         await world.until(lambda: world.replicas("deployments", "web") == LATER)
@@ -194,8 +194,8 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
         steady.check()
 
 
-async def test_an_api_server_that_comes_back_without_its_history(recovered: Recovered, world: Any) -> None:
-    """On the same port, with objects of other versions and pods of other names."""
+async def test_an_api_server_restarted_without_its_data(recovered: Recovered, world: Any) -> None:
+    """It has the same port, and objects with other resourceVersions and pods with other names."""
     async with contextlib.AsyncExitStack() as stack:
         port = stack.enter_context(free_ports.port())
         first = Cluster(auto_ready=True, port=port)
@@ -215,20 +215,20 @@ async def test_an_api_server_that_comes_back_without_its_history(recovered: Reco
         await after.end("an API server that came back without its history", recovered)
 
 
-async def test_watches_whose_connections_are_reset(steady: Steady, recovered: Recovered) -> None:
+async def test_reset_watches(steady: Steady, recovered: Recovered) -> None:
     async with relayed(steady.world) as relay:
         where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
         await steady.begin()
         resets = 0
         while resets < 8:
-            resets += relay.abort() > 0  # a busy machine may not have opened them again
+            resets += relay.abort() > 0  # on a busy machine they may not be open again yet
             await asyncio.sleep(PERIOD / 2)
         await steady.end("watches whose connections were reset", recovered)
 
 
-async def test_watches_that_fall_silent(steady: Steady, recovered: Recovered) -> None:
-    """The connections stay open and bring nothing, as behind a router that forgot them: new ones take their place."""
+async def test_silent_watches(steady: Steady, recovered: Recovered) -> None:
+    """The connections stay open without data, as behind a router that dropped them: hpad opens new ones."""
     async with relayed(steady.world) as relay:
         where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
@@ -237,8 +237,8 @@ async def test_watches_that_fall_silent(steady: Steady, recovered: Recovered) ->
         await steady.end("watches that fell silent", recovered)
 
 
-async def test_a_version_that_has_expired(recovered: Recovered, world: Any) -> None:
-    """While the watches were away so much happened that the server has forgotten where they were."""
+async def test_an_expired_resource_version(recovered: Recovered, world: Any) -> None:
+    """During the interruption so many changes happen that the server no longer has the version of the watches."""
     async with Cluster(auto_ready=True, history_limit=20) as forgetful:
         world.cluster = forgetful
         steady = Steady(world)
@@ -255,9 +255,11 @@ async def test_a_version_that_has_expired(recovered: Recovered, world: Any) -> N
         await steady.end("a resourceVersion that had expired", recovered)
 
 
-async def test_what_is_known_becomes_too_old(steady: Steady, recovered: Recovered) -> None:
-    """Watches bring nothing, whatever is tried, lists fail, metrics come as ever: replicas are kept, the HPA says why,
-    and all goes on afterwards."""
+async def test_a_stale_cache_stops_decisions(steady: Steady, recovered: Recovered) -> None:
+    """Watches are silent, lists fail, and only metrics arrive: hpad keeps the replicas and names the reason in the HPA.
+
+    It continues afterwards.
+    """
     steady.world.cluster.hub.bookmark_seconds = 0.3
     await steady.world.hpad(reflector_options=QUICK, max_staleness=timedelta(seconds=4))
     await steady.begin()
@@ -267,12 +269,12 @@ async def test_what_is_known_becomes_too_old(steady: Steady, recovered: Recovere
     await steady.world.until(lambda: steady.world.condition("web", "AbleToScale")[0] == "False")
     _, reason, message = steady.world.condition("web", "AbleToScale")
     assert reason == "StaleCache"
-    assert "has been heard of" in message
+    assert "has received nothing" in message
     steady.world.load("web", lambda pods: 10)
     await steady.world.periods(3)
     assert steady.world.replicas("deployments", "web") == STEADY
-    held = 'hpad_hpa_held_back{condition="AbleToScale",hpa_name="web",namespace="default",reason="StaleCache"} 1.0'
-    series = await steady.world.exposed(held)
+    held_back = 'hpad_hpa_held_back{condition="AbleToScale",hpa_name="web",namespace="default",reason="StaleCache"} 1.0'
+    series = await steady.world.exposed(held_back)
     (staleness,) = re.findall(r'hpad_cache_staleness_seconds\{resource="pods"\} (.*)', series)
     assert float(staleness) > 4
     steady.world.load("web", lambda pods: 50 * STEADY // max(pods, 1))
@@ -288,7 +290,7 @@ async def test_what_is_known_becomes_too_old(steady: Steady, recovered: Recovere
 
 
 class Jumping(SystemClock):
-    """A wall clock that can be set; monotonic time goes on as ever."""
+    """A clock whose time of day can be set; its monotonic time is real."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
@@ -298,8 +300,8 @@ class Jumping(SystemClock):
 
 
 @pytest.mark.parametrize("hours", [1, -1])
-async def test_a_clock_that_jumps(steady: Steady, recovered: Recovered, hours: int) -> None:
-    """The stabilization window neither ends early (a scale-down at once) nor late: a scale-up is done at once."""
+async def test_a_clock_step(steady: Steady, recovered: Recovered, hours: int) -> None:
+    """The stabilization window does not end early, which would scale down at once; a scale-up is done at once."""
     clock = Jumping()
     steady.world.hpa("web", behavior=None)
     await steady.world.hpad(reflector_options=QUICK, clock=clock)
@@ -332,8 +334,8 @@ def loaded(path: str) -> Awaitable[ClusterConfig]:
     return asyncio.to_thread(load_cluster_config, path)
 
 
-async def test_a_token_that_expires(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
-    """The file holds a new one by then; watches that are open go on until they end."""
+async def test_an_expired_token(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
+    """The file has a new token by then; open watches continue until they end."""
     token = tmp_path / "token"
     await asyncio.to_thread(token.write_text, "old")
     async with relayed(steady.world) as relay:
@@ -348,7 +350,7 @@ async def test_a_token_that_expires(steady: Steady, recovered: Recovered, tmp_pa
 
 
 def issued(folder: Path) -> ssl.SSLContext:
-    """A new authority and new certificates: the server's context, and the client's files in the folder."""
+    """Creates a CA and certificates; returns the server's context, and writes the client's files to the folder."""
     authority = trustme.CA()
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.verify_mode = ssl.CERT_REQUIRED
@@ -361,8 +363,8 @@ def issued(folder: Path) -> ssl.SSLContext:
     return server
 
 
-async def test_certificates_that_are_rotated(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
-    """Authority, server and client all get new ones; the API server is restarted for it."""
+async def test_rotated_certificates(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
+    """The CA and the certificates of server and client are replaced; the API server is restarted for it."""
     async with relayed(steady.world, await asyncio.to_thread(issued, tmp_path)) as relay:
         user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
         url, trust = f"https://127.0.0.1:{relay.port}", {"certificate-authority": "ca.crt"}

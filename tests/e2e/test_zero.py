@@ -1,4 +1,4 @@
-"""minReplicas 0 with the feature gate HPAScaleToZero off and on, named or as the version of the API server has it."""
+"""minReplicas 0 with the feature gate HPAScaleToZero off and on, by a setting or by the version of the API server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,7 +32,7 @@ def upgrade(monkeypatch: pytest.MonkeyPatch, minor: int) -> None:
 
 
 def depth(folder: Path, value: int) -> tuple[settings.SourceSettings, ...]:
-    """A source whose number is set by calling this again."""
+    """Returns a source with one value; another call changes the value."""
     file = folder / "depth.yaml"
     file.write_text(f"depth: {value}\n")
     return (settings.SourceSettings(name="file", adapter="static", settings={"file": str(file)}),)
@@ -43,7 +43,7 @@ def workload(world: Any) -> None:
     world.hpa("web", minReplicas=0, metrics=DEPTH, behavior=NOW)
 
 
-async def test_without_the_gate_one_replica_stays_and_everything_names_the_gate(zero: Any, tmp_path: Path) -> None:
+async def test_without_the_gate_one_replica_stays_and_the_gate_is_named(zero: Any, tmp_path: Path) -> None:
     workload(zero)
     with structlog.testing.capture_logs() as lines:
         await zero.hpad(sources=depth(tmp_path, 0), tunables=Tunables())
@@ -52,8 +52,8 @@ async def test_without_the_gate_one_replica_stays_and_everything_names_the_gate(
         await zero.periods(3)
     assert zero.replicas("deployments", "web") == 1
     assert "HPAScaleToZero" in zero.condition("web", "ScalingLimited")[2]
-    said = [line for line in lines if "minReplicas is 0, but the feature gate HPAScaleToZero is off" in line["event"]]
-    assert [line["log_level"] for line in said] == ["warning"]
+    logged = [line for line in lines if "minReplicas is 0, but the feature gate HPAScaleToZero is off" in line["event"]]
+    assert [line["log_level"] for line in logged] == ["warning"]
     assert 'condition="ScalingLimited",hpa_name="web",namespace="default",reason="ScaleToZeroDisabled"' in (
         await zero.exposed("ScaleToZeroDisabled")
     )
@@ -61,21 +61,21 @@ async def test_without_the_gate_one_replica_stays_and_everything_names_the_gate(
     await zero.until(lambda: zero.replicas("deployments", "web") == 3)
 
 
-@pytest.mark.parametrize(("minor", "told"), [(37, {"tunables": Tunables()}), (36, {"tunables": ON})])
-async def test_with_the_gate_the_target_sleeps_and_wakes(
-    zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, told: dict[str, Any]
+@pytest.mark.parametrize(("minor", "options"), [(37, {"tunables": Tunables()}), (36, {"tunables": ON})])
+async def test_with_the_gate_the_target_is_scaled_to_zero_and_woken(
+    zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, options: dict[str, Any]
 ) -> None:
-    """On by default with a server of 1.37."""
+    """The gate is on by default with a server of 1.37."""
     upgrade(monkeypatch, minor)
     workload(zero)
-    await zero.hpad(sources=depth(tmp_path, 0), **told)
+    await zero.hpad(sources=depth(tmp_path, 0), **options)
     await zero.until(lambda: zero.replicas("deployments", "web") == 0)
     await zero.until(lambda: zero.condition("web", "ScaledToZero")[0] == "True")
     depth(tmp_path, 30)
     await zero.until(lambda: zero.replicas("deployments", "web") == 3)
 
 
-async def test_a_gate_that_is_named_stays_off_whatever_the_server_is(
+async def test_a_gate_set_to_off_stays_off_with_any_server(
     zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upgrade(monkeypatch, 37)
@@ -86,7 +86,7 @@ async def test_a_gate_that_is_named_stays_off_whatever_the_server_is(
 
 
 @pytest.mark.parametrize(("minor", "accepted"), [(36, False), (37, True)])
-async def test_what_a_file_may_say_follows_the_server(
+async def test_a_minimum_of_zero_in_a_manifest_depends_on_the_server(
     zero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minor: int, accepted: bool
 ) -> None:
     upgrade(monkeypatch, minor)
@@ -103,7 +103,7 @@ async def test_what_a_file_may_say_follows_the_server(
     assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.problems()) != accepted
 
 
-async def test_a_server_that_does_not_tell_its_version_keeps_nothing_waiting(zero: Any, tmp_path: Path) -> None:
+async def test_a_server_without_a_version_does_not_delay_hpad(zero: Any, tmp_path: Path) -> None:
     zero.cluster.faults.add(path="/version", status=403, times=None)
     workload(zero)
     await zero.hpad(sources=depth(tmp_path, 0))
@@ -114,11 +114,11 @@ async def test_a_server_that_does_not_tell_its_version_keeps_nothing_waiting(zer
     ("text", "expected"),
     [("v1.37.0", (1, 37)), ("v1.36.4-gke.1", (1, 36)), ("1.37+", (1, 37)), ("", None), ("main", None)],
 )
-def test_versions_as_servers_write_them(text: str, expected: tuple[int, int] | None) -> None:
+def test_version_formats_of_servers(text: str, expected: tuple[int, int] | None) -> None:
     assert access.numbers(text) == expected
 
 
-def test_a_gate_in_any_setting_is_named(tmp_path: Path) -> None:
+def test_a_gate_in_any_setting_overrides_the_server(tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("feature_gates: {HPAScaleToZero: false}\n")
     named, other = settings.load(file, {}, {}), settings.load(None, {"HPAD_FEATURE_GATES": "HPAHugeProposals=true"}, {})

@@ -1,4 +1,4 @@
-"""Who leads, against the API server of the embedded cluster: the Lease, its events, its faults. Under virtual time."""
+"""Leader election at the embedded API server: the Lease, its events, faults of the server. Under virtual time."""
 
 import asyncio
 import contextlib
@@ -40,39 +40,39 @@ async def standing(cluster: Cluster, name: str, election: Election) -> AsyncIter
             await asyncio.gather(writing, return_exceptions=True)
 
 
-def on_a_cluster(play: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+def on_a_cluster(check: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with Cluster(kubelet=False, controllers=False, clock=virtual_time.VirtualClock()) as cluster:
-            await play(cluster)
+            await check(cluster)
 
     virtual_time.run(main(), io_grace=GRACE)
 
 
-def test_one_leads_the_other_follows_and_events_tell() -> None:
-    async def play(cluster: Cluster) -> None:
-        told = Election(enabled=True, name="kube-controller-manager")
-        async with standing(cluster, "second", told) as second:
+def test_one_leads_the_other_stands_by_and_events_report_it() -> None:
+    async def check(cluster: Cluster) -> None:
+        election = Election(enabled=True, name="kube-controller-manager")
+        async with standing(cluster, "second", election) as second:
             await until(lambda: second.owns(ANY), 20, every=1)
-            async with standing(cluster, "third", told) as third:
+            async with standing(cluster, "third", election) as third:
                 await asyncio.sleep(30)
                 assert second.owns(ANY)
                 assert not third.owns(ANY)
         events = cluster.list("events")
         assert [event["message"] for event in events] == ["second became leader", "second stopped leading"]
-        held = cluster.get("leases", "kube-controller-manager", "kube-system")
-        assert held is not None
-        assert held["spec"]["holderIdentity"] == ""
+        stored = cluster.get("leases", "kube-controller-manager", "kube-system")
+        assert stored is not None
+        assert stored["spec"]["holderIdentity"] == ""
 
-    on_a_cluster(play)
+    on_a_cluster(check)
 
 
-def test_the_event_is_the_one_client_go_writes(recorded: Any) -> None:
+def test_the_event_equals_the_one_of_client_go(recorded: Any) -> None:
     written = recorded("client_go/create_events_201_LeaderElection")["request"]["body"]
     identity = written["message"].split()[0]
 
-    async def play(cluster: Cluster) -> None:
-        told = Election(enabled=True, name="kube-controller-manager")
-        async with standing(cluster, identity, told) as leader:
+    async def check(cluster: Cluster) -> None:
+        election = Election(enabled=True, name="kube-controller-manager")
+        async with standing(cluster, identity, election) as leader:
             await until(lambda: leader.owns(ANY), 20, every=1)
             await until(lambda: cluster.list("events"), 20, every=1)
         event = cluster.list("events")[0]
@@ -80,19 +80,19 @@ def test_the_event_is_the_one_client_go_writes(recorded: Any) -> None:
         assert {name: event[name] for name in written if name not in varying} == {
             name: value for name, value in written.items() if name not in varying
         }
-        held = cluster.get("leases", "kube-controller-manager", "kube-system")
-        assert held is not None
+        stored = cluster.get("leases", "kube-controller-manager", "kube-system")
+        assert stored is not None
         about = event["involvedObject"]
-        assert about["uid"] == held["metadata"]["uid"]
+        assert about["uid"] == stored["metadata"]["uid"]
         assert set(about) == set(written["involvedObject"])
         assert (about["kind"], about["apiVersion"]) == ("Lease", "coordination.k8s.io/v1")
 
-    on_a_cluster(play)
+    on_a_cluster(check)
 
 
 @pytest.mark.parametrize("fault", [{"status": 500}, {"delay": 600.0}, {"reset": True}])
-def test_a_broken_api_server_ends_the_lead_in_time_and_its_return_brings_it_back(fault: dict[str, Any]) -> None:
-    async def play(cluster: Cluster) -> None:
+def test_without_the_api_server_leading_ends_in_time_and_resumes_when_it_is_back(fault: dict[str, Any]) -> None:
+    async def check(cluster: Cluster) -> None:
         async with standing(cluster, "only", Election(enabled=True)) as leader:
             changes: list[tuple[float, bool]] = []
             leader.subscribe(lambda: changes.append((now(), leader.owns(ANY))))
@@ -107,4 +107,4 @@ def test_a_broken_api_server_ends_the_lead_in_time_and_its_return_brings_it_back
             await asyncio.sleep(20)
             assert leader.owns(ANY)
 
-    on_a_cluster(play)
+    on_a_cluster(check)

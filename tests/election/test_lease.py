@@ -1,4 +1,4 @@
-"""One candidate and one Lease: what is written, whom it respects and for how long, and what goes wrong."""
+"""One candidate and one Lease: the requests, how long another holder is respected, and errors."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ def object_of(body: dict[str, Any], version: str = "7") -> dict[str, Any]:
     return {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": metadata, "spec": body}
 
 
-class ToldClock(SkippingClock):
-    """The wall clock says what it is told."""
+class SetClock(SkippingClock):
+    """A test sets the wall clock."""
 
     wall = NOW
 
@@ -43,20 +43,20 @@ class ToldClock(SkippingClock):
         return self.wall
 
 
-# --- What is written ---
+# --- Requests ---
 
 
-async def test_writes_what_client_go_writes(script: Script, recorded: Read) -> None:
-    """Field for field and at the same paths: the first Lease, and two renewals."""
+async def test_the_lease_is_written_as_by_client_go(script: Script, recorded: Read) -> None:
+    """The first Lease and two renewals have the same paths and the same fields."""
     created = recorded("client_go/create_leases_201")
     renewed = [recorded(f"client_go/update_leases_200{suffix}") for suffix in ("", "_2")]
     for exchange in (created, *renewed):
         path = exchange["request"]["path"].partition("?")[0]
         script.on(exchange["request"]["method"], path, says(exchange["body"], exchange["status"]))
     identity = created["request"]["body"]["spec"]["holderIdentity"]
-    told, clock = Election(name="kube-controller-manager"), ToldClock()
+    election, clock = Election(name="kube-controller-manager"), SetClock()
     async with Client(ClusterConfig(script.url), clock) as client:
-        elector = lease.Elector(client, told, identity=identity)
+        elector = lease.Elector(client, election, identity=identity)
         for exchange in (created, *renewed):
             text = exchange["request"]["body"]["spec"]["renewTime"]
             clock.wall = datetime.fromisoformat(text)
@@ -67,25 +67,25 @@ async def test_writes_what_client_go_writes(script: Script, recorded: Read) -> N
     assert all(query == {"timeout": "5s"} for _, _, query in script.asked)
 
 
-async def test_respects_and_then_takes_over_a_lease_as_recorded(
+async def test_a_recorded_lease_is_respected_and_taken_over_once_expired(
     script: Script, client: Client, clock: SkippingClock, recorded: Read
 ) -> None:
-    held = recorded("lease/lease_held")
-    script.on("GET", held["request"]["path"], says(held["body"]))
-    script.on("PUT", held["request"]["path"], says(failure(500, "InternalError", "not today"), 500))
+    stored = recorded("lease/lease_held")
+    script.on("GET", stored["request"]["path"], says(stored["body"]))
+    script.on("PUT", stored["request"]["path"], says(failure(500, "InternalError", "not today"), 500))
     elector = lease.Elector(client, Election(name="kube-controller-manager"), identity="me")
     assert await elector.attempt() is None
-    assert elector.holder == held["body"]["spec"]["holderIdentity"]
-    clock.skipped += 10  # the clock goes on meanwhile, and the machine may be busy
+    assert elector.holder == stored["body"]["spec"]["holderIdentity"]
+    clock.skipped += 10  # real time passes, too, and the machine may be busy
     assert await elector.attempt() is None
     clock.skipped += 5.1
     with pytest.raises(errors.ApiError, match="not today"):
         await elector.attempt()
 
 
-def test_a_claim_of_anothers_lease_counts_a_transition_and_keeps_what_it_does_not_know() -> None:
-    claim = lease.claim_spec({**spec(), "strategy": "OldestEmulationVersion"}, "me", ELECTION, NOW)
-    assert claim == {
+def test_a_claim_of_anothers_lease_counts_a_transition_and_keeps_unknown_fields() -> None:
+    new_spec = lease.acquire_or_renew_spec({**spec(), "strategy": "OldestEmulationVersion"}, "me", ELECTION, NOW)
+    assert new_spec == {
         "holderIdentity": "me",
         "leaseDurationSeconds": 15,
         "acquireTime": "2026-11-20T16:23:49.440524Z",
@@ -95,9 +95,9 @@ def test_a_claim_of_anothers_lease_counts_a_transition_and_keeps_what_it_does_no
     }
 
 
-def test_a_renewal_keeps_when_and_how_often() -> None:
-    claim = lease.claim_spec(spec("me"), "me", ELECTION, NOW)
-    assert claim == {**spec("me"), "renewTime": "2026-11-20T16:23:49.440524Z"}
+def test_a_renewal_keeps_acquire_time_and_transitions() -> None:
+    new_spec = lease.acquire_or_renew_spec(spec("me"), "me", ELECTION, NOW)
+    assert new_spec == {**spec("me"), "renewTime": "2026-11-20T16:23:49.440524Z"}
 
 
 def test_a_whole_second_is_written_with_its_microseconds() -> None:
@@ -109,40 +109,40 @@ def test_identities_differ() -> None:
     assert lease.identity().count("_") >= 1
 
 
-# --- Whom it respects ---
+# --- Other holders ---
 
 
-def test_another_is_respected_for_its_own_duration_since_it_was_last_seen_to_change() -> None:
-    held = lease.observe(None, spec(seconds=30), 100.0)
-    assert lease.observe(held, spec(seconds=30), 120.0) == held
-    assert lease.held_by_other(held, "me", ELECTION, 129.9)
-    assert not lease.held_by_other(held, "me", ELECTION, 130.0)
-    renewed = lease.observe(held, {**spec(seconds=30), "renewTime": "1999-01-01T00:00:00.000000Z"}, 129.0)
+def test_a_lease_is_respected_for_its_own_duration_after_its_last_observed_change() -> None:
+    stored = lease.observe(None, spec(seconds=30), 100.0)
+    assert lease.observe(stored, spec(seconds=30), 120.0) == stored
+    assert lease.held_by_other(stored, "me", ELECTION, 129.9)
+    assert not lease.held_by_other(stored, "me", ELECTION, 130.0)
+    renewed = lease.observe(stored, {**spec(seconds=30), "renewTime": "1999-01-01T00:00:00.000000Z"}, 129.0)
     assert lease.held_by_other(renewed, "me", ELECTION, 158.9)
 
 
-def test_a_lease_without_duration_is_respected_for_ours() -> None:
-    held = lease.observe(None, spec(seconds=None), 0.0)
-    assert lease.held_by_other(held, "me", ELECTION, 14.9)
-    assert not lease.held_by_other(held, "me", ELECTION, 15.0)
+def test_a_lease_without_duration_is_respected_for_the_configured_one() -> None:
+    stored = lease.observe(None, spec(seconds=None), 0.0)
+    assert lease.held_by_other(stored, "me", ELECTION, 14.9)
+    assert not lease.held_by_other(stored, "me", ELECTION, 15.0)
 
 
-def test_nobody_and_ourselves_are_not_respected() -> None:
+def test_an_absent_an_own_and_a_released_lease_are_free() -> None:
     assert not lease.held_by_other(None, "me", ELECTION, 0.0)
     assert not lease.held_by_other(lease.observe(None, spec("me"), 0.0), "me", ELECTION, 0.0)
-    given_up = lease.release_spec(spec(), NOW)
-    assert not lease.held_by_other(lease.observe(None, given_up, 0.0), "me", ELECTION, 0.0)
-    assert (given_up["holderIdentity"], given_up["leaseDurationSeconds"]) == ("", 1)
-    assert given_up["leaseTransitions"] == 3
+    released = lease.release_spec(spec(), NOW)
+    assert not lease.held_by_other(lease.observe(None, released, 0.0), "me", ELECTION, 0.0)
+    assert (released["holderIdentity"], released["leaseDurationSeconds"]) == ("", 1)
+    assert released["leaseTransitions"] == 3
 
 
-def test_a_lease_that_makes_no_sense_is_an_error() -> None:
-    with pytest.raises(errors.ApiError, match="makes no sense"):
+def test_a_lease_with_a_field_of_another_type_is_an_error() -> None:
+    with pytest.raises(errors.ApiError, match="the Lease is malformed"):
         lease.observe(None, {**spec(), "leaseDurationSeconds": "a while"}, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("figures", "words"),
+    ("durations", "expected"),
     [
         ((15, 10, 2), []),
         ((10, 10, 2), ["lease_duration: 10s is not more than the renew deadline of 10s"]),
@@ -150,12 +150,12 @@ def test_a_lease_that_makes_no_sense_is_an_error() -> None:
         ((1.5, 1, 0.5), ["lease_duration: 1.5s is not a whole number of seconds"]),
     ],
 )
-def test_figures_are_judged_as_by_client_go(figures: tuple[float, float, float], words: list[str]) -> None:
+def test_durations_are_validated_as_by_client_go(durations: tuple[float, float, float], expected: list[str]) -> None:
     names = ("lease_duration", "renew_deadline", "retry_period")
-    told = Election(**{name: timedelta(seconds=value) for name, value in zip(names, figures, strict=True)})
-    found = election_problems(told)
-    assert len(found) == len(words)
-    assert all(f"{field}: {text}".startswith(start) for (field, text), start in zip(found, words, strict=True))
+    election = Election(**{name: timedelta(seconds=value) for name, value in zip(names, durations, strict=True)})
+    found = election_problems(election)
+    assert len(found) == len(expected)
+    assert all(f"{field}: {text}".startswith(start) for (field, text), start in zip(found, expected, strict=True))
 
 
 # --- Against an API server ---
@@ -171,13 +171,13 @@ class Stage:
         self.other = lease.Elector(client, ELECTION, identity="other")
 
     @property
-    def held(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, Any]:
         found = self.cluster.get("leases", "hpad", "kube-system")
         assert found is not None
         return found["spec"]
 
     def edit(self, **fields: Any) -> None:
-        """Somebody else writes fields of the Lease."""
+        """Writes fields of the Lease as another client."""
         found = self.cluster.get("leases", "hpad", "kube-system")
         assert found is not None
         self.cluster.apply({**found, "spec": {**found["spec"], **fields}})
@@ -187,58 +187,58 @@ class Stage:
         self.cluster.apply({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": head})
 
 
-def staged(play: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
+def staged(check: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         clock = virtual_time.VirtualClock()
         async with (
             Cluster(kubelet=False, controllers=False, clock=clock) as cluster,
             Client(ClusterConfig(cluster.url), clock) as client,
         ):
-            await play(Stage(cluster, client))
+            await check(Stage(cluster, client))
 
     virtual_time.run(main(), io_grace=GRACE)
 
 
 def test_a_renewal_is_one_request() -> None:
-    async def play(stage: Stage) -> None:
+    async def check(stage: Stage) -> None:
         assert await stage.me.attempt()
         stage.cluster.log.clear()
         for _ in range(5):
             assert await stage.me.attempt()
         assert dict(stage.cluster.log.requests) == {("update", "leases", ""): 5}
-        assert stage.held["leaseTransitions"] == 0
+        assert stage.stored["leaseTransitions"] == 0
         assert stage.me.slow_renewals == 0
 
-    staged(play)
+    staged(check)
 
 
-def test_a_lease_changed_by_a_bystander_is_read_again_and_kept() -> None:
-    async def play(stage: Stage) -> None:
+def test_a_lease_changed_by_another_client_is_read_again_and_kept() -> None:
+    async def check(stage: Stage) -> None:
         await stage.me.attempt()
-        acquired = stage.held["acquireTime"]
+        acquired = stage.stored["acquireTime"]
         stage.label()
         assert await stage.me.attempt()
         assert stage.me.slow_renewals == 1
-        assert (stage.held["holderIdentity"], stage.held["acquireTime"]) == ("me", acquired)
+        assert (stage.stored["holderIdentity"], stage.stored["acquireTime"]) == ("me", acquired)
         found = stage.cluster.get("leases", "hpad", "kube-system")
         assert found is not None
         assert found["metadata"]["labels"] == {"seen": "yes"}
 
-    staged(play)
+    staged(check)
 
 
-def test_a_holder_that_was_replaced_learns_it() -> None:
-    async def play(stage: Stage) -> None:
+def test_a_replaced_holder_finds_the_new_one() -> None:
+    async def check(stage: Stage) -> None:
         await stage.me.attempt()
         stage.edit(holderIdentity="other")
         assert await stage.me.attempt() is None
         assert stage.me.holder == "other"
 
-    staged(play)
+    staged(check)
 
 
-def test_of_two_that_create_the_lease_at_once_the_slower_one_learns_who_won() -> None:
-    async def play(stage: Stage) -> None:
+def test_of_two_that_create_the_lease_at_once_the_slower_one_finds_the_other() -> None:
+    async def check(stage: Stage) -> None:
         stage.cluster.faults.add(method="POST", delay=1)
         began = stage.client.clock.monotonic()
         first = asyncio.create_task(stage.me.attempt())
@@ -248,11 +248,11 @@ def test_of_two_that_create_the_lease_at_once_the_slower_one_learns_who_won() ->
         assert stage.me.holder == "other"
         assert stage.client.clock.monotonic() - began < 5
 
-    staged(play)
+    staged(check)
 
 
 def test_the_moment_of_a_claim_is_before_the_request_was_sent() -> None:
-    async def play(stage: Stage) -> None:
+    async def check(stage: Stage) -> None:
         stage.cluster.faults.add(method="POST", delay=3)
         began = stage.client.clock.monotonic()
         moment = await stage.me.attempt()
@@ -260,44 +260,44 @@ def test_the_moment_of_a_claim_is_before_the_request_was_sent() -> None:
         assert moment.monotonic <= began + 0.5
         assert stage.client.clock.monotonic() >= began + 3
 
-    staged(play)
+    staged(check)
 
 
-def test_an_api_server_that_hangs_is_given_up_after_half_the_renew_deadline() -> None:
-    async def play(stage: Stage) -> None:
+def test_an_attempt_on_a_hanging_api_server_ends_after_half_the_renew_deadline() -> None:
+    async def check(stage: Stage) -> None:
         stage.cluster.faults.add(delay=600, times=None)
         began = stage.client.clock.monotonic()
         with pytest.raises(errors.ApiError):
             await stage.me.attempt()
         assert 5 <= stage.client.clock.monotonic() - began < 7
 
-    staged(play)
+    staged(check)
 
 
-def test_a_server_that_asks_for_patience_does_not_prolong_an_attempt() -> None:
-    async def play(stage: Stage) -> None:
+def test_retry_after_does_not_prolong_an_attempt() -> None:
+    async def check(stage: Stage) -> None:
         stage.cluster.faults.add(status=429, retry_after=4, times=None)
         began = stage.client.clock.monotonic()
         with pytest.raises(errors.ApiError, match="not answered within 5 s"):
             await stage.me.attempt()
         assert stage.client.clock.monotonic() - began < 7
 
-    staged(play)
+    staged(check)
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "{}", '{"metadata": {}, "spec": 3}', '{"metadata": {}, "spec": {}}'])
-def test_an_answer_that_is_no_lease_is_no_lead(body: str) -> None:
-    async def play(stage: Stage) -> None:
+def test_an_answer_that_is_no_lease_is_an_error(body: str) -> None:
+    async def check(stage: Stage) -> None:
         stage.cluster.faults.add(method="POST", body=body)
         with pytest.raises(errors.ApiError) as caught:
             await stage.me.attempt()
         assert caught.value.reason == "BadAnswer"
 
-    staged(play)
+    staged(check)
 
 
-def test_a_lease_deleted_under_its_holder_is_still_respected_by_who_saw_it() -> None:
-    async def play(stage: Stage) -> None:
+def test_a_deleted_lease_is_still_respected_by_a_candidate_that_read_it() -> None:
+    async def check(stage: Stage) -> None:
         await stage.other.attempt()
         assert await stage.me.attempt() is None
         stage.cluster.delete("leases", "hpad", "kube-system")
@@ -305,43 +305,43 @@ def test_a_lease_deleted_under_its_holder_is_still_respected_by_who_saw_it() -> 
         assert await stage.other.attempt()
         assert await stage.me.attempt() is None
 
-    staged(play)
+    staged(check)
 
 
 def test_a_released_lease_is_taken_at_once() -> None:
-    async def play(stage: Stage) -> None:
+    async def check(stage: Stage) -> None:
         await stage.other.attempt()
         assert await stage.me.attempt() is None
         await stage.other.release()
-        assert stage.held["holderIdentity"] == ""
+        assert stage.stored["holderIdentity"] == ""
         assert await stage.me.attempt()
-        assert (stage.held["holderIdentity"], stage.held["leaseTransitions"]) == ("me", 1)
+        assert (stage.stored["holderIdentity"], stage.stored["leaseTransitions"]) == ("me", 1)
 
-    staged(play)
+    staged(check)
 
 
-def test_a_release_finds_the_lease_where_a_bystander_left_it() -> None:
-    async def play(stage: Stage) -> None:
+def test_a_lease_changed_by_another_client_is_released() -> None:
+    async def check(stage: Stage) -> None:
         await stage.me.attempt()
         stage.label()
         await stage.me.release()
-        assert stage.held["holderIdentity"] == ""
+        assert stage.stored["holderIdentity"] == ""
 
-    staged(play)
+    staged(check)
 
 
-def test_nobody_releases_the_lease_of_another() -> None:
-    async def play(stage: Stage) -> None:
+def test_the_lease_of_another_is_not_released() -> None:
+    async def check(stage: Stage) -> None:
         await stage.me.attempt()
         stage.edit(holderIdentity="other")
         await stage.me.release()
-        assert stage.held["holderIdentity"] == "other"
+        assert stage.stored["holderIdentity"] == "other"
 
-    staged(play)
+    staged(check)
 
 
 async def test_a_list_of_no_leases_may_be_null(script: Script, client: Client) -> None:
-    """As Go writes a list that nobody has put anything into."""
+    """Go encodes an empty slice without elements as null."""
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
     script.on("GET", path, says({"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": None}))
-    assert await members.Members(client, ELECTION, identity="a").look() == []
+    assert await members.Members(client, ELECTION, identity="a").read() == []

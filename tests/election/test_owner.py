@@ -1,9 +1,9 @@
-"""What is not ours any more, or was edited, is not sent, however late that turns out."""
+"""A write for an HPA that was reassigned or edited is not sent, however late that turns out."""
 
 import asyncio
 
 import pytest
-from support.controller import hpa
+from support.controller import Switch, hpa
 from support.virtual_time import until
 
 from hpad.api.metadata import Key
@@ -19,16 +19,8 @@ PATH = "/api/v1/namespaces/default/configmaps"
 CONNECTIONS = 32
 
 
-class Switch:
-    def __init__(self) -> None:
-        self.on = True
-
-    def owns(self, key: Key) -> bool:
-        return self.on
-
-
 class HandClock(SystemClock):
-    """Who sleeps wakes up when it is told to."""
+    """A sleep ends when `over` is set."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -38,8 +30,8 @@ class HandClock(SystemClock):
 
 
 @pytest.mark.parametrize("raised", [ownership.NotOwned, ownership.Edited])
-async def test_a_write_that_waits_for_a_connection_is_not_sent_when_it_is_not_to_be_any_more(raised: type) -> None:
-    """Nor would it be after a stop of the process, which looks the same: time passes before the first byte."""
+async def test_a_write_that_waits_for_a_connection_is_not_sent_once_its_permit_has_ended(raised: type) -> None:
+    """The same holds after a stop of the process: time passes before the first byte is sent."""
     owner, clock, web, edited = Switch(), HandClock(), hpa("web"), hpa("web", maxReplicas=3)
     current = [web]
     async with (

@@ -9,12 +9,11 @@ from support import engine
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError
 from hpad.engine import fallback_policy
+from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK
 from hpad.engine.conditions import FALLBACK_ACTIVE, SCALED_TO_ZERO, SCALING_ACTIVE, find
 from hpad.engine.decide import Decision
-from hpad.engine.fallback_policy import Fallback, FallbackPolicy
-from hpad.engine.view import Gates, View
-from hpad.recording.encode import encode_step
-from hpad.recording.format import decode_step
+from hpad.engine.fallback_policy import Fallback
+from hpad.engine.view import Gates
 
 DOWN = AdapterError("the broker is down")
 QUEUE = engine.external("queue", averageValue="10")
@@ -23,35 +22,29 @@ FAST = {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 
 
 
 class Annotated(engine.Workload):
-    """A workload whose HPA has annotations."""
+    """A workload with annotations whose policies and windows limit no rescale."""
 
-    def __init__(self, *metrics, replicas, annotations, low=1, **more):
+    def __init__(self, *metrics, annotations, **more):
         behavior = {**engine.DEFAULT_BEHAVIOR, **FAST}
         behavior["scaleDown"] = {**behavior["scaleDown"], "stabilizationWindowSeconds": 0}
-        super().__init__(*metrics, replicas=replicas, low=low, behavior=behavior, **more)
-        self.annotations = annotations
-
-    def view(self, **fields) -> View:
-        view = super().view(**fields)
-        found = fallback_policy.from_annotations(self.annotations, [metric.name for metric in view.spec.metrics])
-        return msgspec.structs.replace(view, fallback_policies=found.policies, fallback_error=found.error)
+        super().__init__(*metrics, annotations=annotations, behavior=behavior, **more)
 
     def fail_for(self, seconds: int, *answers) -> Decision:
-        """Reconcile every 15 seconds until the metric has failed for that long; the last decision."""
+        """Reconciles every 15 seconds until the metric has failed for `seconds`, and returns the last decision."""
         decision = self.reconcile(*answers)
         for _ in range(seconds // 15):
             decision = self.reconcile(*answers, after=15)
         return decision
 
 
-def test_without_policies_nothing_changes():
+def test_without_policies_a_failing_metric_changes_nothing():
     target = Annotated(QUEUE, replicas=3, annotations={})
     assert target.fail_for(600, DOWN).scale_to is None
     assert find(target.hpa.status.conditions, FALLBACK_ACTIVE) is None
 
 
-def test_fixed_replicas_come_after_the_failure_duration():
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
+def test_fixed_replicas_apply_after_the_failure_duration():
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "replicas:7"})
     assert target.fail_for(165, DOWN).scale_to is None
     decision = target.reconcile(DOWN, after=15)
     assert decision.scale_to == 7
@@ -60,12 +53,12 @@ def test_fixed_replicas_come_after_the_failure_duration():
     )
 
 
-def test_a_fallback_hides_nothing():
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7 after 0s"})
+def test_a_fallback_is_reported_in_conditions_events_and_labels():
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "replicas:7 after 0s"})
     target.reconcile(DOWN)
-    said = target.condition(FALLBACK_ACTIVE)
-    assert (said.status, said.reason) == ("True", "FallbackActive")
-    assert "the broker is down" in said.message
+    condition = target.condition(FALLBACK_ACTIVE)
+    assert (condition.status, condition.reason) == ("True", "FallbackActive")
+    assert "the broker is down" in condition.message
     assert target.condition(SCALING_ACTIVE).status == "True"
     reasons = [reason for reason, _ in target.events]
     assert reasons == ["FailedGetExternalMetric", "SuccessfulRescale"]
@@ -78,22 +71,12 @@ def test_a_fallback_hides_nothing():
 
 
 def test_fixed_replicas_may_shrink_and_obey_the_maximum():
-    assert (
-        Annotated(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:2 after 0s"})
-        .reconcile(DOWN)
-        .scale_to
-        == 2
-    )
-    assert (
-        Annotated(QUEUE, replicas=8, annotations={fallback_policy.FALLBACK: "replicas:99 after 0s"})
-        .reconcile(DOWN)
-        .scale_to
-        == 10
-    )
+    assert Annotated(QUEUE, replicas=8, annotations={FALLBACK: "replicas:2 after 0s"}).reconcile(DOWN).scale_to == 2
+    assert Annotated(QUEUE, replicas=8, annotations={FALLBACK: "replicas:99 after 0s"}).reconcile(DOWN).scale_to == 10
 
 
-def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sample():
-    annotations = {fallback_policy.FALLBACK: "replicas:7", fallback_policy.FAILURE_DURATION: "60"}
+def test_the_failure_duration_is_an_annotation_and_restarts_after_a_sample():
+    annotations = {FALLBACK: "replicas:7", FAILURE_DURATION: "60"}
     target = Annotated(QUEUE, replicas=3, annotations=annotations)
     assert target.fail_for(45, DOWN).scale_to is None
     assert target.reconcile(engine.series(30), after=15).scale_to is None
@@ -104,25 +87,43 @@ def test_the_failure_duration_is_an_annotation_too_and_starts_anew_after_a_sampl
 
 def test_an_old_failure_does_not_count_when_policies_return():
     """Without a fallback policy the history keeps no last samples."""
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:7"})
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "replicas:7"})
     target.reconcile(DOWN)
-    agreed, target.annotations = target.annotations, {}
+    policies, target.annotations = target.annotations, {}
     target.reconcile(engine.series(30), after=15)
-    target.annotations = agreed
+    target.annotations = policies
     assert target.reconcile(DOWN, after=600).scale_to is None
 
 
+def test_metrics_of_one_label_fail_and_recover_independently():
+    """Metrics of two Ingresses have the same label: the failure of one must not count for the other."""
+    rate = engine.object_metric("rate", averageValue="10")
+    target = Annotated(rate, rate, replicas=3, annotations={FALLBACK: "#1=replicas:8 after 60s"})
+    target.fail_for(60, DOWN, engine.one(30))
+    assert target.reconcile(DOWN, DOWN, after=15).scale_to is None
+    assert target.fail_for(45, DOWN, DOWN).scale_to is None
+    assert target.reconcile(DOWN, DOWN, after=15).scale_to == 8
+
+
+def test_the_last_value_of_a_metric_is_not_that_of_another_of_its_label():
+    rate = engine.object_metric("rate", averageValue="10")
+    target = Annotated(rate, rate, replicas=3, annotations={FALLBACK: "last-good:10m"})
+    target.reconcile(engine.one(30), engine.one(70))
+    target.replicas = 3
+    assert target.reconcile(engine.one(30), DOWN, after=15).scale_to == 7
+
+
 def test_the_largest_proposal_wins_beside_a_fallback():
-    target = Annotated(QUEUE, RATE, replicas=3, annotations={fallback_policy.FALLBACK: "queue=replicas:4 after 0s"})
+    target = Annotated(QUEUE, RATE, replicas=3, annotations={FALLBACK: "queue=replicas:4 after 0s"})
     assert target.reconcile(DOWN, engine.series(60)).scale_to == 6
     decision = target.reconcile(DOWN, engine.series(10), after=15)
     assert decision.scale_to == 4
 
 
-def test_last_good_holds_up_to_its_age():
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:1m"})
+def test_last_good_applies_up_to_its_age():
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "last-good:1m"})
     target.reconcile(engine.series(60))
-    target.replicas = 3  # somebody meddles; what the metric asked for is remembered
+    target.replicas = 3  # another client changes the count; the proposal of the metric is kept
     decision = target.reconcile(DOWN, after=30)
     assert decision.scale_to == 6
     assert "falls back to 6 replicas, as wanted 30s ago" in str(decision)
@@ -133,21 +134,19 @@ def test_last_good_holds_up_to_its_age():
 
 def test_last_good_does_not_compound_a_ratio():
     """A Value target multiplies the current replicas, so the old ratio must not be applied repeatedly."""
-    target = Annotated(
-        engine.external("load", value="10"), replicas=2, annotations={fallback_policy.FALLBACK: "last-good:10m"}
-    )
+    target = Annotated(engine.external("load", value="10"), replicas=2, annotations={FALLBACK: "last-good:10m"})
     assert target.reconcile(engine.series(20)).scale_to == 4
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.replicas == 4
 
 
-def test_last_good_without_a_sample_is_hold():
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "last-good:10m"})
+def test_last_good_without_a_sample_keeps_the_count():
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "last-good:10m"})
     assert target.fail_for(60, DOWN).scale_to is None
 
 
 def test_an_ignored_metric_lets_the_others_shrink():
-    annotations = {fallback_policy.FALLBACK: "queue=ignore after 0s"}
+    annotations = {FALLBACK: "queue=ignore after 0s"}
     target = Annotated(QUEUE, RATE, replicas=5, annotations=annotations)
     decision = target.reconcile(DOWN, engine.series(20))
     assert decision.scale_to == 2
@@ -155,19 +154,19 @@ def test_an_ignored_metric_lets_the_others_shrink():
     assert Annotated(QUEUE, RATE, replicas=5, annotations={}).reconcile(DOWN, engine.series(20)).scale_to is None
 
 
-def test_where_all_are_ignored_nothing_moves():
-    target = Annotated(QUEUE, replicas=5, annotations={fallback_policy.FALLBACK: "ignore after 0s"})
+def test_with_all_metrics_ignored_the_count_stays():
+    target = Annotated(QUEUE, replicas=5, annotations={FALLBACK: "ignore after 0s"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert target.condition(SCALING_ACTIVE).reason == "FailedGetExternalMetric"
 
 
 def test_a_metric_without_fallback_still_blocks_shrinking():
-    target = Annotated(QUEUE, RATE, replicas=5, annotations={fallback_policy.FALLBACK: "queue=replicas:2 after 0s"})
+    target = Annotated(QUEUE, RATE, replicas=5, annotations={FALLBACK: "queue=replicas:2 after 0s"})
     assert target.reconcile(DOWN, DOWN).scale_to is None
 
 
-def test_a_wrong_annotation_is_named_and_does_nothing():
-    target = Annotated(QUEUE, replicas=3, annotations={fallback_policy.FALLBACK: "replicas:many"})
+def test_an_invalid_annotation_is_reported_and_has_no_effect():
+    target = Annotated(QUEUE, replicas=3, annotations={FALLBACK: "replicas:many"})
     assert target.fail_for(300, DOWN).scale_to is None
     assert (
         "InvalidAnnotation",
@@ -189,22 +188,22 @@ def to_zero(annotations: dict[str, str], replicas: int, **more) -> Annotated:
     ("value", "replicas", "scale_to"),
     [(5, 2, 0), (6, 2, 1), (40, 2, 4), (5, 0, None), (6, 0, 1), (40, 0, 4), (0, 2, 0)],
 )
-def test_only_above_the_activation_threshold_there_is_work(value, replicas, scale_to):
-    target = to_zero({fallback_policy.ACTIVATION: "5"}, replicas)
+def test_a_metric_is_active_only_above_its_activation_threshold(value, replicas, scale_to):
+    target = to_zero({ACTIVATION: "5"}, replicas)
     assert target.reconcile(engine.series(value)).scale_to == scale_to
 
 
-def test_without_a_threshold_a_single_message_wakes():
+def test_without_a_threshold_one_message_scales_up_from_zero():
     assert to_zero({}, 0).reconcile(engine.series(1)).scale_to == 1
 
 
-def test_activation_says_nothing_where_the_minimum_is_not_zero():
-    target = Annotated(QUEUE, replicas=2, annotations={fallback_policy.ACTIVATION: "500"})
+def test_activation_has_no_effect_with_a_minimum_above_zero():
+    target = Annotated(QUEUE, replicas=2, annotations={ACTIVATION: "500"})
     assert target.reconcile(engine.series(40)).scale_to == 4
 
 
-def test_an_inactive_metric_says_why():
-    decision = to_zero({fallback_policy.ACTIVATION: "queue=5"}, 2).reconcile(engine.series(4))
+def test_the_sentence_explains_an_inactive_metric():
+    decision = to_zero({ACTIVATION: "queue=5"}, 2).reconcile(engine.series(4))
     assert str(decision) == (
         "scale web from 2 to 0: external metric queue below target (2 / 10 per replica, 4 in total); "
         "1 wanted but 0, being not above its activation threshold 5"
@@ -221,7 +220,7 @@ def test_an_inactive_metric_says_why():
         ("last-good:10m0s", Fallback(kind="last-good", age=timedelta(minutes=10))),
     ],
 )
-def test_policies_are_read_and_written(text, fallback):
+def test_policies_are_parsed_and_formatted(text, fallback):
     assert fallback_policy.parse(text) == fallback
     assert str(fallback) == text
 
@@ -229,65 +228,6 @@ def test_policies_are_read_and_written(text, fallback):
 @pytest.mark.parametrize(
     "text", ["", "replicas", "replicas:0", "replicas:x", "hold:3", "last-good", "last-good:9", "up"]
 )
-def test_what_is_no_policy(text):
+def test_invalid_policies_are_refused(text):
     with pytest.raises(ValueError, match="is not"):
         fallback_policy.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("annotations", "expected", "error"),
-    [
-        (None, (), None),
-        ({"other": "x"}, (), None),
-        ({fallback_policy.FALLBACK: "hold"}, ("hold", "hold"), None),
-        ({fallback_policy.FALLBACK: "a=replicas:2"}, ("replicas:2", None), None),
-        (
-            {fallback_policy.FALLBACK: "a=replicas:2,ignore", fallback_policy.FAILURE_DURATION: "9"},
-            ("replicas:2 after 9s", "ignore after 9s"),
-            None,
-        ),
-        (
-            {fallback_policy.FALLBACK: "c=hold"},
-            (),
-            "annotation hpad.io/fallback: there is no metric 'c' here; there are a, b",
-        ),
-        (
-            {fallback_policy.ACTIVATION: "many"},
-            (),
-            "annotation hpad.io/activation: 'many' is not a number such as 5 or 500m",
-        ),
-    ],
-)
-def test_annotations(annotations, expected, error):
-    found = fallback_policy.from_annotations(annotations, ["a", "b"])
-    assert tuple(None if each.fallback is None else str(each.fallback) for each in found.policies) == expected
-    assert found.error == error
-
-
-def test_flaws_are_told_of_all_annotations_even_of_those_without_effect():
-    found = {
-        fallback_policy.FALLBACK: "hold",
-        fallback_policy.FAILURE_DURATION: "c=9",
-        "hpad.io/activate": "1",
-        "other": "x",
-    }
-    assert fallback_policy.annotation_errors(found, ["a", "b"]) == {
-        "hpad.io/activate": 'there is no such annotation; did you mean "hpad.io/activation"?',
-        fallback_policy.FAILURE_DURATION: "there is no metric 'c' here; there are a, b",
-    }
-    assert fallback_policy.annotation_errors({fallback_policy.FAILURE_DURATION: "soon"}, ["a"]) == {
-        fallback_policy.FAILURE_DURATION: "'soon' is not a whole number of 0 or more"
-    }
-    assert fallback_policy.annotation_errors(None, ["a"]) == fallback_policy.annotation_errors({"other": "x"}, []) == {}
-
-
-def test_policies_are_recorded_and_read_back():
-    policies = (
-        FallbackPolicy(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500),
-        FallbackPolicy(),
-    )
-    target = Annotated(QUEUE, RATE, replicas=1, annotations={})
-    view = target.view()
-    step = encode_step(now=view.now, pods=(), queries=(), answers=(), scale=view.scale, terms=policies, terms_flaw="x")
-    read = decode_step(step)
-    assert (read.policies, read.terms_flaw) == (policies, "x")

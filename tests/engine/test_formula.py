@@ -1,4 +1,4 @@
-"""How many replicas a metric wants: scenarios 1, 7, 8, 17, 18, 26."""
+"""How many replicas a metric proposes: scenarios 1, 7, 8, 17, 18, 26."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -25,24 +25,24 @@ def requests(name: str, cpu: int) -> ContainerRequests:
 
 
 def web_queries(web: Workload) -> tuple[Query, ...]:
-    asked = examine(web.view()).queries
-    assert all(isinstance(query, Query) for query in asked)
-    return tuple(query for query in asked if isinstance(query, Query))
+    queries = examine(web.view()).queries
+    assert all(isinstance(query, Query) for query in queries)
+    return tuple(query for query in queries if isinstance(query, Query))
 
 
 @pytest.mark.parametrize(
-    ("replicas", "value", "goal", "wanted"),
+    ("replicas", "value", "target", "expected"),
     [(1, 200, "100m", 2), (4, 50, "100m", 2), (3, 100, "60m", 5), (3, 109, "100m", 3), (3, 91, "100m", 3)],
 )
-def test_scenario_1_replicas_follow_the_ratio_of_value_and_goal(
-    replicas: int, value: int, goal: str, wanted: int
+def test_scenario_1_replicas_follow_the_ratio_of_value_and_target(
+    replicas: int, value: int, target: str, expected: int
 ) -> None:
     """Scenario 1."""
-    web = Workload(pods_metric("packets", goal), replicas=replicas, downscale_stabilization=NO_TIME)
-    assert web.reconcile(used([value] * replicas), after=15).desired == wanted
+    web = Workload(pods_metric("packets", target), replicas=replicas, downscale_stabilization=NO_TIME)
+    assert web.reconcile(used([value] * replicas), after=15).desired == expected
 
 
-def test_scenario_1_eighty_messages_over_fifteen_take_sixteen_from_three() -> None:
+def test_scenario_1_eighty_messages_at_a_target_of_fifteen_scale_three_to_sixteen() -> None:
     """Scenario 1."""
     web = Workload(external("queue_messages", value="15"), replicas=3, high=30, behavior=UNLIMITED)
     decision = web.reconcile(series(80))
@@ -52,7 +52,7 @@ def test_scenario_1_eighty_messages_over_fifteen_take_sixteen_from_three() -> No
     )
 
 
-def test_scenario_1_an_average_shares_the_total_among_the_replicas() -> None:
+def test_scenario_1_an_average_target_divides_the_total_by_the_replicas() -> None:
     web = Workload(external("queue_messages", averageValue="15"), replicas=3, high=30, behavior=UNLIMITED)
     decision = web.reconcile(series(50, 30))
     assert decision.scale_to == 6
@@ -61,11 +61,11 @@ def test_scenario_1_an_average_shares_the_total_among_the_replicas() -> None:
     )
 
 
-@pytest.mark.parametrize(("percent", "wanted"), [(55, 4), (56, 5), (45, 4), (44, 4)])
-def test_scenario_1_the_tolerance_is_a_tenth(percent: int, wanted: int) -> None:
+@pytest.mark.parametrize(("percent", "expected"), [(55, 4), (56, 5), (45, 4), (44, 4)])
+def test_scenario_1_the_tolerance_is_a_tenth(percent: int, expected: int) -> None:
     """Scenario 1."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=4, downscale_stabilization=NO_TIME)
-    assert web.reconcile(used([percent * 2] * 4), after=15).desired == wanted
+    assert web.reconcile(used([percent * 2] * 4), after=15).desired == expected
 
 
 def test_scenario_7_the_larger_of_cpu_and_queue_wins() -> None:
@@ -93,7 +93,7 @@ def test_scenario_8_pods_object_and_cpu_are_each_evaluated_and_the_largest_wins(
     assert decision.reason == "Ingress metric requests-per-second above target"
 
 
-def test_scenario_8_the_metric_selector_is_asked_for() -> None:
+def test_scenario_8_the_query_has_the_metric_selector() -> None:
     """Scenario 8."""
     web = Workload(object_metric("requests-per-second", {"verb": "GET"}, value="2k"), replicas=3)
     (query,) = web_queries(web)
@@ -103,7 +103,7 @@ def test_scenario_8_the_metric_selector_is_asked_for() -> None:
     assert query.pods is None
 
 
-def test_scenario_17_above_max_goes_to_max_without_asking() -> None:
+def test_scenario_17_above_the_maximum_scales_to_it_without_queries() -> None:
     """Scenario 17."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=12, high=10)
     assert web_queries(web) == ()
@@ -115,7 +115,7 @@ def test_scenario_17_above_max_goes_to_max_without_asking() -> None:
     assert web.hpa.status.current_metrics is None
 
 
-def test_scenario_17_below_min_goes_to_min_without_asking() -> None:
+def test_scenario_17_below_the_minimum_scales_to_it_without_queries() -> None:
     """Scenario 17."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=2, low=4)
     assert web.reconcile().scale_to == 4
@@ -134,8 +134,8 @@ def test_scenario_18_a_sidecar_does_not_count() -> None:
     assert decision.desired == 4
 
 
-def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
-    """Scenario 18: As in Kubernetes."""
+def test_scenario_18_a_pod_without_the_container_fails_the_metric() -> None:
+    """Scenario 18: without the gate, as in Kubernetes."""
     gates = Gates(HPAMissingContainerIgnored=False)
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2, gates=gates)
     web.pods = [pod("web-0", containers=(requests("application", 100),)), pod("web-1")]
@@ -147,20 +147,20 @@ def test_scenario_18_a_pod_without_the_container_can_not_be_compared() -> None:
 @pytest.mark.parametrize(
     ("of", "replicas", "percent", "desired"),
     [
-        (1, 2, 120, 2),  # twice the goal in one of two: as much as two pods may use
-        (3, 4, 120, 6),  # 360 % in all, at 60 % a pod
-        (2, 8, 120, 8),  # enough for 4 pods, but where pods are too busy none goes
-        (2, 4, 30, 2),  # half the goal: half of all four
-        (2, 8, 48, 7),  # 80 % of the goal: 6.4 of all eight, never 80 % of the two alone
+        (1, 2, 120, 2),  # twice the target in one of two pods: what two pods may use
+        (3, 4, 120, 6),  # 360 % in total, at 60 % per pod
+        (2, 8, 120, 8),  # enough for 4 pods, but nothing shrinks while pods are above the target
+        (2, 4, 30, 2),  # half the target: half of all four
+        (2, 8, 48, 7),  # 80 % of the target: 6.4 of all eight, not 80 % of the two alone
         (2, 4, 60, 4),
     ],
 )
 @pytest.mark.parametrize("kind", ["averageUtilization", "averageValue"])
 def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent: int, desired: int, kind: str) -> None:
-    """Scenario 18: Each pod that has the container requests 100m CPU of it, so that a percent is a milli-core."""
-    goal = {"averageUtilization": 60} if kind == "averageUtilization" else {"averageValue": "60m"}
+    """Scenario 18: each pod with the container requests 100m CPU for it, so one percent is one millicore."""
+    target = {"averageUtilization": 60} if kind == "averageUtilization" else {"averageValue": "60m"}
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
-    web = Workload(container("cpu", "application", **goal), replicas=replicas, behavior=behavior)
+    web = Workload(container("cpu", "application", **target), replicas=replicas, behavior=behavior)
     old = [pod(f"web-{n}", containers=(requests("former", 100),)) for n in range(of, replicas)]
     web.pods = [*(pod(f"web-{n}", containers=(requests("application", 100),)) for n in range(of)), *old]
     decision = web.reconcile(used([percent] * of), after=15)
@@ -168,14 +168,14 @@ def test_pods_without_the_container_are_left_out(of: int, replicas: int, percent
     assert web.condition("ScalingActive").status == "True"
 
 
-def test_a_container_that_no_pod_has_is_told_of_in_the_words_of_kubernetes() -> None:
+def test_a_container_that_no_pod_has_gives_the_error_of_kubernetes() -> None:
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=2)
     decision = web.reconcile(used({}))
     assert decision.undecided
     assert "did not receive metrics for targeted pods (pods might be unready)" in str(decision)
 
 
-def test_pods_that_are_gone_or_pending_stand_for_no_replica_whatever_containers_they_have() -> None:
+def test_failed_pending_and_deleted_pods_count_for_no_replica() -> None:
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     web = Workload(container("cpu", "application", averageUtilization=60), replicas=4, behavior=behavior)
     running = [pod(f"web-{n}", containers=(requests("application", 100),)) for n in range(4)]
@@ -192,37 +192,37 @@ def test_scenario_26_a_milli_quantity_is_a_thousandth() -> None:
 
 
 @pytest.mark.parametrize(("milli", "text"), [(1000, "1"), (1500, "1500m")])
-def test_scenario_26_readings_are_written_as_kubernetes_writes_them(milli: int, text: str) -> None:
+def test_scenario_26_values_are_formatted_as_in_kubernetes(milli: int, text: str) -> None:
     """Scenario 26."""
     web = Workload(pods_metric("load", "1"), replicas=1)
     web.reconcile(used([milli]))
     assert web.hpa.status.current_metrics is not None
-    held = web.hpa.status.current_metrics[0].pods
-    assert held is not None
-    assert str(held.current.average_value) == text
+    current = web.hpa.status.current_metrics[0].pods
+    assert current is not None
+    assert str(current.current.average_value) == text
 
 
-def test_memory_is_written_with_binary_units() -> None:
+def test_memory_is_formatted_with_binary_units() -> None:
     web = Workload(resource("memory", averageValue="64Mi"), replicas=1)
     decision = web.reconcile(used([192 * 2**20 * 1000]))
     assert decision.proposals[0].reading == "192Mi / 64Mi"
     assert decision.desired == 3
 
 
-def test_an_answer_of_the_wrong_kind_is_an_error_of_the_metric() -> None:
+def test_an_answer_of_the_wrong_type_is_an_error_of_the_metric() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=2)
     decision = web.reconcile(used([1, 2]))
     assert decision.scale_to is None
     assert "PodSample" in str(decision)
 
 
-def test_answers_must_fit_the_metrics() -> None:
+def test_the_number_of_answers_must_match_the_metrics() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=2)
-    with pytest.raises(ValueError, match="1 metrics take as many answers, not 2"):
+    with pytest.raises(ValueError, match="there are 1 metrics, but 2 answers"):
         web.reconcile(series(1), AdapterError("one too many"))
 
 
-def test_what_follows_from_a_spec_is_worked_out_once_and_never_for_another() -> None:
+def test_a_spec_is_compiled_once_for_each_hpa_and_spec() -> None:
     web = Workload(resource("cpu", averageUtilization=50), replicas=2)
     first = web.view().spec
     web.reconcile(used([100, 100]))
@@ -235,7 +235,7 @@ def test_what_follows_from_a_spec_is_worked_out_once_and_never_for_another() -> 
 
 
 @pytest.mark.parametrize("value", [10**400, 2**63])
-def test_a_number_beyond_all_bounds_is_only_large(value: int) -> None:
+def test_a_value_beyond_int64_counts_as_a_large_one(value: int) -> None:
     web = Workload(external("queue", value="1"), object_metric("rps", averageValue="1"), replicas=2, high=9)
     assert web.reconcile(series(value), one(value)).desired == 6
     web = Workload(pods_metric("load", "1"), replicas=2)

@@ -9,26 +9,26 @@ from support.engine import Workload, external, object_metric, one, pods_metric, 
 from hpad.engine.conditions import find
 from hpad.engine.view import Gates
 
-NOW_DOWN: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+NO_DOWN_WINDOW: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 
 
 def queue(**fields: Any) -> Workload:
-    held: dict[str, Any] = {"replicas": 3, "behavior": NOW_DOWN}
-    return Workload(external("queue", averageValue="10"), **(held | fields))
+    defaults: dict[str, Any] = {"replicas": 3, "behavior": NO_DOWN_WINDOW}
+    return Workload(external("queue", averageValue="10"), **(defaults | fields))
 
 
 @pytest.mark.parametrize(("fixed", "desired"), [(True, 1), (False, 7)])
-def test_a_negative_sum_wants_nothing_unless_the_original_is_wanted(fixed: bool, desired: int) -> None:
+def test_a_negative_sum_counts_as_zero_with_the_gate(fixed: bool, desired: int) -> None:
     web = queue(gates=Gates(HPANegativeExternalSum=fixed))
     assert web.reconcile(series(-50, 20), after=15).desired == desired
 
 
-def test_a_negative_sum_is_reported_as_it_is() -> None:
+def test_a_negative_sum_is_reported_unchanged() -> None:
     web = queue()
     assert web.reconcile(series(-50, 20), after=15).proposals[0].current == "-30"
 
 
-def test_a_sum_beyond_an_int64_is_not_shared_among_the_replicas() -> None:
+def test_a_sum_beyond_int64_is_capped() -> None:
     web = queue()
     assert web.reconcile(series(2**53, 2**53), after=15).proposals[0].usage.value == 2**63 - 1
 
@@ -43,7 +43,7 @@ def test_without_status_replicas_there_is_no_average(fixed: bool) -> None:
     assert view.scale is not None
     started = view.scale.__class__(spec=view.scale.spec, status=view.scale.status.__class__(0, "app=web"))
     decision = web.reconcile(series(50), one(30), scale=started)
-    assert decision.desired == 5, "what is wanted does not depend on the average"
+    assert decision.desired == 5, "the proposal does not depend on the average"
     assert web.hpa.status.current_metrics is not None
     first, second = web.hpa.status.current_metrics
     assert first.external is not None
@@ -52,7 +52,7 @@ def test_without_status_replicas_there_is_no_average(fixed: bool) -> None:
         assert (current.average_value is None) == fixed
 
 
-def test_scale_to_zero_and_back_leaves_a_mark() -> None:
+def test_scaling_to_zero_and_back_sets_scaled_to_zero() -> None:
     web = queue(low=0, gates=Gates(HPAScaleToZero=True))
     assert web.reconcile(series(0), after=15).scale_to == 0
     assert web.condition("ScaledToZero").status == "True"
@@ -62,25 +62,25 @@ def test_scale_to_zero_and_back_leaves_a_mark() -> None:
     assert web.condition("ScaledToZero").status == "False"
 
 
-def test_a_target_that_someone_else_set_to_zero_stays_there() -> None:
+def test_a_target_set_to_zero_by_another_client_stays_there() -> None:
     web = queue(low=0, replicas=0, gates=Gates(HPAScaleToZero=True))
     assert web.reconcile().scale_to is None
     assert web.condition("ScalingActive").reason == "ScalingDisabled"
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_target_that_somebody_started_and_stopped_again_stays_there_unless_the_original_is_wanted(ours: bool) -> None:
+def test_a_target_started_and_stopped_by_another_client_stays_at_zero_with_the_gate(ours: bool) -> None:
     web = queue(low=0, gates=Gates(HPAScaleToZero=True, HPAOwnZeroOnly=ours))
     web.reconcile(series(0), after=15)
     web.replicas = 3
-    assert web.reconcile(series(25), after=15).scale_to is None, "three are just what is wanted"
+    assert web.reconcile(series(25), after=15).scale_to is None, "three is the proposal"
     assert web.condition("ScaledToZero").status == ("False" if ours else "True")
     web.replicas = 0
     assert web.reconcile(*([] if ours else [series(25)]), after=15).scale_to == (None if ours else 3)
     assert web.condition("ScalingActive").reason == ("ScalingDisabled" if ours else "ValidMetricFound")
 
 
-def test_a_raised_minimum_wakes_what_this_hpa_put_to_sleep() -> None:
+def test_a_raised_minimum_starts_a_target_that_this_hpa_set_to_zero() -> None:
     web = queue(low=0, gates=Gates(HPAScaleToZero=True))
     web.reconcile(series(0), after=15)
     raised = queue(low=2, gates=Gates(HPAScaleToZero=True))
@@ -92,7 +92,7 @@ def test_a_raised_minimum_wakes_what_this_hpa_put_to_sleep() -> None:
     ]
 
 
-def test_without_the_gate_the_mark_of_zero_goes_away() -> None:
+def test_without_the_gate_scaled_to_zero_is_removed() -> None:
     web = queue(low=0, gates=Gates(HPAScaleToZero=True))
     web.reconcile(series(0), after=15)
     web.tunables = Workload(resource("cpu", averageUtilization=1), replicas=1).tunables
@@ -100,8 +100,8 @@ def test_without_the_gate_the_mark_of_zero_goes_away() -> None:
     assert find(web.hpa.status.conditions, "ScaledToZero") is None
 
 
-@pytest.mark.parametrize("behavior", [NOW_DOWN, None])
-def test_without_the_gate_metrics_never_ask_for_less_than_one(behavior: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize("behavior", [NO_DOWN_WINDOW, None])
+def test_without_the_gate_metrics_never_scale_below_one(behavior: dict[str, Any] | None) -> None:
     web = queue(low=0, behavior=behavior, downscale_stabilization=timedelta(0))
     web.reconcile(series(30))
     decision = web.reconcile(series(0), after=15)
@@ -116,14 +116,14 @@ def test_without_the_gate_metrics_never_ask_for_less_than_one(behavior: dict[str
     assert web.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
-def test_the_original_takes_the_target_to_zero_without_the_gate() -> None:
+def test_without_the_minimum_of_one_a_target_goes_to_zero_as_in_kubernetes() -> None:
     web = queue(low=0, gates=Gates(HPAMinimumOfOne=False))
     assert web.reconcile(series(0), after=15).scale_to == 0
     assert web.reconcile(series(25), after=15).scale_to is None
     assert web.condition("ScalingActive").reason == "ScalingDisabled"
 
 
-def test_a_target_at_zero_that_the_gate_would_wake_is_told_apart_from_one_that_is_off() -> None:
+def test_a_target_at_zero_names_the_missing_gate_unless_scaling_is_disabled() -> None:
     web = queue(low=0, replicas=0)
     decision = web.reconcile(series(25), after=15)
     assert decision.scale_to is None
@@ -137,7 +137,7 @@ def test_a_target_at_zero_that_the_gate_would_wake_is_told_apart_from_one_that_i
 
 
 @pytest.mark.parametrize(("on", "up", "down"), [(True, None, 3), (False, 5, None)])
-def test_tolerances_of_the_spec_hold_only_with_their_gate(on: bool, up: int | None, down: int | None) -> None:
+def test_tolerances_of_the_spec_apply_only_with_their_gate(on: bool, up: int | None, down: int | None) -> None:
     behavior = {"scaleUp": {"tolerance": "500m"}, "scaleDown": {"tolerance": "50m", "stabilizationWindowSeconds": 0}}
     web = Workload(
         resource("cpu", averageUtilization=50), replicas=4, behavior=behavior, gates=Gates(HPAConfigurableTolerance=on)
@@ -165,6 +165,6 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
 
 
 @pytest.mark.parametrize(("fixed", "desired"), [(True, 10), (False, 1)])
-def test_a_huge_reading_wants_many_unless_the_original_is_wanted(fixed: bool, desired: int) -> None:
-    web = Workload(pods_metric("load", "1m"), replicas=5, behavior=NOW_DOWN, gates=Gates(HPAHugeProposals=fixed))
+def test_a_huge_value_scales_to_the_maximum_with_the_gate(fixed: bool, desired: int) -> None:
+    web = Workload(pods_metric("load", "1m"), replicas=5, behavior=NO_DOWN_WINDOW, gates=Gates(HPAHugeProposals=fixed))
     assert web.reconcile(used([10**12] * 5), after=15).desired == desired

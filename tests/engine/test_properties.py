@@ -67,11 +67,11 @@ def test_more_of_a_total_never_means_fewer_replicas(
     for length, after in queue:
         web.reconcile(series(length), after=after)
     history, hpa, replicas = web.history, web.hpa, web.replicas
-    wanted = []
+    results = []
     for length in sorted((one, other)):
         web.history, web.hpa, web.replicas = history, hpa, replicas
-        wanted.append(web.reconcile(series(length)).desired)
-    assert wanted == sorted(wanted)
+        results.append(web.reconcile(series(length)).desired)
+    assert results == sorted(results)
 
 
 ages = st.sampled_from([10, 100, 400, 3600])
@@ -96,13 +96,13 @@ def test_more_use_of_one_pod_never_means_fewer_replicas(
 ) -> None:
     gone = [state["deleted"] or state["phase"] in ("Failed", "Succeeded") for state in states]
     alive = max(1, gone.count(False))
-    wanted = []
+    results = []
     for added in (0, more):
         values = [value + (added if index == which else 0) for index, value in enumerate(usage[: len(states)])]
         web = Workload(pods_metric("load", "300m"), replicas=alive, high=1000, downscale_stabilization=timedelta(0))
         web.pods = [pod(f"web-{index}", **state) for index, state in enumerate(states)]
-        wanted.append(web.reconcile(used(values), after=15))
-    first, second = wanted
+        results.append(web.reconcile(used(values), after=15))
+    first, second = results
     assert first.undecided == second.undecided
     assert first.proposals[0].replicas <= second.proposals[0].replicas
 

@@ -1,4 +1,4 @@
-"""What a reconcile leaves behind: conditions, events, history, labels."""
+"""The results of a reconcile: conditions, events, history, labels of its series."""
 
 from typing import Any
 
@@ -6,14 +6,16 @@ import msgspec
 import pytest
 from support.engine import START, Workload, external, resource, series, used
 
-from hpad.engine.history import PastRecommendation, Rescale
+from hpad.api.sample import AdapterError
+from hpad.engine.conditions import with_detail
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.settle import Outcome, settle
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, ScaleError
 
 QUEUE = external("queue", averageValue="10")
 
 
-def test_a_refused_write_is_told_and_changes_no_history_of_rescales() -> None:
+def test_a_refused_write_is_reported_and_adds_no_rescale_to_the_history() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(60), refused="Internal error occurred: boom")
     assert web.replicas == 3
@@ -32,14 +34,88 @@ def test_a_refused_write_is_told_and_changes_no_history_of_rescales() -> None:
     assert web.hpa.status.last_scale_time is None
 
 
+@pytest.mark.parametrize(
+    ("messages", "replicas", "detail"),
+    [
+        (60, 3, "from 3: external metric queue above target (20 / 10 per replica, 60 in total)"),
+        (20, 3, "from 3: external metric queue below target (6.67 / 10 per replica, 20 in total)"),
+        (120, 9, "from 9: external metric queue above target (13.3 / 10 per replica, 120 in total); 12 wanted but the"
+                 " maximum is 10"),
+        (0, 12, "from 12: the maximum is 10"),
+    ],
+)  # fmt: skip
+def test_the_detail_of_a_rescale_is_its_sentence_without_the_new_count(
+    messages: int, replicas: int, detail: str
+) -> None:
+    """The text of Kubernetes gives the new count. The detail gives the former one, and the reasons in full."""
+    web = Workload(QUEUE, replicas=replicas)
+    web.history = History((PastRecommendation(START, 1),))
+    decision = web.reconcile(*([series(messages)] if replicas <= 10 else []))
+    assert web.settled is not None
+    (event,) = web.settled.events
+    assert (event.reason, event.detail) == ("SuccessfulRescale", detail)
+    assert str(decision) == f"scale web from {replicas} to {decision.desired}: {detail.partition(': ')[2]}"
+
+
+def test_a_refused_rescale_has_the_same_detail_as_a_written_one() -> None:
+    written, refused = Workload(QUEUE, replicas=3), Workload(QUEUE, replicas=3)
+    written.reconcile(series(60))
+    refused.reconcile(series(60), refused="boom")
+    assert written.settled is not None
+    assert refused.settled is not None
+    assert [event.detail for event in refused.settled.events] == [event.detail for event in written.settled.events]
+
+
+def test_only_events_of_rescales_have_a_detail() -> None:
+    web = Workload(QUEUE, external("rate", averageValue="10"), replicas=3)
+    web.reconcile(series(60), AdapterError("connection refused"))
+    assert web.settled is not None
+    detailed = {event.reason: bool(event.detail) for event in web.settled.events}
+    assert detailed == {"FailedGetExternalMetric": False, "SuccessfulRescale": True}
+
+
+def test_a_detail_follows_the_text_of_kubernetes() -> None:
+    assert with_detail("New size: 4; reason: x", "from 3: y") == "New size: 4; reason: x; from 3: y"
+    assert with_detail("New size: 4; reason: x", "") == "New size: 4; reason: x"
+
+
+@pytest.mark.parametrize("letter", ["a", "ä", "€", "🙂"])
+@pytest.mark.parametrize("message", [40, 41, 42, 43, 500, 900])
+def test_a_long_detail_ends_in_an_ellipsis_at_1024_bytes(letter: str, message: int) -> None:
+    """A note of events.k8s.io has at most 1,024 bytes. No character is cut in two, and no word."""
+    word = letter * 5
+    text = with_detail("m" * message, " ".join([word] * 500))
+    assert 1024 - len(f" {word}".encode()) <= len(text.encode()) <= 1024
+    first, *others = text.removeprefix("m" * message + "; ").split(" ")
+    assert others.pop() == "…"
+    assert {first, *others} == {word}
+
+
+def test_a_detail_of_exactly_the_room_is_whole() -> None:
+    assert with_detail("m" * 100, "d" * 922) == f"{'m' * 100}; {'d' * 922}"
+    assert with_detail("m" * 100, "d" * 923) == f"{'m' * 100}; {'d' * 918} …"
+
+
+@pytest.mark.parametrize("length", [991, 1024, 5000])
+def test_the_text_of_kubernetes_is_never_shortened(length: int) -> None:
+    """It stands alone where fewer than 32 bytes are left for a detail that is longer."""
+    assert with_detail("m" * length, "from 3: external metric queue above target (20 / 10)") == "m" * length
+    assert with_detail("m" * 990, "from 3: external metric queue above target (20 / 10)").endswith("metric …")
+
+
+def test_a_detail_from_outside_is_escaped() -> None:
+    """A selector or an error text may hold control characters, which kubectl would print."""
+    assert with_detail("x", "a\x1b[2Jb\nc\ud83d") == "x; a\\u001b[2Jb\\nc\\ud83d"
+
+
 def test_each_repeated_refusal_moves_the_transition_time() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(60), refused="boom")
     web.reconcile(series(60), refused="boom", after=15)
-    assert web.condition("AbleToScale").last_transition_time == web.now, "it was reachable in between"
+    assert web.condition("AbleToScale").last_transition_time == web.now, "the scale could be read in between"
 
 
-def test_a_written_scale_is_remembered() -> None:
+def test_a_written_scale_is_added_to_the_history() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(60))
     assert web.history.scale_ups == (Rescale(START, 3),)
@@ -49,13 +125,13 @@ def test_a_written_scale_is_remembered() -> None:
     assert (web.settled.action, web.settled.metric_computations) == ("scale_up", (("External", "scale_up", "none"),))
 
 
-def test_without_a_behavior_nobody_asks_for_past_rescales() -> None:
+def test_without_a_behavior_no_rescales_are_kept() -> None:
     web = Workload(QUEUE, replicas=3, behavior=None)
     web.reconcile(series(60))
     assert (web.replicas, web.history.scale_ups) == (6, ())
 
 
-def test_nothing_new_is_not_written_again() -> None:
+def test_an_unchanged_status_is_not_written() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(30))
     web.reconcile(series(30), after=15)
@@ -70,14 +146,14 @@ def test_times_in_the_status_are_whole_seconds() -> None:
     assert web.condition("AbleToScale").last_transition_time == START
 
 
-def test_outdated_rescales_make_room_for_new_ones() -> None:
+def test_outdated_rescales_are_replaced_by_new_ones() -> None:
     web = Workload(QUEUE, replicas=1, high=100)
     for messages in (20, 30, 40, 50):
         web.reconcile(series(messages), after=20)
     assert web.history.scale_ups == (Rescale(web.now, 1),)
 
 
-def test_an_unreadable_scale_leaves_all_but_one_condition_as_it_was() -> None:
+def test_an_unreadable_scale_changes_only_able_to_scale() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(30))
     before = web.hpa.status
@@ -93,10 +169,10 @@ def test_an_unreadable_scale_leaves_all_but_one_condition_as_it_was() -> None:
     )
 
 
-def test_what_is_too_old_to_decide_on_is_not_taken_for_a_target_that_is_gone() -> None:
+def test_a_stale_cache_is_not_reported_as_a_missing_target() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(series(30))
-    too_old = "nothing has been heard of pods for more than 5m0s: too long to decide"
+    too_old = "the watch of pods has received nothing for more than 5m0s: too long to decide"
     decision = web.reconcile(after=15, scale=None, scale_error=ScaleError(too_old, STALE))
     assert str(decision) == f"cannot decide: {too_old}"
     condition = web.condition("AbleToScale")
@@ -107,7 +183,7 @@ def test_what_is_too_old_to_decide_on_is_not_taken_for_a_target_that_is_gone() -
     assert (web.settled.error, web.settled.error_label) == (too_old, "internal")
 
 
-def test_an_api_version_that_is_none_is_a_fault_of_the_spec() -> None:
+def test_an_invalid_api_version_is_an_error_of_the_spec() -> None:
     web = Workload(QUEUE, replicas=3)
     target = msgspec.structs.replace(web.hpa.spec.scale_target_ref, api_version="a/b/c")
     web.hpa = msgspec.structs.replace(web.hpa, spec=msgspec.structs.replace(web.hpa.spec, scale_target_ref=target))
@@ -122,10 +198,10 @@ def test_an_api_version_that_is_none_is_a_fault_of_the_spec() -> None:
     [
         ("", {}, "SelectorRequired", "InvalidSelector"),
         ("app in (", {}, "InvalidSelector", "InvalidSelector"),
-        ("app=web", {"competing_hpas": ("rival", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
+        ("app=web", {"competing_hpas": ("another", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
     ],
 )
-def test_pods_that_can_not_be_told_stop_the_decision(
+def test_an_invalid_or_ambiguous_selector_prevents_a_decision(
     selector: str, fields: dict[str, Any], event: str, condition: str
 ) -> None:
     web = Workload(QUEUE, replicas=3)
@@ -137,7 +213,7 @@ def test_pods_that_can_not_be_told_stop_the_decision(
     assert (web.hpa.status.current_replicas, web.hpa.status.current_metrics) == (3, None)
 
 
-def test_rivals_are_named_in_order() -> None:
+def test_competing_hpas_are_named_in_order() -> None:
     web = Workload(QUEUE, replicas=3)
     web.reconcile(competing_hpas=("zebra", "ant"))
     assert web.condition("ScalingActive").message.endswith(
@@ -159,7 +235,7 @@ def web_answers(web: Workload) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("metric", "flaw"),
+    ("metric", "error"),
     [
         ({"type": "Resource", "resource": {"name": "cpu"}}, "invalid resource metric source: neither an average"),
         ({"type": "Pods", "pods": {"metric": {"name": "p"}}}, "invalid pods metric source: no average value"),
@@ -170,31 +246,22 @@ def web_answers(web: Workload) -> list[Any]:
          '"Near" is not a valid label selector operator'),
     ],
 )  # fmt: skip
-def test_an_invalid_metric_is_never_queried(metric: dict[str, Any], flaw: str) -> None:
+def test_an_invalid_metric_source_is_reported(metric: dict[str, Any], error: str) -> None:
     web = Workload(metric, replicas=2)
-    assert flaw in str(web.reconcile(series(1)))
+    assert error in str(web.reconcile(series(1)))
 
 
-def test_no_metrics_at_all_decide_nothing() -> None:
+def test_an_hpa_without_metrics_makes_no_decision() -> None:
     web = Workload(replicas=2)
     assert "no metrics are specified" in str(web.reconcile())
     assert web.condition("ScalingActive").status == "False"
 
 
-def test_decision_and_outcome_belong_together() -> None:
+def test_an_outcome_of_another_decision_is_refused() -> None:
     web = Workload(QUEUE, replicas=3)
     decision = web.reconcile(series(30))
     with pytest.raises(ValueError, match="do not belong together"):
         settle(web.view(), decision, Outcome((4,)))
-
-
-def test_the_trace_tells_every_stage() -> None:
-    web = Workload(QUEUE, replicas=3)
-    decision = web.reconcile(series(60))
-    assert [step.stage for step in decision.trace] == [
-        "examine", "measure", "propose", "recommend", "restrain", "decide",
-    ]  # fmt: skip
-    assert str(decision.trace[-1]) == f"decide: {decision}"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +272,7 @@ def test_the_trace_tells_every_stage() -> None:
         (STALE, "gone"),
     ],
 )
-def test_the_error_says_why_the_scale_is_unknown(reason: str, error: str) -> None:
+def test_the_error_gives_the_reason_that_the_scale_is_unknown(reason: str, error: str) -> None:
     """Source: horizontal.go: reconcileAutoscaler; the reason decides, not the text."""
     web = Workload(external("queue", averageValue="10"), replicas=2)
     web.reconcile(scale=None, scale_error=ScaleError("gone", reason))

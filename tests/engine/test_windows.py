@@ -9,25 +9,25 @@ from hpad.engine.decide import Decision
 
 
 def percent(web: Workload, value: int, **fields: Any) -> Decision:
-    """Reconcile 15 s later; every pod uses that many percent of its 200m CPU."""
+    """Reconciles 15 s later, with every pod using `value` percent of its 200m CPU."""
     return web.reconcile(used([value * 2] * web.replicas, web.now), after=15, **fields)
 
 
 def test_scenario_2_php_apache_grows_with_load_and_shrinks_after_five_minutes() -> None:
     """Scenario 2."""
     web = Workload(resource("cpu", averageUtilization=50), replicas=1)
-    assert percent(web, 305).scale_to == 5, "one and four pods more at most in 15 s"
+    assert percent(web, 305).scale_to == 5, "one pod and at most four more in 15 s"
     assert web.hpa.status.current_metrics is not None
-    held = web.hpa.status.current_metrics[0].resource
-    assert held is not None
-    assert held.current.average_utilization == 305
+    cpu = web.hpa.status.current_metrics[0].resource
+    assert cpu is not None
+    assert cpu.current.average_utilization == 305
     assert percent(web, 61).scale_to == 7
     quiet = [percent(web, 0).scale_to for _ in range(20)]
-    assert quiet == [None] * 19 + [1], "the last wish for 7 holds for 300 s"
+    assert quiet == [None] * 19 + [1], "the last recommendation of 7 applies for 300 s"
     assert str(percent(web, 0)).startswith("keep 1: ")
 
 
-def test_scenario_2_all_at_once_without_a_behavior() -> None:
+def test_scenario_2_without_a_behavior_one_step_goes_to_four() -> None:
     web = Workload(resource("cpu", averageUtilization=50), replicas=1, behavior=None)
     assert percent(web, 305).scale_to == 4, "twice as many, or four"
 
@@ -44,7 +44,7 @@ def test_scenario_3_a_large_deployment_stops_at_max_and_shrinks_after_five_quiet
     assert decisions == [None] * 19 + [26]
 
 
-def test_scenario_3_seventy_percent_of_eighty_is_enough_to_shrink() -> None:
+def test_scenario_3_seventy_percent_at_a_target_of_eighty_shrinks() -> None:
     """Scenario 3."""
     web = Workload(resource("cpu", averageUtilization=80), replicas=29, low=10, high=29)
     assert percent(web, 71).proposals[0].replicas == 26
@@ -66,7 +66,7 @@ SCENARIO_9: dict[str, Any] = {
 }
 
 
-def test_scenario_9_a_jump_goes_in_two_steps_and_a_drop_one_by_one() -> None:
+def test_scenario_9_growth_takes_two_steps_and_shrinking_one_pod_at_a_time() -> None:
     """Scenario 9."""
     web = Workload(external("queue", averageValue="10"), replicas=1, high=20, behavior=SCENARIO_9)
     assert web.reconcile(series(130)).scale_to == 10
@@ -75,8 +75,8 @@ def test_scenario_9_a_jump_goes_in_two_steps_and_a_drop_one_by_one() -> None:
     assert steps == [None] * 19 + [13], "nine of ten were added within the last 300 s"
     assert web.events == [("SuccessfulRescale", "New size: 13; reason: external metric queue(nil) above target")]
 
-    calm = [web.reconcile(series(0), after=15).scale_to for _ in range(4)]
-    assert calm == [None] * 3 + [12], "60 s of calm first"
+    quiet = [web.reconcile(series(0), after=15).scale_to for _ in range(4)]
+    assert quiet == [None] * 3 + [12], "first a window of 60 s"
     assert web.events == [("SuccessfulRescale", "New size: 12; reason: All metrics below target")]
     assert [web.reconcile(series(0), after=15).scale_to for _ in range(12)] == [*range(11, 0, -1), None]
 
@@ -98,7 +98,7 @@ def test_scenario_10_ten_percent_a_minute_above_forty_then_four_pods() -> None:
     """Scenario 10."""
     web = Workload(external("queue", averageValue="1"), replicas=80, low=1, high=100, behavior=SCENARIO_10)
     sizes = [web.reconcile(series(10), after=60).desired for _ in range(16)]
-    assert sizes[:7] == [72, 64, 57, 51, 45, 40, 36], "a tenth of what there was, rounded up"
+    assert sizes[:7] == [72, 64, 57, 51, 45, 40, 36], "a tenth of the replicas, rounded up"
     assert sizes[7:] == [32, 28, 24, 20, 16, 12, 10, 10, 10]
 
 
@@ -147,28 +147,28 @@ def test_scenario_12_disabled_never_shrinks() -> None:
     assert web.condition("ScalingLimited").reason == "ScaleDownLimit"
 
 
-@pytest.mark.parametrize(("replicas", "wanted"), [(1, 5), (4, 8), (6, 12)])
-def test_scenario_13_by_default_four_pods_or_twice_as_many_each_15_s(replicas: int, wanted: int) -> None:
+@pytest.mark.parametrize(("replicas", "expected"), [(1, 5), (4, 8), (6, 12)])
+def test_scenario_13_by_default_four_pods_or_twice_as_many_each_15_s(replicas: int, expected: int) -> None:
     """Scenario 13."""
     web = Workload(external("queue", averageValue="1"), replicas=replicas, high=100)
-    assert web.reconcile(series(90)).scale_to == wanted
+    assert web.reconcile(series(90)).scale_to == expected
     assert web.reconcile(series(90), after=14).scale_to is None
 
 
-def test_scenario_13_by_default_all_may_go_after_five_minutes() -> None:
+def test_scenario_13_by_default_all_excess_pods_go_after_five_minutes() -> None:
     """Scenario 13."""
     web = Workload(external("queue", averageValue="1"), replicas=50, high=100)
     assert [web.reconcile(series(1), after=15).desired for _ in range(21)] == [50] * 20 + [1]
 
 
-def test_a_longer_window_up_takes_the_lowest_wish() -> None:
+def test_a_scale_up_window_takes_the_lowest_recommendation() -> None:
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 60}}
     web = Workload(external("queue", averageValue="1"), replicas=2, high=100, behavior=behavior)
     web.reconcile(series(2))
     assert [web.reconcile(series(6), after=15).desired for _ in range(4)] == [2, 2, 2, 6]
 
 
-def test_the_sentence_of_a_limit_says_the_limit() -> None:
+def test_the_sentence_names_the_limit() -> None:
     web = Workload(external("queue", averageValue="1"), replicas=9, high=10)
     assert str(web.reconcile(series(40))) == (
         "scale web from 9 to 10: external metric queue above target (4.44 / 1 per replica, 40 in total); "

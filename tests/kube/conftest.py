@@ -13,6 +13,7 @@ from support.scripted_server import QUICK, Script, SkippingClock, serving
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
+from hpad.kube.watch import WatchScope
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ async def client(script: Script, clock: SkippingClock) -> AsyncIterator[Client]:
 @pytest.fixture
 async def cache(client: Client) -> Cache[Any]:
     """Of the HPAs that the script lists."""
-    return Cache(client, HPA, reflector_options=QUICK)
+    return Cache(WatchScope(client, options=QUICK), HPA)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How caches are filled: pages, streams, and whatever comes in place of a list."""
+"""How caches are filled: lists in pages, streaming lists, and answers that are no lists."""
 
 import asyncio
 import itertools
@@ -12,11 +12,12 @@ from support.scripted_server import QUICK, failure, hangs, line, says, streams, 
 from hpad.api.metadata import Key
 from hpad.kube import codec, scale
 from hpad.kube.cache import Cache, PodCache
+from hpad.kube.watch import WatchScope
 
 DEPLOYMENT = scale.WATCHED[0]
 
 
-async def test_pages_are_put_together(script, cache, running):
+async def test_a_list_is_read_in_pages(script, cache, running):
     script.on("GET", HPAS, page(hpa("a", 1), token="t1"), page(hpa("b", 2), token="t2"), page(hpa("c", 3), version=12))
     script.on("GET", HPAS + "?watch", hangs)
     running(cache.run())
@@ -36,8 +37,8 @@ def complete(version):
     return line("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
 
 
-async def test_a_list_comes_as_a_stream_where_that_is_offered(script, cache, running):
-    """What happens while the stream runs belongs to it: c is gone when it is complete, and so is what is not in it."""
+async def test_a_list_is_read_as_a_stream_if_the_server_supports_it(script, cache, running):
+    """Changes during the stream are applied: c was deleted. An object that the stream does not name is dropped."""
     script.on("GET", HPAS + "?stream", streams(
         line("ADDED", hpa("a", 1)) + line("ADDED", hpa("c", 2)),
         line("BOOKMARK", {"metadata": {"resourceVersion": "8"}}),
@@ -58,7 +59,7 @@ async def test_a_list_comes_as_a_stream_where_that_is_offered(script, cache, run
     assert script.count(HPAS) == 0
 
 
-async def test_the_recorded_stream_is_understood(script, cache, running, recorded):
+async def test_a_recorded_streaming_list_is_read(script, cache, running, recorded):
     events = recorded("watch/hpa_watchlist_sendInitialEvents")["body"]
     script.on("GET", HPAS + "?stream", streams(*(json.dumps(event).encode() + b"\n" for event in events)))
     script.on("GET", HPAS + "?watch", hangs)
@@ -67,25 +68,25 @@ async def test_the_recorded_stream_is_understood(script, cache, running, recorde
     assert names(cache) == [events[0]["object"]["metadata"]["name"]]
 
 
-async def test_an_old_etcd_is_no_failure_but_lists_are_read_by_pages(script, cache, running):
-    """The words are those of a kube-apiserver 1.36 on etcd 3.4.23, which cannot ask a watch for its progress."""
-    told = (
+async def test_lists_are_read_in_pages_without_a_warning_if_etcd_is_too_old_for_streams(script, cache, running):
+    """The text is that of kube-apiserver 1.36 with etcd 3.4.23, which cannot report the progress of a watch."""
+    message = (
         "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
     )
-    script.on("GET", HPAS + "?stream", says(failure(500, "InternalError", told), 500))
+    script.on("GET", HPAS + "?stream", says(failure(500, "InternalError", message), 500))
     script.on("GET", HPAS, page(hpa("a", 1)))
     script.on("GET", HPAS + "?watch", hangs)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         running(cache.run())
         await synced(cache)
     assert names(cache) == ["a"]
-    assert [entry for entry in said if entry["log_level"] == "warning"] == []
+    assert [entry for entry in logged if entry["log_level"] == "warning"] == []
     assert [path for _, path, _ in script.asked][:2] == [HPAS + "?stream", HPAS]
 
 
 @pytest.mark.parametrize("then", ["end", "reset"])
-async def test_a_stream_that_ends_too_early_is_no_list(script, cache, running, then):
-    """What came is kept, nothing is let go, and the list is read again: page by page this time."""
+async def test_a_streaming_list_that_ends_early_is_followed_by_a_list_in_pages(script, cache, running, then):
+    """Received objects are kept, and nothing is dropped until the list is complete."""
     script.on("GET", HPAS + "?stream", streams(line("ADDED", hpa("a", 1)), then=then))
     script.on("GET", HPAS, page(hpa("a", 1), hpa("b", 2)))
     script.on("GET", HPAS + "?watch", hangs)
@@ -95,13 +96,13 @@ async def test_a_stream_that_ends_too_early_is_no_list(script, cache, running, t
     assert [path for _, path, _ in script.asked][:2] == [HPAS + "?stream", HPAS]
 
 
-async def test_a_long_page_lets_others_have_their_turns(script, client, running):
-    """2,000 pods in one page: nobody else waits for longer than a fraction of it takes."""
+async def test_other_tasks_run_while_a_long_page_is_decoded(script, client, running):
+    """With 2,000 pods in one page, other tasks run after each 64 pods."""
     template = {"metadata": {"namespace": "n", "labels": {"app": "web"}}, "spec": {"containers": [{"name": "c"}] * 8}}
     pods = [{**template, "metadata": {**template["metadata"], "name": f"p{index}"}} for index in range(2_000)]
     script.on("GET", "/api/v1/pods", page(*pods))
     script.on("GET", "/api/v1/pods?watch", hangs)
-    cache = PodCache(client, reflector_options=QUICK)
+    cache = PodCache(WatchScope(client, options=QUICK))
     running(cache.run())
     sizes = []
     while not cache.synced.is_set():
@@ -111,8 +112,8 @@ async def test_a_long_page_lets_others_have_their_turns(script, client, running)
     assert max(later - earlier for earlier, later in itertools.pairwise([*sizes, 2_000])) <= 64
 
 
-async def test_replicas_share_their_labels_and_others_the_values_that_they_have_in_common(script, client, running):
-    """Whichever way they come, and for as long as there are any of them."""
+async def test_replicas_share_one_mapping_of_labels_and_other_pods_equal_values(script, client, running):
+    """Pods that are listed, changed and added share labels alike."""
     sets = {"a": {"hash": "7"}, "b": {"hash": "7"}, "c-0": {"index": "0"}, "c-1": {"index": "1"}}
 
     def pod(name, version):
@@ -122,7 +123,7 @@ async def test_replicas_share_their_labels_and_others_the_values_that_they_have_
     script.on("GET", "/api/v1/pods", page(*(pod(name, 1) for name in sets)))
     changes = [line("MODIFIED", pod("a", 11)), line("MODIFIED", pod("c-0", 12)), line("ADDED", pod("d", 13))]
     script.on("GET", "/api/v1/pods?watch", streams(*changes, then="hang"))
-    cache = PodCache(client, reflector_options=QUICK)
+    cache = PodCache(WatchScope(client, options=QUICK))
     running(cache.run())
     await until(lambda: cache.get(Key("n", "d")) is not None)
     a, b, d, *others = (cache.get(Key("n", name)).labels for name in ("a", "b", "d", "c-0", "c-1"))
@@ -144,29 +145,29 @@ async def test_an_expired_page_token_leads_to_one_full_list(script, cache, runni
 @pytest.mark.parametrize(
     "body", [b"{}", b'{"kind":"Status","code":500}', b"null", b"[]", b"", b'{"items":[]}', b"<html>"]
 )
-async def test_what_is_no_list_is_no_empty_list(script, cache, running, body):
+async def test_an_answer_that_is_no_list_removes_no_objects(script, cache, running, body):
     expired = says(failure(410, "Expired", "old"), 410)
     script.on("GET", HPAS, page(hpa("a", 1)), says(body), says(body), page(hpa("a", 1), hpa("b", 20), version=21))
     script.on("GET", HPAS + "?watch", expired, hangs)
-    told = []
-    cache.subscribe(lambda key, old, new: told.append((key.name, new is not None)))
+    changes = []
+    cache.subscribe(lambda key, old, new: changes.append((key.name, new is not None)))
     running(cache.run())
     await until(lambda: script.count(HPAS + "?watch") == 2)
-    assert told == [("a", True), ("b", True)]
+    assert changes == [("a", True), ("b", True)]
 
 
-async def test_a_server_that_fails_every_list_is_asked_less_and_less(script, cache, running, clock):
+async def test_the_delay_before_a_list_doubles_after_each_failure(script, cache, running, clock):
     script.on("GET", HPAS, says(failure(500, "InternalError", "boom"), 500))
     running(cache.run())
     await until(lambda: script.count(HPAS) >= 7)
     assert not cache.synced.is_set()
     assert cache.trouble == "horizontalpodautoscalers.autoscaling: boom"
-    for wait, most in zip(clock.slept, [0.5, 1, 2, 4, 8, 8], strict=False):
-        assert most / 2 <= wait <= most
+    for delay, longest in zip(clock.slept[:6], [0.5, 1, 2, 4, 8, 8], strict=True):
+        assert longest / 2 <= delay <= longest
 
 
-async def test_namespaces_are_listed_each_for_itself(script, client, running):
-    cache = Cache(client, DEPLOYMENT, namespaces=("n", "m"), params={"labelSelector": "a=b"}, reflector_options=QUICK)
+async def test_each_namespace_has_a_list_of_its_own(script, client, running):
+    cache = Cache(WatchScope(client, ("n", "m"), QUICK), DEPLOYMENT, params={"labelSelector": "a=b"})
 
     def deployments(*items):
         return page(
@@ -181,7 +182,7 @@ async def test_namespaces_are_listed_each_for_itself(script, client, running):
     running(cache.run())
     await synced(cache)
     await until(lambda: len(cache) == 3)
-    assert sorted(str(value.key) for value in cache.values()) == ["m/y", "n/x", "n/y"]
+    assert sorted(map(str, cache.keys(""))) == ["m/y", "n/x", "n/y"]
     assert cache.covers("n")
     assert not cache.covers("elsewhere")
     assert {query.get("labelSelector") for _, _, query in script.asked} == {"a=b"}

@@ -1,4 +1,4 @@
-"""One request at a time: what is repeated, what is not, and what an error says."""
+"""Requests: which ones are repeated, and the errors of those that fail."""
 
 import asyncio
 import ssl
@@ -24,7 +24,7 @@ async def test_an_answer_is_bytes_and_is_counted(script, clock):
     script.on("GET", PATH, says(b'{"a":1}'))
     seen = []
     config = ClusterConfig(script.url)
-    async with Client(config, clock, observe=lambda *said: seen.append(said[:3])) as client:
+    async with Client(config, clock, observe=lambda *observed: seen.append(observed[:3])) as client:
         assert await client.request("GET", PATH, params={"labelSelector": "a in (b, c)"}) == b'{"a":1}'
         assert client.requests == {("GET", "200"): 1}
     assert seen == [("GET", script.url.removeprefix("http://"), "200")]
@@ -35,7 +35,7 @@ async def test_an_answer_is_bytes_and_is_counted(script, clock):
     assert "Content-Type" not in script.headers[0]
 
 
-async def test_a_body_goes_out_as_it_is(script, client):
+async def test_a_body_is_sent_unchanged(script, client):
     script.on("PATCH", PATH, says({}))
     await client.request("PATCH", PATH, body=b'{"x":1}', content_type="application/merge-patch+json")
     assert script.bodies == [b'{"x":1}']
@@ -53,7 +53,7 @@ async def test_a_body_goes_out_as_it_is(script, client):
         ("errors/401_bad_token", "Unauthorized", None),
     ],
 )
-async def test_recorded_refusals_keep_the_words_of_the_server(script, client, recorded, name, reason, property_):
+async def test_recorded_errors_keep_the_message_of_the_server(script, client, recorded, name, reason, property_):
     real = recorded(name)
     script.on("GET", PATH, says(real["body"], real["status"]))
     error = await refused(client.request("GET", PATH))
@@ -62,7 +62,7 @@ async def test_recorded_refusals_keep_the_words_of_the_server(script, client, re
     assert [each for each in ("conflict", "not_found", "gone") if getattr(error, each)] == [property_] * bool(property_)
 
 
-async def test_a_taken_name_is_no_conflict(script, client, recorded):
+async def test_a_name_that_exists_already_is_no_conflict(script, client, recorded):
     real = recorded("hpa/create_409_already_exists")
     script.on("POST", PATH, says(real["body"], 409))
     assert not (await refused(client.request("POST", PATH, body=b"{}"))).conflict
@@ -77,27 +77,44 @@ async def test_a_taken_name_is_no_conflict(script, client, recorded):
         (302, b"", "the server responded with the status code 302 but did not return more information (get pods a)"),
     ],
 )
-async def test_an_unexplained_refusal_reads_as_in_kubernetes(script, client, status, body, message):
+async def test_an_error_without_a_status_has_the_message_of_client_go(script, client, status, body, message):
     script.on("GET", PATH, says(body, status))
     error = await refused(client.request("GET", PATH))
     assert (error.status, error.message) == (status, message)
 
 
-async def test_too_many_requests_are_waited_for_as_long_as_asked(script, client, clock):
+@pytest.mark.parametrize(
+    ("name", "no_resource"),
+    [
+        ("scale/daemonset_get_404", True),
+        ("scale/deployment_get_404", False),
+        ("metrics/custom_404", False),
+        ("metrics/podmetrics_get_404", False),
+    ],
+)
+async def test_the_details_of_a_404_tell_a_missing_resource_from_a_missing_object(
+    script, client, recorded, name, no_resource
+):
+    script.on("GET", PATH, says(recorded(name)["body"], 404))
+    error = await refused(client.request("GET", PATH))
+    assert (error.not_found, error.no_resource) == (True, no_resource)
+
+
+async def test_a_request_is_repeated_after_the_time_in_retry_after(script, client, clock):
     busy = says(failure(429, "TooManyRequests", "slow down"), 429, Retry_After="2")
     script.on("POST", PATH, busy, busy, says({}))
     await client.request("POST", PATH, body=b"{}")
     assert clock.slept == [2, 2]
 
 
-async def test_no_number_is_too_large_to_be_waited_for(script, client, clock):
+async def test_a_huge_retry_after_means_ten_seconds(script, client, clock):
     busy = {**failure(429, "TooManyRequests", "slow down"), "details": {"retryAfterSeconds": 10**400}}
     script.on("GET", PATH, says(busy, 429), says(b"in"))
     assert await client.request("GET", PATH) == b"in"
     assert clock.slept == [10]
 
 
-async def test_patience_has_an_end(script, client, clock):
+async def test_a_request_is_repeated_three_times_at_most(script, client, clock):
     script.on("GET", PATH, says(failure(429, "TooManyRequests", "slow down"), 429, Retry_After="3600"))
     error = await refused(client.request("GET", PATH))
     assert (error.status, error.retry_after, error.passing) == (429, 3600, True)
@@ -106,7 +123,7 @@ async def test_patience_has_an_end(script, client, clock):
 
 
 @pytest.mark.parametrize("status", [500, 503, 504, 409])
-async def test_a_refusal_is_not_repeated(script, client, clock, status):
+async def test_other_errors_are_not_repeated(script, client, clock, status):
     script.on("GET", PATH, says(failure(status, "X", "no"), status, Retry_After="1"))
     await refused(client.request("GET", PATH))
     assert script.count(PATH) == 1
@@ -119,15 +136,15 @@ async def test_a_get_on_a_dropped_connection_is_sent_again(script, client):
     assert await client.request("GET", PATH) == b"again"
 
 
-async def test_a_post_on_a_dropped_connection_is_not(script, client):
+async def test_a_post_on_a_dropped_connection_is_not_sent_again(script, client):
     script.on("POST", PATH, says({}), resets, says(b"again"))
     await client.request("POST", PATH, body=b"{}")
     error = await refused(client.request("POST", PATH, body=b"{}"))
-    assert (error.status, error.reason) == (0, "Cut")
+    assert (error.status, error.reason) == (0, "Disconnected")
     assert script.count(PATH) == 2
 
 
-async def test_a_server_that_does_not_answer(script, clock):
+async def test_a_server_that_does_not_answer_is_a_timeout(script, clock):
     script.on("GET", PATH, hangs)
     async with Client(ClusterConfig(script.url), clock, timeout=0.1) as client:
         error = await refused(client.request("GET", PATH))
@@ -136,7 +153,7 @@ async def test_a_server_that_does_not_answer(script, clock):
     assert script.url in error.message
 
 
-async def test_an_answer_that_breaks_off(script, client):
+async def test_an_answer_that_breaks_off_is_an_error_without_a_status(script, client):
     async def half(request):
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
@@ -146,17 +163,17 @@ async def test_an_answer_that_breaks_off(script, client):
 
     script.on("GET", PATH, half)
     error = await refused(client.request("GET", PATH))
-    assert (error.status, error.reason) == (0, "Cut")
+    assert (error.status, error.reason) == (0, "Disconnected")
 
 
 @pytest.mark.parametrize("host", ["api..internal", "a" * 64 + ".internal"])
-async def test_what_is_no_name_of_a_host_cannot_be_reached(clock, host):
+async def test_an_invalid_host_name_is_an_error(clock, host):
     async with Client(ClusterConfig(f"http://{host}:1"), clock) as client:
         error = await refused(client.request("GET", PATH))
     assert (error.status, error.message) == (0, f"http://{host}:1 cannot be reached: that is no name of a host")
 
 
-async def test_where_no_thread_is_left_no_name_can_be_looked_up(script, clock):
+async def test_a_missing_thread_for_the_name_lookup_is_an_error(script, clock):
     class Full(ThreadPoolExecutor):
         def submit(self, *_: object) -> Any:
             raise RuntimeError("can't start new thread")
@@ -165,10 +182,10 @@ async def test_where_no_thread_is_left_no_name_can_be_looked_up(script, clock):
     server = script.url.replace("127.0.0.1", "localhost")
     async with Client(ClusterConfig(server), clock) as client:
         error = await refused(client.request("GET", PATH))
-    assert (error.status, error.message) == (0, f"{server} cannot be asked: can't start new thread")
+    assert (error.status, error.message) == (0, f"no request can be sent to {server}: can't start new thread")
 
 
-async def test_nobody_listens(clock):
+async def test_a_refused_connection_is_an_error(clock):
     with free_ports.port() as port:
         async with Client(ClusterConfig(f"http://127.0.0.1:{port}"), clock) as client:
             error = await refused(client.request("GET", PATH))
@@ -192,7 +209,7 @@ async def test_a_silent_stream_ends_in_a_timeout(script, client):
     assert caught.value.reason == "Timeout"
 
 
-async def test_many_streams_leave_room_for_requests(script, client):
+async def test_streams_do_not_use_the_connections_of_requests(script, client):
     script.on("GET", "/api/v1/pods", streams(b"x", then="hang"))
     script.on("GET", PATH, says(b"ok"))
 
@@ -208,7 +225,7 @@ async def test_many_streams_leave_room_for_requests(script, client):
     await asyncio.gather(*listeners, return_exceptions=True)
 
 
-async def test_tls_with_a_name_of_its_own(authority, clock):
+async def test_the_certificate_is_checked_for_the_configured_server_name(authority, clock):
     server, script = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), Script()
     authority.issue_cert("api.internal").configure_cert(server)
     script.on("GET", PATH, says(b"secure"))
@@ -227,7 +244,7 @@ async def test_tls_with_a_name_of_its_own(authority, clock):
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "described"),
     [
         ("/api/v1/pods", "get pods"),
         ("/api/v1/namespaces/n/pods", "get pods"),
@@ -239,15 +256,15 @@ async def test_tls_with_a_name_of_its_own(authority, clock):
         ("/", ""),
     ],
 )
-def test_what_a_path_asks_for(path, asked):
-    assert paths.described("GET", path) == asked
+def test_a_path_is_described_as_in_client_go(path, described):
+    assert paths.described("GET", path) == described
 
 
 def test_names_in_paths_are_escaped():
     assert paths.PODS.object(Key("n", "a/../b?c")) == "/api/v1/namespaces/n/pods/a%2F..%2Fb%3Fc"
 
 
-async def test_no_environment_proxy_is_consulted(script, clock, monkeypatch):
+async def test_a_proxy_of_the_environment_is_not_used_by_the_client(script, clock, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     script.on("GET", PATH, says(b"direct"))
     async with Client(ClusterConfig(script.url), clock) as client:
@@ -275,7 +292,7 @@ async def test_a_closed_client_stays_closed(script, clock):
     assert not script.asked
 
 
-async def test_a_limit_of_our_own_spreads_requests(script, clock):
+async def test_the_limiter_spreads_requests(script, clock):
     """3 at once, then 2 a second: four more take two seconds."""
     script.on("GET", PATH, says(b"x"))
     async with Client(ClusterConfig(script.url), clock, limiter=Limiter(clock, 2.0, 3)) as client:
@@ -314,14 +331,14 @@ async def test_an_answer_that_is_too_large_is_not_read(script, clock, status, an
         assert (await refused(client.request("GET", PATH))).reason == "TooLarge"
 
 
-async def test_a_watch_may_bring_any_amount(script, clock):
+async def test_a_stream_has_no_size_limit(script, clock):
     script.on("GET", f"{PATH}?watch", streams(*[b"x" * 2**16] * 32))
     async with Client(ClusterConfig(script.url), clock, largest=2**10) as client:
         chunks = [chunk async for chunk in client.stream(PATH, {"watch": "true"}, 5)]
     assert sum(map(len, chunks)) == 2**21
 
 
-async def test_only_so_many_requests_are_under_way_at_once(script, clock):
+async def test_the_number_of_concurrent_requests_is_limited(script, clock):
     answering = asyncio.Event()
 
     async def answer(request):

@@ -1,4 +1,4 @@
-"""Wire to nouns, against what a real API server sent."""
+"""Decoding of pods, HPAs and targets, with recorded objects of a real API server."""
 
 import json
 from datetime import UTC, datetime
@@ -29,15 +29,15 @@ def pod(**changes):
 
 def test_recorded_pods_are_read(recorded):
     body = recorded("scenario/pod_running")["body"]
-    held = codec.pod(json.dumps(body).encode())
+    decoded = codec.pod(json.dumps(body).encode())
     ready = next(each for each in body["status"]["conditions"] if each["type"] == "Ready")
-    assert held.key == Key(body["metadata"]["namespace"], body["metadata"]["name"])
-    assert held.version == body["metadata"]["resourceVersion"]
-    assert held.value.labels == body["metadata"]["labels"]
-    assert held.value.phase == body["status"]["phase"] == "Running"
-    assert held.value.ready == ready["status"]
-    assert held.value.ready_since == datetime.fromisoformat(ready["lastTransitionTime"])
-    assert [each.name for each in held.value.containers] == [each["name"] for each in body["spec"]["containers"]]
+    assert decoded.key == Key(body["metadata"]["namespace"], body["metadata"]["name"])
+    assert decoded.version == body["metadata"]["resourceVersion"]
+    assert decoded.value.labels == body["metadata"]["labels"]
+    assert decoded.value.phase == body["status"]["phase"] == "Running"
+    assert decoded.value.ready == ready["status"]
+    assert decoded.value.ready_since == datetime.fromisoformat(ready["lastTransitionTime"])
+    assert [each.name for each in decoded.value.containers] == [each["name"] for each in body["spec"]["containers"]]
 
 
 @pytest.mark.parametrize("name", ["list_labelselector", "list_limit2", "list_limit2_page2", "list_empty"])
@@ -49,8 +49,8 @@ def test_recorded_pages_are_read(recorded, name):
     assert [codec.pod(raw).key.name for raw in page.items] == [each["metadata"]["name"] for each in body["items"]]
 
 
-def test_a_pod_keeps_what_decisions_read():
-    held = codec.pod(
+def test_a_pod_keeps_the_fields_that_decisions_read():
+    decoded = codec.pod(
         pod(
             metadata__deletionTimestamp="2026-01-01T00:00:00Z",
             status__startTime="2026-01-01T00:00:05Z",
@@ -65,43 +65,43 @@ def test_a_pod_keeps_what_decisions_read():
             ],
         )
     ).value
-    assert held.deleted
-    assert held.start_time == datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)
-    assert (held.ready, held.ready_since) == ("False", datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC))
-    assert held.containers == (
+    assert decoded.deleted
+    assert decoded.start_time == datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert (decoded.ready, decoded.ready_since) == ("False", datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC))
+    assert decoded.containers == (
         ContainerRequests("c", {"cpu": 200}),
         ContainerRequests("side", {"cpu": 500, "memory": 64 * 2**20 * 1000}),
     )
-    assert held.pod_requests is None
+    assert decoded.pod_requests is None
 
 
-def test_a_pod_without_a_ready_condition_is_not_a_pod_that_is_not_ready():
-    held = codec.pod(pod()).value
-    assert held.ready is None
-    assert held.ready_since is None
-    assert not held.deleted
+def test_the_readiness_of_a_pod_without_the_condition_is_unknown():
+    decoded = codec.pod(pod()).value
+    assert decoded.ready is None
+    assert decoded.ready_since is None
+    assert not decoded.deleted
 
 
-def test_requests_of_the_pod_itself():
-    held = codec.pod(pod(spec__resources={"requests": {"cpu": "1"}})).value
-    assert held.pod_requests == {"cpu": 1000}
+def test_pod_level_requests_are_read():
+    decoded = codec.pod(pod(spec__resources={"requests": {"cpu": "1"}})).value
+    assert decoded.pod_requests == {"cpu": 1000}
     assert codec.pod(pod(spec__resources={"limits": {"cpu": "1"}})).value.pod_requests is None
 
 
-def test_requests_that_pods_share_are_kept_once():
+def test_equal_requests_are_one_object():
     one, two = codec.pod(pod()).value, codec.pod(pod(metadata__name="b")).value
     assert one.containers is two.containers
     assert one.namespace is two.namespace
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"<html>", pod()[:-3], pod(metadata__name=7)])
-def test_what_is_no_pod_is_refused(body):
-    with pytest.raises(codec.UndecodableError):
+def test_bytes_that_are_no_pod_are_refused(body):
+    with pytest.raises(codec.UNDECODABLE):
         codec.pod(body)
 
 
 def test_an_error_does_not_quote_the_object():
-    with pytest.raises(codec.UndecodableError) as caught:
+    with pytest.raises(codec.UNDECODABLE) as caught:
         codec.pod(b'{"metadata":{"name":["s3cret"]}}')
     assert "s3cret" not in str(caught.value)
 
@@ -110,31 +110,31 @@ def test_recorded_hpas_keep_every_field(recorded):
     items = recorded("hpa/list_v2")["body"]["items"]
     assert len(items) > 5
     for item in items:
-        held = codec.hpa(json.dumps(item).encode())
-        assert held.key == Key(item["metadata"]["namespace"], item["metadata"]["name"])
-        assert held.version == item["metadata"]["resourceVersion"]
-        assert to_builtins(held.value)["spec"] == item["spec"]
-        assert to_builtins(held.value)["status"] == item["status"]
+        decoded = codec.hpa(json.dumps(item).encode())
+        assert decoded.key == Key(item["metadata"]["namespace"], item["metadata"]["name"])
+        assert decoded.version == item["metadata"]["resourceVersion"]
+        assert to_builtins(decoded.value)["spec"] == item["spec"]
+        assert to_builtins(decoded.value)["status"] == item["status"]
 
 
 def test_an_hpa_with_a_broken_quantity_is_refused():
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Value", "value": "12x"}}}
-    with pytest.raises(codec.UndecodableError, match="quantit"):
+    with pytest.raises(codec.UNDECODABLE, match="quantit"):
         codec.hpa(json.dumps({"metadata": {"name": "a"}, "spec": {"metrics": [metric]}}).encode())
 
 
 def test_a_watched_deployment_has_the_scale_the_server_answers(recorded):
     watched = recorded("scale/deployment_get_as_v1_deployment")["body"]
-    asked = recorded("scale/deployment_get")["body"]
+    expected = recorded("scale/deployment_get")["body"]
     made = msgspec.to_builtins(scale.from_target(codec.target(json.dumps(watched).encode()).value))
-    asked["metadata"]["resourceVersion"] = watched["metadata"]["resourceVersion"]
-    assert made["metadata"] == asked["metadata"]
-    assert made["status"] == asked["status"]
+    expected["metadata"]["resourceVersion"] = watched["metadata"]["resourceVersion"]
+    assert made["metadata"] == expected["metadata"]
+    assert made["status"] == expected["status"]
     assert made["spec"]["replicas"] == watched["spec"]["replicas"]
-    assert (made["kind"], made["apiVersion"]) == (asked["kind"], asked["apiVersion"])
+    assert (made["kind"], made["apiVersion"]) == (expected["kind"], expected["apiVersion"])
 
 
-def test_selectors_read_as_the_scale_subresource_prints_them():
+def test_a_selector_has_the_text_of_the_scale_subresource():
     selector = {
         "matchLabels": {"z": "1", "app": "web"},
         "matchExpressions": [
@@ -142,13 +142,13 @@ def test_selectors_read_as_the_scale_subresource_prints_them():
             {"key": "x", "operator": "Exists"},
         ],
     }
-    held = codec.target(json.dumps({"metadata": {"name": "a"}, "spec": {"selector": selector}}).encode()).value
-    assert held.selector == "app=web,tier in (a,b),x,z=1"
-    assert held.replicas == 1
-    assert held.status_replicas == 0
+    decoded = codec.target(json.dumps({"metadata": {"name": "a"}, "spec": {"selector": selector}}).encode()).value
+    assert decoded.selector == "app=web,tier in (a,b),x,z=1"
+    assert decoded.replicas == 1
+    assert decoded.status_replicas == 0
 
 
-def test_a_replication_controller_selects_by_a_plain_map():
+def test_the_selector_of_a_replication_controller_is_a_map():
     body = {"metadata": {"name": "a"}, "spec": {"replicas": 0, "selector": {"b": "2", "a": "1"}}}
-    held = codec.replication_controller(json.dumps(body).encode()).value
-    assert (held.selector, held.replicas) == ("a=1,b=2", 0)
+    decoded = codec.replication_controller(json.dumps(body).encode()).value
+    assert (decoded.selector, decoded.replicas) == ("a=1,b=2", 0)

@@ -1,14 +1,16 @@
-"""What managedFields and counts tell of other writers, and for how long it is remembered."""
+"""Other writers of a target: found in managedFields and by replica counts, and forgotten with the HPA."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from support import virtual_time
 from support.controller import hpa
+from support.references import containers
 
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
-from hpad.engine.view import SCALE
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.engine.view import SCALE, STATUS
 from hpad.kube import managed_fields
 from hpad.kube.competitors import Competitors, target_key
 
@@ -17,7 +19,7 @@ WIDGET = {"apiVersion": "oracle.example/v1", "kind": "Widget", "name": "web"}
 
 
 def owner(*entries: tuple[str, dict[str, Any]]) -> str:
-    """Who owns the replicas by these managers and their fields, the oldest first."""
+    """The owner of the replicas according to these managers and their fields, the oldest first."""
     fields = [
         {"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "time": f"2026-01-0{day}T00:00:00Z"}
         | {"fieldsType": "FieldsV1", "fieldsV1": owned}
@@ -28,7 +30,7 @@ def owner(*entries: tuple[str, dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("collective", ["ancient-changes", "before-first-apply"])
-def test_fields_that_the_server_notes_for_no_client_have_no_known_owner(collective: str) -> None:
+def test_fields_of_collective_managers_have_no_known_owner(collective: str) -> None:
     """hpad's own write may be among them: with more than ten managers the server merges the oldest ones."""
     assert owner((collective, REPLICAS)) == ""
     assert owner((collective, REPLICAS), ("kubectl", {"f:metadata": {"f:labels": {}}})) == ""
@@ -40,20 +42,33 @@ def scale(count: int) -> Scale:
     return Scale(metadata={"name": "web", "uid": "u"}, spec=ScaleSpec(count), status=ScaleStatus(count, "app=web"))
 
 
-def counted(found: HorizontalPodAutoscaler) -> tuple[Competitors, list[str]]:
-    """Competitors after another client has set the count that hpad had set."""
-    known, where = Competitors(virtual_time.VirtualClock(), None), target_key("default", found.spec.scale_target_ref)
-    known.written(where, scale(3))
-    known.seen(where, scale(2))
-    return known, [each.what for each in known.of(found)]
+def test_a_deleted_hpa_is_released() -> None:
+    """Another client has set the count that hpad had set before the HPA is deleted."""
+
+    async def main() -> list[tuple[list[str], bool]]:
+        web, seen = hpa("web", scaleTargetRef=WIDGET), []
+        known, target = Competitors(virtual_time.VirtualClock(), None), target_key("default", web.spec.scale_target_ref)
+        known.written(target, scale(3))
+        known.read(target, scale(2))
+        for release in (lambda _: None, known.release):
+            release(web)
+            seen.append(([each.what for each in known.of(web)], sum(containers(known).values()) > 0))
+        return seen
+
+    assert virtual_time.run(main()) == [([SCALE], True), ([], False)]
 
 
-def test_nothing_is_left_of_an_hpa_that_is_gone() -> None:
-    async def main() -> tuple[list[str], list[str], int]:
+def test_a_write_of_another_client_is_reported_for_five_minutes() -> None:
+    async def main() -> list[list[str]]:
         web = hpa("web", scaleTargetRef=WIDGET)
-        known, before = counted(web)
-        known.forget(web)
-        held = sum(map(len, (known._written, known._scaled, known._reported)))
-        return before, [each.what for each in known.of(web)], held
+        known, target = Competitors(virtual_time.VirtualClock(), None), target_key("default", web.spec.scale_target_ref)
+        known.written(target, scale(3))
+        known.read(target, scale(2))
+        known.status_written(web.metadata.key, "someone")
+        found = []
+        for seconds in (299, 2):
+            await asyncio.sleep(seconds)
+            found.append([each.what for each in known.of(web)])
+        return found
 
-    assert virtual_time.run(main()) == ([SCALE], [], 0)
+    assert virtual_time.run(main()) == [[SCALE, STATUS], []]

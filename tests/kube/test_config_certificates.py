@@ -1,4 +1,4 @@
-"""Certificates of a kubeconfig: the server's authority, and those that hpad shows."""
+"""Certificates of a kubeconfig: those of the certificate authority, and client certificates."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ from hpad.kube.errors import ApiError
 pytestmark = pytest.mark.usefixtures("home")
 
 
-async def test_client_certificates_and_a_private_authority(tmp_path, authority, clock, monkeypatch):
+async def test_client_certificates_and_a_private_authority_are_used(tmp_path, authority, clock, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -58,7 +58,7 @@ async def test_client_certificates_and_a_private_authority(tmp_path, authority, 
 
 
 async def test_a_client_certificate_that_is_refused_is_read_again(tmp_path, authority, clock):
-    """The server hangs up without a word; the next request comes with what lies in the files by then."""
+    """The server closes the connection; the next request uses the certificate that the files hold by then."""
     first, second = trustme.CA(), trustme.CA()
 
     def issued(ca):
@@ -86,7 +86,7 @@ async def test_a_client_certificate_that_is_refused_is_read_again(tmp_path, auth
 
 
 def plain_certificates():
-    """A CA as clusters have them that were made long ago, without key identifiers, and a server's: PEM, PEM and key."""
+    """A CA without key identifiers, as old clusters have, and a server certificate with its key, all as PEM."""
 
     def built(name, issuer, key, signer, extension):
         began = datetime.now(UTC) - timedelta(hours=1)
@@ -103,8 +103,8 @@ def plain_certificates():
     return authority.public_bytes(Encoding.PEM), server.public_bytes(Encoding.PEM) + keys[1].private_bytes(*form)
 
 
-async def test_an_authority_without_key_identifiers_will_do(tmp_path, clock):
-    """As for Kubernetes' own clients; Python 3.13 and later are stricter unless told otherwise."""
+async def test_an_authority_without_key_identifiers_is_accepted(tmp_path, clock):
+    """client-go accepts it as well; Python 3.13 and later refuse it by default."""
     trusted, own = plain_certificates()
     (tmp_path / "server.pem").write_bytes(own)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -123,7 +123,7 @@ async def test_an_authority_without_key_identifiers_will_do(tmp_path, clock):
                 await client.request("GET", PATH)
 
 
-def test_certificates_that_cannot_be_used(tmp_path):
+def test_an_error_names_the_unusable_certificate(tmp_path):
     path, https = tmp_path / "k", "https://127.0.0.1:1"
     (tmp_path / "ca.crt").write_text("nothing of the kind")
     message = refused(kubeconfig(path, server=https, cluster={"certificate-authority": "ca.crt"}))

@@ -1,4 +1,4 @@
-"""Who hpad is to a cluster: tokens, passwords, exec plugins."""
+"""Credentials of a kubeconfig: tokens, passwords, exec plugins."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ from hpad.kube.client import Client
 pytestmark = pytest.mark.usefixtures("home")
 
 
-async def test_a_token(tmp_path, clock):
+async def test_a_token_of_the_kubeconfig_is_sent(tmp_path, clock):
     path = kubeconfig(tmp_path / "k", user={"token": SECRET}, context={"namespace": "team"})
     loaded = await load(path)
     assert (loaded.server, loaded.namespace, loaded.ssl) == ("http://127.0.0.1:1", "team", None)
@@ -29,13 +29,13 @@ async def test_a_token(tmp_path, clock):
     assert SECRET not in repr(loaded)
 
 
-async def test_a_user_and_a_password(tmp_path, clock):
+async def test_a_user_and_a_password_are_sent(tmp_path, clock):
     loaded = await load(kubeconfig(tmp_path / "k", user={"username": "a", "password": "b"}))
     assert await sent(loaded, clock) == {"Authorization": "Basic " + base64.b64encode(b"a:b").decode()}
 
 
 @pytest.mark.parametrize("server", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
-async def test_nobody_in_particular(tmp_path, clock, server):
+async def test_requests_without_a_user_are_anonymous(tmp_path, clock, server):
     for more in ({"users": None}, {"users": []}, {}):
         loaded = await load(kubeconfig(tmp_path / "k", server=server, context={"user": ""}, **more))
         assert await sent(loaded, clock) == {}
@@ -69,7 +69,7 @@ COUNTING = """
 """
 
 
-async def test_a_plugin_is_asked_again_before_its_token_expires_and_after_a_failure(tmp_path, clock):
+async def test_a_plugin_runs_again_before_its_token_expires_and_after_a_failure(tmp_path, clock):
     body = COUNTING.replace("FAILING", "2").replace("EXPIRES", repr("2026-01-01T01:00:00Z"))
     loaded = await load(kubeconfig(tmp_path / "k", user=plugin(tmp_path / "login", body)))
     seen = []
@@ -94,24 +94,24 @@ async def test_a_refused_token_makes_the_plugin_run_again(tmp_path, clock):
             assert await client.request("GET", PATH) == b"in"
 
 
-GIVING = """
+PRINTING = """
     import json
     head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     print(json.dumps({**head, "status": STATUS}))
 """
 
 
-async def test_a_plugin_is_told_of_the_cluster_where_it_wants_that(tmp_path, clock):
-    """The file of the certificate authority lies beside the kubeconfig, and so does the plugin."""
+async def test_a_plugin_receives_the_cluster_if_provide_cluster_info_is_set(tmp_path, clock):
+    """The file of the certificate authority and the plugin are in the folder of the kubeconfig."""
     (tmp_path / "ca.crt").write_text("an authority")
-    body = GIVING.replace("STATUS", "{'token': __import__('os').environ['KUBERNETES_EXEC_INFO'].encode().hex()}")
+    body = PRINTING.replace("STATUS", "{'token': __import__('os').environ['KUBERNETES_EXEC_INFO'].encode().hex()}")
     user = plugin(tmp_path / "login", body)
     user["exec"] |= {"command": "./login", "provideClusterInfo": True, "env": [{"name": "A", "value": "b"}]}
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
     cluster = {"certificate-authority": "ca.crt", "tls-server-name": "api", "extensions": [extension]}
     loaded = await load(kubeconfig(tmp_path / "k", user=user, cluster=cluster))
-    told = json.loads(bytes.fromhex((await sent(loaded, clock))["Authorization"].removeprefix("Bearer ")))
-    assert told == {
+    info = json.loads(bytes.fromhex((await sent(loaded, clock))["Authorization"].removeprefix("Bearer ")))
+    assert info == {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
         "spec": {
@@ -126,35 +126,35 @@ async def test_a_plugin_is_told_of_the_cluster_where_it_wants_that(tmp_path, clo
     }
 
 
-async def test_certificates_of_a_plugin_are_renewed_before_they_end(tmp_path, authority, clock):
-    """A server that knows one authority at first and only another one later."""
+async def test_certificates_of_a_plugin_are_renewed_before_they_expire(tmp_path, authority, clock):
+    """The server accepts certificates of one authority at first, and only those of another one later."""
     other = trustme.CA()
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.verify_mode = ssl.CERT_REQUIRED
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(server)
-    given = tmp_path / "given.json"
+    status_file = tmp_path / "status.json"
 
-    def give(certificate, expires):
+    def issue(certificate, expires):
         status = {
             "clientCertificateData": certificate.cert_chain_pems[0].bytes().decode(),
             "clientKeyData": certificate.private_key_pem.bytes().decode(),
             "expirationTimestamp": expires,
         }
-        given.write_text(json.dumps(status))
+        status_file.write_text(json.dumps(status))
 
-    body = GIVING.replace("STATUS", f"json.load(open({str(given)!r}))")
+    body = PRINTING.replace("STATUS", f"json.load(open({str(status_file)!r}))")
     trust = {"certificate-authority-data": encoded(authority.cert_pem)}
     script = Script()
     script.on("GET", PATH, says(b"known"))
-    await asyncio.to_thread(give, authority.issue_cert("a@example.org"), "2026-01-01T01:00:00Z")
+    await asyncio.to_thread(issue, authority.issue_cert("a@example.org"), "2026-01-01T01:00:00Z")
     clock.skipped -= asyncio.get_running_loop().time()  # midnight of that day
     async with serving(script.handle, tls=server) as port:
         url, user = f"https://127.0.0.1:{port}", plugin(tmp_path / "login", body)
         loaded = await load(kubeconfig(tmp_path / "k", server=url, user=user, cluster=trust))
         async with Client(loaded, clock) as client:
             assert await client.request("GET", PATH) == b"known"
-    await asyncio.to_thread(give, other.issue_cert("b@example.org"), "2026-01-01T02:00:00Z")
+    await asyncio.to_thread(issue, other.issue_cert("b@example.org"), "2026-01-01T02:00:00Z")
     later = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     later.verify_mode = ssl.CERT_REQUIRED
     authority.issue_cert("127.0.0.1").configure_cert(later)
@@ -166,39 +166,39 @@ async def test_certificates_of_a_plugin_are_renewed_before_they_end(tmp_path, au
             assert await client.request("GET", PATH) == b"known"
 
 
-def test_a_plugin_that_wants_to_talk_is_refused(tmp_path):
-    user = plugin(tmp_path / "login", GIVING)
+def test_an_interactive_plugin_is_refused(tmp_path):
+    user = plugin(tmp_path / "login", PRINTING)
     user["exec"]["interactiveMode"] = "Always"
     assert "interactiveMode: Always" in refused(kubeconfig(tmp_path / "k", user=user))
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "problem"),
     [
         ("raise SystemExit('please log in')", "please log in"),
         ("raise SystemExit(3)", "failed (3): no message"),
         ("print('what?')", "did not print an ExecCredential"),
         ("print('{}')", "did not print an ExecCredential"),
-        (GIVING.replace("STATUS", "{}"), "neither a token nor a client certificate"),
-        (GIVING.replace("STATUS", repr({"clientCertificateData": "x"})), "without a key"),
-        (GIVING.replace("STATUS", repr({"token": "x"})).replace("/v1", "/v1beta1"), "instead of"),
+        (PRINTING.replace("STATUS", "{}"), "neither a token nor a client certificate"),
+        (PRINTING.replace("STATUS", repr({"clientCertificateData": "x"})), "without a key"),
+        (PRINTING.replace("STATUS", repr({"token": "x"})).replace("/v1", "/v1beta1"), "instead of"),
     ],
 )
-def test_a_plugin_that_fails_is_named(tmp_path, body, said):
+def test_an_error_names_the_failure_of_a_plugin(tmp_path, body, problem):
     path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "login", body))
     message = refused(path)
-    assert said in message
+    assert problem in message
     assert f"{path}, context 'x'" in message
 
 
-def test_a_plugin_that_is_not_there(tmp_path):
+def test_an_error_names_a_missing_plugin(tmp_path):
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(tmp_path / "none")}}
     assert "No such file" in refused(kubeconfig(tmp_path / "k", user=user))
 
 
 @pytest.mark.parametrize("name", ["oidc", "gcp"])
 def test_an_auth_provider_is_refused_with_the_plugin_to_use(tmp_path, name):
-    """The message names the file of the user, which is not the first file here."""
+    """The message names the file of the user, also if it is not the first file."""
     first = kubeconfig(tmp_path / "one", users=[])
     user = {"auth-provider": {"name": name, "config": {"id-token": SECRET, "refresh-token": SECRET}}}
     second = kubeconfig(tmp_path / "two", user=user)
@@ -211,8 +211,8 @@ def test_an_auth_provider_is_refused_with_the_plugin_to_use(tmp_path, name):
             )
 
 
-async def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path, monkeypatch, clock):
-    """As in client-go: a relative path starts at the file of its own entry, also where several files are merged."""
+async def test_relative_paths_start_at_the_kubeconfig_that_contains_them(tmp_path, monkeypatch, clock):
+    """Also if several files are merged. Source: client-go, clientcmd/loader.go: ResolveLocalPaths."""
     cluster = kubeconfig(tmp_path / "clusters" / "k", users=[])
     user = kubeconfig(tmp_path / "users" / "k", user={"tokenFile": "token"})
     (tmp_path / "users" / "token").write_text("one")
@@ -221,6 +221,6 @@ async def test_files_are_found_beside_the_kubeconfig_that_names_them(tmp_path, m
 
 
 @pytest.mark.parametrize("name", ["as", "as-uid", "as-groups"])
-def test_impersonation_is_refused_aloud(tmp_path, name):
+def test_impersonation_is_refused_with_the_name_of_the_field(tmp_path, name):
     path = kubeconfig(tmp_path / "k", user={"token": SECRET, name: "root"})
     assert f"impersonation ({name}:)" in refused(path)

@@ -1,4 +1,4 @@
-"""Events on the wire: the shape a real controller wrote, and never in anybody's way."""
+"""Events: the fields that kube-controller-manager writes, failed writes, and a full queue."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def test_a_repeated_event_is_a_count(script, recorder, recorded):
     assert json.loads(script.bodies[1])["count"] == 2
 
 
-async def test_an_event_that_has_expired_meanwhile_is_written_anew(script, recorder):
+async def test_a_repeated_event_that_has_expired_is_created_again(script, recorder):
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, RESCALE)
@@ -75,42 +75,19 @@ async def test_an_event_that_has_expired_meanwhile_is_written_anew(script, recor
     assert json.loads(script.bodies[2])["count"] == 2
 
 
-async def test_of_objects_that_are_gone_no_count_is_kept(script, client, clock, running):
-    """They are let go of some at a time: so there are many."""
+async def test_the_counts_of_an_object_that_was_created_again_start_at_one(script, client, clock, running):
     cluster = Cluster(client, clock)
     running(cluster.event_recorder.run())
     script.on("POST", PATH, says({}, 201))
-    hpas = [about(f"app-{index}") for index in range(100)]
-    for version, hpa in enumerate(hpas):
-        cluster.hpas.put(DecodedObject(hpa.metadata.key, str(version), hpa))
-        cluster.event_recorder.record(hpa, RESCALE)
-    await cluster.event_recorder.flush()
-    for hpa in hpas:
-        cluster.hpas.drop(hpa.metadata.key, "1000")
-    script.bodies.clear()
-    cluster.event_recorder.record(hpas[0], RESCALE)
-    await cluster.event_recorder.flush()
-    assert [json.loads(body)["count"] for body in script.bodies] == [1]
-
-
-async def test_one_made_anew_under_its_name_lets_go_of_the_one_before(script, client, clock, running):
-    cluster = Cluster(client, clock)
-    running(cluster.event_recorder.run())
-    script.on("POST", PATH, says({}, 201))
-    for uid in range(100):
-        hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=str(uid)))
-        cluster.hpas.put(DecodedObject(hpa.metadata.key, str(uid), hpa))
+    for uid in ("first", "second"):
+        hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=uid))
+        cluster.hpas.put(DecodedObject(hpa.metadata.key, uid, hpa))
         cluster.event_recorder.record(hpa, RESCALE)
         await cluster.event_recorder.flush()
-    script.bodies.clear()
-    first = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="0"))
-    cluster.event_recorder.record(first, RESCALE)
-    cluster.event_recorder.record(hpa, RESCALE)
-    await cluster.event_recorder.flush()
-    assert [json.loads(body)["count"] for body in script.bodies[:2]] == [1, 2]
+    assert [json.loads(body)["count"] for body in script.bodies] == [1, 1]
 
 
-async def test_a_refused_event_is_let_go(script, recorder):
+async def test_a_refused_event_is_dropped(script, recorder):
     script.on("POST", PATH, says(failure(403, "Forbidden", "no"), 403), says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
@@ -119,7 +96,7 @@ async def test_a_refused_event_is_let_go(script, recorder):
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale", "FailedGetScale"]
 
 
-async def test_an_event_that_no_json_can_say_is_let_go(script, recorder):
+async def test_an_event_that_json_cannot_express_is_dropped(script, recorder):
     script.on("POST", PATH, says({}, 201))
     recorder.record(WEB, Event("Warning", "FailedGetScale", "half a letter: \ud83d"))
     recorder.record(WEB, RESCALE)
@@ -128,15 +105,15 @@ async def test_an_event_that_no_json_can_say_is_let_go(script, recorder):
     assert [json.loads(body)["reason"] for body in script.bodies] == ["SuccessfulRescale"]
 
 
-async def test_a_server_that_does_not_answer_is_tried_again(script, recorder, clock):
+async def test_an_event_is_sent_again_if_the_server_does_not_answer(script, recorder, clock):
     script.on("POST", PATH, resets, resets, says({}, 201))
     recorder.record(WEB, RESCALE)
     await recorder.flush()
     assert (recorder.dropped, clock.slept) == (0, [10, 10])
 
 
-async def test_an_answer_is_final_whatever_it_says(script, recorder, clock):
-    """As in client-go: an event that the server fails on holds up none of the others."""
+async def test_an_event_is_not_sent_again_after_any_answer(script, recorder, clock):
+    """As in client-go, so that one event cannot delay the others."""
     script.on("POST", PATH, says(b"busy", 503), says({}, 201))
     recorder.record(WEB, RESCALE)
     recorder.record(WEB, Event("Warning", "FailedGetScale", "boom"))
@@ -156,7 +133,54 @@ async def test_a_combined_event_names_no_reporting_component(script, recorder):
     assert written[-1]["message"] == "(combined from similar events): New size: 9"
 
 
-async def test_nobody_waits_for_a_server_that_hangs(script, recorder):
+def explained(size, detail, *, reason="cpu above target"):
+    return Event("Normal", "SuccessfulRescale", f"New size: {size}; reason: {reason}", detail)
+
+
+async def test_equal_rescales_are_counted_whatever_their_details(script, recorder):
+    """Kubernetes counts them as one event. That event gets the newest detail."""
+    script.on("POST", PATH, says({}, 201))
+    recorder.record(WEB, explained(4, "from 3: cpu above target (61% / 50%)"))
+    await recorder.flush()
+    name = json.loads(script.bodies[0])["metadata"]["name"]
+    script.on("PATCH", f"{PATH}/{name}", says({}))
+    recorder.record(WEB, explained(4, "from 2: cpu above target (99% / 50%)"))
+    recorder.record(WEB, explained(4, ""))
+    await recorder.flush()
+    created, second, third = map(json.loads, script.bodies)
+    text = "New size: 4; reason: cpu above target"
+    assert (created["message"], created["count"]) == (f"{text}; from 3: cpu above target (61% / 50%)", 1)
+    assert (second["message"], second["count"]) == (f"{text}; from 2: cpu above target (99% / 50%)", 2)
+    assert (third["message"], third["count"]) == (text, 3)
+
+
+async def test_details_do_not_make_events_similar_or_different(script, recorder):
+    """Ten messages of Kubernetes are combined from the tenth on, as without details; nine are not."""
+    for size in range(9):
+        for turn in range(2):
+            recorder.record(WEB, explained(size, f"from {turn}: cpu above target ({size}{turn}% / 50%)"))
+    recorder.record(WEB, explained(9, "from 8: cpu above target (90% / 50%)"))
+    script.on("POST", PATH, says({}, 201))
+    await recorder.flush()
+    requests = zip(script.asked, script.bodies, strict=True)
+    created = [json.loads(body) for (method, _, _), body in requests if method == "POST"]
+    assert len({each["metadata"]["name"] for each in created}) == 10
+    combined = [each["message"] for each in created if each["message"].startswith("(combined from similar events): ")]
+    last = "New size: 9; reason: cpu above target; from 8: cpu above target (90% / 50%)"
+    assert combined == [f"(combined from similar events): {last}"]
+
+
+async def test_a_combined_event_with_its_detail_fits_into_the_limit(script, recorder):
+    script.on("POST", PATH, says({}, 201))
+    for size in range(10):
+        recorder.record(WEB, explained(size, "word " * 400))
+    await recorder.flush()
+    lengths = [len(json.loads(body)["message"].encode()) for body in script.bodies]
+    assert max(lengths) <= 1024
+    assert min(lengths) > 1015
+
+
+async def test_recording_does_not_wait_for_a_server_that_does_not_answer(script, recorder):
     script.on("POST", PATH, hangs)
     recorder.record(WEB, RESCALE)
     await until(lambda: script.count(PATH) == 1)
@@ -165,8 +189,8 @@ async def test_nobody_waits_for_a_server_that_hangs(script, recorder):
     assert recorder.dropped == 200
 
 
-async def test_of_too_many_the_newest_are_dropped(script, recorder):
-    """As in client-go: those that wait already keep their place."""
+async def test_the_newest_events_are_dropped_if_the_queue_is_full(script, recorder):
+    """As in client-go: events in the queue keep their place."""
     answering = asyncio.Event()
 
     async def late(request):
@@ -181,7 +205,7 @@ async def test_of_too_many_the_newest_are_dropped(script, recorder):
     answering.set()
     await asyncio.wait_for(recorder.flush(), 120)
     written = [json.loads(body)["involvedObject"]["name"] for body in script.bodies]
-    once = list(dict.fromkeys(written))  # on a machine that was paused one may have been sent again
+    once = list(dict.fromkeys(written))  # one may have been sent again if the machine was paused
     assert once == ["first", *(f"h{number}" for number in range(1_000))]
     assert recorder.dropped == 3
     recorder.record(about("afterwards"), RESCALE)
@@ -189,8 +213,8 @@ async def test_of_too_many_the_newest_are_dropped(script, recorder):
     assert (json.loads(script.bodies[-1])["involvedObject"]["name"], recorder.dropped) == ("afterwards", 3)
 
 
-async def test_that_events_are_dropped_is_said_once_in_an_outage(script, recorder):
-    """While the server takes one now and then: each makes room for one, and those that come meanwhile are dropped."""
+async def test_a_full_queue_is_logged_once_in_an_outage(script, recorder):
+    """The server accepts one event at a time: each makes room for one, and further events are dropped."""
     answering = asyncio.Semaphore(0)
 
     async def late(request):
@@ -215,11 +239,11 @@ async def test_that_events_are_dropped_is_said_once_in_an_outage(script, recorde
     lines = [(line["event"], line.get("times")) for line in logged]
     assert lines == [
         ("too many events wait for the API server: new ones are dropped", None),
-        ("events are taken again", dropped),
+        ("new events are accepted again", dropped),
     ]
 
 
-async def test_that_events_are_refused_is_said_once(script, recorder):
+async def test_refused_events_are_logged_once(script, recorder):
     script.on("POST", PATH, *[says(failure(403, "Forbidden", "no"), 403)] * 20, says({}, 201))
     with structlog.testing.capture_logs() as logged:
         for number in range(22):
@@ -228,7 +252,7 @@ async def test_that_events_are_refused_is_said_once(script, recorder):
     assert [line["event"] for line in logged] == ["event refused", "events are written again"]
 
 
-async def test_that_events_are_refused_is_said_for_each_namespace(script, recorder):
+async def test_refused_events_are_logged_for_each_namespace(script, recorder):
     script.on("POST", PATH, *[says(failure(403, "Forbidden", "no"), 403)] * 20)
     other = PATH.replace("fix", "other")
     script.on("POST", other, *[says(failure(403, "Forbidden", "no"), 403)] * 3, says({}, 201))

@@ -1,4 +1,4 @@
-"""What the cache of HPAs keeps of an HPA from one version to the next."""
+"""The objects that the cache of HPAs keeps from one version of an HPA to the next."""
 
 import itertools
 import json
@@ -34,33 +34,33 @@ def take(cluster, record):
     return cluster.hpas.get(record.key)
 
 
-async def test_a_status_leaves_the_spec_and_what_was_worked_out_of_it_where_they_are(client, clock):
+async def test_a_change_of_the_status_keeps_the_spec_object_and_its_compiled_form(client, clock):
     cluster = Cluster(client, clock)
-    held = take(cluster, version())
-    worked_out = compiled_spec(held)
+    stored = take(cluster, version())
+    compiled = compiled_spec(stored)
     newer = take(cluster, version(replicas=2))
-    assert newer.spec is held.spec
-    assert compiled_spec(newer) is worked_out
+    assert newer.spec is stored.spec
+    assert compiled_spec(newer) is compiled
     assert newer.status.current_replicas == 2
-    assert newer.metadata.resource_version != held.metadata.resource_version
+    assert newer.metadata.resource_version != stored.metadata.resource_version
 
 
-async def test_another_spec_takes_the_place_of_the_one_before(client, clock):
-    """Even where it says the same in another way: the API server has it as it was written."""
+async def test_a_changed_spec_replaces_the_stored_one(client, clock):
+    """Also by an equal spec with another text: hpad shows quantities as they were written."""
     cluster = Cluster(client, clock)
     for goal in ("1Ki", "2Ki", "2048", "2Ki"):
-        held = take(cluster, version(goal))
-        assert str(held.spec.metrics[0].external.target.average_value) == goal
-        assert compiled_spec(held).metrics[0].spec is held.spec.metrics[0]
+        stored = take(cluster, version(goal))
+        assert str(stored.spec.metrics[0].external.target.average_value) == goal
+        assert compiled_spec(stored).metrics[0].spec is stored.spec.metrics[0]
 
 
-async def test_statuses_take_the_place_of_little(client, clock):
-    """Of an HPA with what is worked out of its spec less than a third is new after a status."""
+async def test_a_change_of_the_status_replaces_little_memory(client, clock):
+    """Less than a third of the bytes of an HPA with its compiled spec is new after a change of the status."""
     cluster = Cluster(client, clock)
     names = [f"app-{number}" for number in range(200)]
 
-    def placed(replicas):
-        """The bytes of new objects that stay."""
+    def allocated(replicas):
+        """The size of the new objects that remain, in bytes."""
         tracemalloc.start()
         try:
             for name in names:
@@ -69,5 +69,5 @@ async def test_statuses_take_the_place_of_little(client, clock):
         finally:
             tracemalloc.stop()
 
-    first, later = placed(1), placed(2)
+    first, later = allocated(1), allocated(2)
     assert later < first / 3

@@ -1,4 +1,4 @@
-"""Who hpad says it is: credentials that are read anew when they end, when they are refused, and now and then."""
+"""Credentials are read again after a minute, before they expire, and after a refusal."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ def needs(token):
     return answer
 
 
-async def test_a_refused_token_is_read_anew_once(script, clock):
+async def test_a_refused_token_is_read_again_once(script, clock):
     script.on("PUT", PATH, needs("new"))
     identity = Identity(Credentials("Bearer old"), lambda: Credentials("Bearer new"))
     async with Client(ClusterConfig(script.url, identity=identity), clock) as client:
@@ -30,7 +30,7 @@ async def test_a_refused_token_is_read_anew_once(script, clock):
         assert answers == [b"in"] * 4
 
 
-async def test_a_token_that_stays_wrong_is_not_read_over_and_over(script, clock):
+async def test_a_token_that_stays_invalid_is_read_once(script, clock):
     script.on("GET", PATH, needs("never"))
     reads = []
     identity = Identity(Credentials("Bearer old"), lambda: reads.append(1) or Credentials("Bearer s3cret"))
@@ -41,7 +41,7 @@ async def test_a_token_that_stays_wrong_is_not_read_over_and_over(script, clock)
     assert "s3cret" not in repr(error) + repr(client.config)
 
 
-async def test_a_reading_that_fails_leaves_the_token_in_use(script, clock):
+async def test_the_token_stays_in_use_if_a_reading_fails(script, clock):
     script.on("GET", PATH, needs("old"))
 
     def fails():
@@ -54,12 +54,12 @@ async def test_a_reading_that_fails_leaves_the_token_in_use(script, clock):
             clock.skipped += 61
 
 
-async def test_a_reading_goes_on_when_whoever_waited_for_it_has_gone(clock):
-    """A renewal of a Lease has little time, and a provider takes a refresh token only once."""
-    begun, go_on = [], threading.Event()
+async def test_a_reading_continues_if_its_caller_is_cancelled(clock):
+    """A Lease must be renewed in time, and some identity providers accept a refresh token only once."""
+    starts, go_on = [], threading.Event()
 
     def read():
-        begun.append(1)
+        starts.append(1)
         go_on.wait(60)
         return Credentials("new")
 
@@ -72,13 +72,13 @@ async def test_a_reading_goes_on_when_whoever_waited_for_it_has_gone(clock):
     waiting = asyncio.create_task(identity.headers(clock))
     go_on.set()
     assert await asyncio.wait_for(waiting, 60) == {"Authorization": "new"}
-    assert begun == [1]
+    assert starts == [1]
 
 
-async def test_nobody_waits_long_for_a_reading_while_the_token_is_good(clock):
+async def test_a_request_does_not_wait_long_for_a_reading_while_the_token_is_valid(clock):
     go_on = threading.Event()
-    held = Credentials("old", clock.now() + timedelta(seconds=120))
-    identity = Identity(held, lambda: go_on.wait(60) and Credentials("new"), patience=0.01)
+    valid = Credentials("old", clock.now() + timedelta(seconds=120))
+    identity = Identity(valid, lambda: go_on.wait(60) and Credentials("new"), patience=0.01)
     assert await identity.headers(clock) == {"Authorization": "old"}
     clock.skipped += 70
     assert await asyncio.wait_for(identity.headers(clock), 60) == {"Authorization": "old"}
@@ -88,20 +88,20 @@ async def test_nobody_waits_long_for_a_reading_while_the_token_is_good(clock):
             await asyncio.sleep(0.002)
 
 
-async def test_a_reading_that_stumbles_ends_nothing_and_tells_no_secret(clock):
-    def stumbles():
+async def test_an_unexpected_error_of_a_reading_is_logged_without_its_text(clock):
+    def fails():
         raise KeyError("s3cret")
 
-    identity = Identity(Credentials("old"), stumbles, every=60)
+    identity = Identity(Credentials("old"), fails, every=60)
     await identity.headers(clock)
     clock.skipped += 61
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         assert await identity.headers(clock) == {"Authorization": "old"}
-    assert [each["error"] for each in said] == ["bug: KeyError"]
-    assert "s3cret" not in repr(said)
+    assert [each["error"] for each in logged] == ["bug: KeyError"]
+    assert "s3cret" not in repr(logged)
 
 
-async def test_tokens_in_files_are_read_every_minute_and_expiring_ones_in_time(clock):
+async def test_tokens_in_files_are_read_every_minute_and_expiring_tokens_a_minute_before(clock):
     tokens = iter(["b", "c", "d"])
     identity = Identity(Credentials("a"), lambda: Credentials(next(tokens)), every=60)
     seen = []
@@ -111,7 +111,7 @@ async def test_tokens_in_files_are_read_every_minute_and_expiring_ones_in_time(c
     assert seen == ["a", "a", "b", "b", "c"]
     expiring = Identity(Credentials("a", clock.now() + timedelta(minutes=5)), lambda: Credentials("b"))
     assert (await expiring.headers(clock))["Authorization"] == "a"
-    clock.skipped += 235  # the clock goes on meanwhile, and the machine may be busy
+    clock.skipped += 235  # less than 240 by some seconds, because real time passes as well
     assert (await expiring.headers(clock))["Authorization"] == "a"
     clock.skipped += 6
     assert (await expiring.headers(clock))["Authorization"] == "b"

@@ -82,14 +82,14 @@ def test_requests_are_served_in_the_order_of_arrival() -> None:
 
 def test_a_long_wait_is_logged_when_it_begins_and_once_a_minute() -> None:
     async def main() -> list[float]:
-        limit, said = limited(0.01), list[float]()
+        limit, logged = limited(0.01), list[float]()
         for _ in range(121):
             with structlog.testing.capture_logs() as logs:
                 waiting = asyncio.create_task(limit.acquire())
                 await asyncio.sleep(1)
-            said += [now() for line in logs if "kube_api_qps" in line["event"]]
+            logged += [now() for line in logs if "kube_api_qps" in line["event"]]
             waiting.cancel()
-        return said
+        return logged
 
     assert virtual_time.run(main()) == [2.0, 62.0]
 

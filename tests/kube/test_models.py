@@ -1,6 +1,6 @@
-"""What hpad sends, read by the models that are generated from Kubernetes' own API description.
+"""Objects that hpad sends, decoded and encoded by models that are generated from the OpenAPI document of Kubernetes.
 
-A field that the API does not know would vanish in them; so what goes in has to come out again.
+A field that the API does not have would be lost.
 """
 
 import json
@@ -16,12 +16,12 @@ from hpad.kube import codec, events, scale, status
 
 @pytest.fixture
 async def through():
-    """Through a generated model and back: `through(body, "V1Scale")`."""
+    """Decodes a body into a generated model, and encodes that: `through(body, "V1Scale")`."""
     async with generated.ApiClient() as api:
 
         def pass_through(body, model):
-            held = api.deserialize(SimpleNamespace(data=json.dumps(body)), model)
-            return json.loads(json.dumps(api.sanitize_for_serialization(held)))
+            decoded = api.deserialize(SimpleNamespace(data=json.dumps(body)), model)
+            return json.loads(json.dumps(api.sanitize_for_serialization(decoded)))
 
         yield pass_through
 
@@ -32,31 +32,31 @@ def without_nulls(value):
     return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
-async def test_a_scale(through, recorded):
+async def test_a_scale_passes_the_generated_model(through, recorded):
     body = recorded("scale/deployment_get_as_v1_deployment")["body"]
-    held = scale.from_target(codec.target(json.dumps(body).encode()).value)
-    sent = json.loads(msgspec.json.encode(held))
+    decoded = scale.from_target(codec.target(json.dumps(body).encode()).value)
+    sent = json.loads(msgspec.json.encode(decoded))
     back = through(sent, "V1Scale")
     back["metadata"]["creationTimestamp"] = back["metadata"]["creationTimestamp"].replace("+00:00", "Z")
     assert back == sent
 
 
 @pytest.mark.parametrize("name", ["get_v2_with_status", "get_v2_every_metric_type_behavior", "get_v2_behavior_full"])
-async def test_a_status(through, recorded, name):
+async def test_a_status_passes_the_generated_model(through, recorded, name):
     body = recorded(f"hpa/{name}")["body"]
-    held = codec.hpa(json.dumps(body).encode()).value
-    whole = json.loads(status.combined(status.original(json.dumps(body).encode()).body, held.status))
+    decoded = codec.hpa(json.dumps(body).encode()).value
+    whole = json.loads(status.combined(status.original(json.dumps(body).encode()).body, decoded.status))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
-    assert from_builtins({"status": back}).status == held.status
+    assert from_builtins({"status": back}).status == decoded.status
     assert set(back) == set(without_nulls(sent))
 
 
-async def test_an_event(through, recorded):
+async def test_an_event_passes_the_generated_model(through, recorded):
     real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
     about = events.ObjectReference("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
     moment = from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
-    event = events.EventAggregator().aggregate(about, "Warning", "FailedGetScale", "boom", moment).event
+    event = events.EventAggregator().aggregate(about, "Warning", "FailedGetScale", "boom", moment)
     sent = events.created(event, "hpad")
     back = through(without_nulls(sent), "CoreV1Event")
     assert set(back) == set(without_nulls(sent))

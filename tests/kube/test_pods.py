@@ -1,4 +1,4 @@
-"""Selecting pods by index finds what a look at every pod would find."""
+"""The index of pods: selection, shared labels, and removal."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,37 +22,37 @@ _SELECTORS = st.lists(st.sampled_from(_TERMS), max_size=3).map(",".join)
 
 
 @given(_PODS, _SELECTORS, st.data())
-def test_the_index_is_no_different_from_a_scan(pods, text, data):
-    index, held = Index(), {}
+def test_the_index_finds_the_same_pods_as_a_scan(pods, text, data):
+    index, pods_by_key = Index(), {}
     for pod in pods:
         key = (pod.namespace, pod.name)
-        new = None if key in held and data.draw(st.booleans()) else pod
-        index.replace(held.pop(key, None), new)
+        new = None if key in pods_by_key and data.draw(st.booleans()) else pod
+        index.replace(pods_by_key.pop(key, None), new)
         if new is not None:
-            held[key] = new
+            pods_by_key[key] = new
     selected = selector.parse(text)
     for namespace in ("n", "m", "none"):
-        scan = [pod for key, pod in held.items() if key[0] == namespace and selected.matches(pod.labels)]
+        scan = [pod for key, pod in pods_by_key.items() if key[0] == namespace and selected.matches(pod.labels)]
         assert index.select(namespace, selected) == sorted(scan, key=lambda pod: pod.name)
 
 
-def test_the_selector_of_nothing_selects_nothing():
+def test_special_selectors_select_no_pods_or_all_pods():
     index = Index()
     index.replace(None, Pod(name="a", namespace="n"))
     assert index.select("n", selector.NOTHING) == []
     assert [pod.name for pod in index.select("n", selector.EVERYTHING)] == ["a"]
 
 
-def test_an_emptied_index_holds_nothing():
+def test_an_index_without_pods_is_empty():
     index, pod = Index(), Pod(name="a", namespace="n", labels={"app": "web"})
     index.replace(None, pod)
+    assert len(index) == 2
     index.replace(pod, None)
-    assert not index._labels
-    assert not index._namespaces
+    assert len(index) == 0
 
 
 @given(_PODS)
-def test_labels_that_are_shared_are_the_same_labels(pods):
+def test_shared_labels_are_equal_to_those_of_the_pod(pods):
     index = Index()
     for pod in pods:
         assert index.shared(pod) == pod.labels

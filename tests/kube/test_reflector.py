@@ -23,6 +23,7 @@ from hpad.kube import reflector
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
 from hpad.kube.reflector import Outcome, Reflector, State
+from hpad.kube.watch import WatchScope
 
 STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"
 EXPIRED = says(failure(410, "Expired", "too old resource version"), 410)
@@ -36,8 +37,6 @@ START: list[Step] = [
     (State.STREAMING, Outcome.UNSUPPORTED),
     (State.PAGING, Outcome.DONE),
 ]
-CHECK: list[Step] = [(State.WATCHING, Outcome.LOST), (State.CHECK_BACKOFF, Outcome.DONE)]
-RELIST: list[Step] = [(State.LIST_BACKOFF, Outcome.DONE), (State.STREAMING, Outcome.UNSUPPORTED)]
 
 
 def lasts(clock: SkippingClock) -> Answer:
@@ -57,34 +56,48 @@ SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], l
             WATCH: [streams()],
             HPAS: [page(version=12)],
         },
-        [(State.IDLE, Outcome.DONE), (State.STREAMING, Outcome.DONE), *CHECK, (State.CHECKING, Outcome.DONE)],
+        [
+            (State.IDLE, Outcome.DONE),
+            (State.STREAMING, Outcome.DONE),
+            (State.WATCHING, Outcome.LOST),
+            (State.CHECKING, Outcome.DONE),
+        ],
     ),
     "streaming list that breaks off, then a failed list in pages": (
         lambda _: {STREAM: [resets], HPAS: [UNAVAILABLE, page()], WATCH: [hangs]},
         [
             (State.IDLE, Outcome.DONE),
             (State.STREAMING, Outcome.FAILED),
-            (State.PAGE_BACKOFF, Outcome.DONE),
             (State.PAGING, Outcome.FAILED),
-            (State.PAGE_BACKOFF, Outcome.DONE),
             (State.PAGING, Outcome.DONE),
         ],
     ),
     "watch that ends in time": (
         lambda clock: {HPAS: [page()], WATCH: [lasts(clock), hangs]},
-        [*START, (State.WATCHING, Outcome.DONE), (State.WATCH_BACKOFF, Outcome.DONE)],
+        [*START, (State.WATCHING, Outcome.DONE)],
     ),
     "watch that is refused": (
         lambda _: {HPAS: [page()], WATCH: [UNAVAILABLE, hangs]},
-        [*START, (State.WATCHING, Outcome.FAILED), (State.WATCH_BACKOFF, Outcome.DONE)],
+        [*START, (State.WATCHING, Outcome.FAILED)],
     ),
     "version that has expired": (
         lambda _: {HPAS: [page()], WATCH: [EXPIRED, hangs]},
-        [*START, (State.WATCHING, Outcome.EXPIRED), *RELIST, (State.PAGING, Outcome.DONE)],
+        [
+            *START,
+            (State.WATCHING, Outcome.EXPIRED),
+            (State.STREAMING, Outcome.UNSUPPORTED),
+            (State.PAGING, Outcome.DONE),
+        ],
     ),
     "server that was restored from a backup": (
         lambda _: {HPAS: [page(version=99), page(version=3)], WATCH: [resets, hangs]},
-        [*START, *CHECK, (State.CHECKING, Outcome.EXPIRED), *RELIST, (State.PAGING, Outcome.DONE)],
+        [
+            *START,
+            (State.WATCHING, Outcome.LOST),
+            (State.CHECKING, Outcome.EXPIRED),
+            (State.STREAMING, Outcome.UNSUPPORTED),
+            (State.PAGING, Outcome.DONE),
+        ],
     ),
 }
 
@@ -114,14 +127,15 @@ async def run(
     patch.setattr(reflector, "TRANSITIONS", recorded)
     for path, answers in SCENARIOS[name][0](clock).items():
         script.on("GET", path, *answers)
-    (driven,) = Cache(client, HPA, reflector_options=QUICK)._reflectors
+    scope = WatchScope(client, options=QUICK)
+    tested = Reflector(Cache(scope, HPA), HPA, scope, "", {})
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(asyncio.create_task(driven.run()), 60)
-    return driven
+        await asyncio.wait_for(asyncio.create_task(tested.run()), 60)
+    return tested
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_scenario_takes_its_steps(name, script, client, clock, monkeypatch):
+async def test_a_reflector_takes_the_steps_of_the_scenario(name, script, client, clock, monkeypatch):
     expected = SCENARIOS[name][1]
     recorded = Recorded(most=len(expected))
     await run(name, recorded, script, client, clock, monkeypatch)
@@ -132,9 +146,9 @@ async def test_a_scenario_takes_its_steps(name, script, client, clock, monkeypat
 async def test_a_reflector_can_be_stopped_in_every_state(state, script, client, clock, monkeypatch):
     name = next(name for name, (_, steps) in SCENARIOS.items() if state in {step[0] for step in steps})
     recorded = Recorded(last=state)
-    driven = await run(name, recorded, script, client, clock, monkeypatch)
+    tested = await run(name, recorded, script, client, clock, monkeypatch)
     assert recorded.steps[-1] == (state, Outcome.CANCELLED)
-    assert driven.state is State.STOPPED
+    assert tested.state is State.STOPPED
 
 
 def test_every_transition_is_part_of_a_scenario():
@@ -146,12 +160,11 @@ def test_every_transition_is_part_of_a_scenario():
 async def test_a_stopped_reflector_can_be_run_again(script, client, running):
     script.on("GET", HPAS, page(hpa("goes", 1)), page(hpa("comes", 2), version=12))
     script.on("GET", WATCH, hangs)
-    cache = Cache(client, HPA, reflector_options=QUICK)
+    cache = Cache(WatchScope(client, options=QUICK), HPA)
     first = running(cache.run())
     await until(lambda: names(cache) == ["goes"])
     first.cancel()
     await asyncio.wait({first})
-    assert cache._reflectors[0].state is State.STOPPED
     running(cache.run())
     await until(lambda: names(cache) == ["comes"])
 

@@ -1,4 +1,4 @@
-"""Scales of any kind: from the watch where there is one, else through discovery and GET."""
+"""Scales: from watched objects, or by discovery and GET; writes, conflicts and errors."""
 
 import asyncio
 import json
@@ -60,26 +60,26 @@ async def refused(request):
     return caught.value
 
 
-async def test_a_watched_target_costs_no_request(script, cluster, running):
+async def test_the_scale_of_a_watched_target_is_read_without_a_request(script, cluster, running):
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)
     await until(lambda: script.count(DEPLOYMENTS + "?watch"))
-    asked = len(script.asked)
+    requests = len(script.asked)
     for version in ("apps/v1", "apps/v1beta2"):
-        held = await cluster.read_scale("fix", ref("Deployment", api_version=version))
-        assert (held.spec.replicas, held.status.replicas, held.status.selector) == (2, 2, "app=rv")
-    assert len(script.asked) == asked
+        current = await cluster.read_scale("fix", ref("Deployment", api_version=version))
+        assert (current.spec.replicas, current.status.replicas, current.status.selector) == (2, 2, "app=rv")
+    assert len(script.asked) == requests
 
 
-async def test_a_written_scale_is_what_is_read_next(script, cluster, running, recorded):
+async def test_a_written_scale_is_read_next_even_if_the_watch_is_behind(script, cluster, running, recorded):
     older = recorded("scale/deployment_get_as_v1_deployment")["body"]
     script.on("GET", DEPLOYMENTS + "?watch", streams(0.1, line("MODIFIED", older), then="hang"))
     await begin(cluster, running)
-    held = await cluster.read_scale("fix", ref("Deployment"))
+    current = await cluster.read_scale("fix", ref("Deployment"))
     answer = recorded("scale/deployment_put_200")["body"]
     answer["metadata"]["resourceVersion"] = "9000"
     script.on("PUT", SCALE, says(answer))
-    written = await cluster.write_scale("fix", ref("Deployment"), held.with_replicas(3))
+    written = await cluster.write_scale("fix", ref("Deployment"), current.with_replicas(3))
     assert written.spec.replicas == 3
     for _ in range(2):
         now = await cluster.read_scale("fix", ref("Deployment"))
@@ -95,7 +95,7 @@ async def test_a_written_scale_is_what_is_read_next(script, cluster, running, re
     assert (sent["kind"], sent["apiVersion"]) == (real["kind"], real["apiVersion"])
 
 
-async def test_a_write_that_is_not_allowed_any_more_is_not_sent(script, cluster, running):
+async def test_a_write_that_is_no_longer_allowed_is_not_sent(script, cluster, running):
     class NotAllowedError(Exception):
         pass
 
@@ -104,29 +104,29 @@ async def test_a_write_that_is_not_allowed_any_more_is_not_sent(script, cluster,
 
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)
-    held = await cluster.read_scale("fix", ref("Deployment"))
+    current = await cluster.read_scale("fix", ref("Deployment"))
     with pytest.raises(NotAllowedError):
-        await cluster.write_scale("fix", ref("Deployment"), held.with_replicas(3), allowed)
+        await cluster.write_scale("fix", ref("Deployment"), current.with_replicas(3), allowed)
     assert script.count(SCALE) == 0
-    assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == held.spec.replicas
+    assert (await cluster.read_scale("fix", ref("Deployment"))).spec.replicas == current.spec.replicas
 
 
-async def test_a_conflict_is_one_attempt_and_a_fresh_read_heals_it(script, cluster, running, recorded):
+async def test_a_conflict_is_not_retried_and_a_fresh_read_updates_the_cache(script, cluster, running, recorded):
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)
     script.on("PUT", SCALE, says(recorded("scale/deployment_put_conflict_409")["body"], 409))
     fresh = recorded("scale/deployment_get")["body"]
     fresh["metadata"]["resourceVersion"], fresh["spec"]["replicas"] = "8000", 7
     script.on("GET", SCALE, says(fresh))
-    held = await cluster.read_scale("fix", ref("Deployment"))
-    error = await refused(cluster.write_scale("fix", ref("Deployment"), held.with_replicas(3)))
+    current = await cluster.read_scale("fix", ref("Deployment"))
+    error = await refused(cluster.write_scale("fix", ref("Deployment"), current.with_replicas(3)))
     assert error.conflict
     assert script.count(SCALE) == 1
     assert (await cluster.fresh_scale("fix", ref("Deployment"))).spec.replicas == 7
     assert (await cluster.read_scale("fix", ref("Deployment"))).metadata["resourceVersion"] == "8000"
 
 
-async def test_a_missing_target_has_the_words_of_the_server(script, cluster, running, recorded):
+async def test_the_error_of_a_missing_target_is_that_of_the_server(script, cluster, running, recorded):
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running)
     real = recorded("scale/deployment_get_404")
@@ -148,8 +148,8 @@ async def test_custom_kinds_are_discovered(script, cluster, recorded):
 
 
 @pytest.mark.parametrize(("kind", "api_version"), [("DaemonSet", "apps/v1"), ("ConfigMap", "v1")])
-async def test_a_kind_without_a_scale_is_refused_by_the_server(script, cluster, recorded, kind, api_version):
-    """It knows what to say: for a custom kind that the object is not found, even where it is there."""
+async def test_the_error_of_a_kind_without_a_scale_is_that_of_the_server(script, cluster, recorded, kind, api_version):
+    """For a custom kind that error is that the object is not found, even if it exists."""
     serve_discovery(script, recorded)
     answer = recorded(f"scale/{kind.lower()}_get_404")
     script.on("GET", answer["request"]["path"], says(answer["body"], 404))
@@ -158,8 +158,8 @@ async def test_a_kind_without_a_scale_is_refused_by_the_server(script, cluster, 
     assert error.status == 404
 
 
-async def test_all_groups_are_learnt_from_one_answer(script, cluster, recorded):
-    """Aggregated discovery: one request for all custom kinds there are, however many HPAs refer to them at once."""
+async def test_all_groups_are_discovered_by_one_request(script, cluster, recorded):
+    """Aggregated discovery needs one request for all custom kinds, also for concurrent reads."""
     real = recorded("discovery/aggregated_apis_stale_group")
     script.on("GET", "/apis", says(real["body"]))
     path = "/apis/oracle.example/v1/namespaces/fix/widgets/w/scale"
@@ -175,8 +175,8 @@ async def test_all_groups_are_learnt_from_one_answer(script, cluster, recorded):
     assert script.count("/apis/oracle.example") == 0
 
 
-async def test_a_group_whose_server_is_away_says_so_itself(script, cluster, recorded):
-    """In aggregated discovery it is stale, without any resources: that does not make its kinds unknown."""
+async def test_the_error_of_a_group_without_its_server_is_that_of_the_group(script, cluster, recorded):
+    """Aggregated discovery lists the group as stale and without resources; its kinds are not unknown for that."""
     script.on("GET", "/apis", says(recorded("discovery/aggregated_apis_stale_group")["body"]))
     down = failure(503, "ServiceUnavailable", "service unavailable")
     script.on("GET", "/apis/custom.metrics.k8s.io", says(down, 503))
@@ -185,13 +185,13 @@ async def test_a_group_whose_server_is_away_says_so_itself(script, cluster, reco
 
 
 async def test_a_kind_may_be_in_lower_case(script, cluster, running, recorded):
-    """Kubernetes' REST mappers know it so, too; a built-in kind is watched all the same."""
+    """As for the REST mappers of Kubernetes; a built-in kind is watched in this case as well."""
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     await begin(cluster, running, "deployment")
     await until(lambda: script.count(DEPLOYMENTS + "?watch"))
-    asked = len(script.asked)
+    requests = len(script.asked)
     assert (await cluster.read_scale("fix", ref("deployment"))).spec.replicas == 2
-    assert len(script.asked) == asked
+    assert len(script.asked) == requests
     serve_discovery(script, recorded)
     script.on("GET", recorded("scale/cr_get")["request"]["path"], says(recorded("scale/cr_get")["body"]))
     assert (await cluster.read_scale("fix", ref("widget", "w", "oracle.example/v1"))).spec.replicas == 2
@@ -209,7 +209,7 @@ async def test_a_kind_may_be_in_lower_case(script, cluster, running, recorded):
         ("", ""),
     ],
 )
-def test_a_selector_is_read_as_the_object_it_is_turned_into(recorded, written, read):
+def test_a_selector_is_converted_to_a_label_selector_and_back(recorded, written, read):
     answer = recorded("scale/cr_get")["body"]
     answer["status"]["selector"] = written
     assert scale.decode(json.dumps(answer).encode()).status.selector == read
@@ -223,8 +223,8 @@ def test_a_selector_is_read_as_the_object_it_is_turned_into(recorded, written, r
         ("size<3", '"lt" isn\'t supported in label selectors'),
     ],
 )
-def test_a_selector_that_no_object_can_say_is_refused(recorded, written, why):
-    """`metav1.ParseToLabelSelector`, by way of which the scale client of Kubernetes takes a scale."""
+def test_a_selector_that_no_label_selector_can_express_is_refused(recorded, written, why):
+    """The scale client of client-go does so. Source: apimachinery, meta/v1/helpers.go: ParseToLabelSelector."""
     answer = recorded("scale/cr_get")["body"]
     answer["status"]["selector"] = written
     with pytest.raises(ApiError) as caught:
@@ -242,17 +242,17 @@ def test_a_selector_that_no_object_can_say_is_refused(recorded, written, why):
         ("A", "a/b/c", "invalid API version in scale target reference: unexpected GroupVersion string: a/b/c"),
     ],
 )
-async def test_an_unknown_kind(script, cluster, recorded, kind, api_version, message):
+async def test_the_error_of_an_unknown_kind_names_it(script, cluster, recorded, kind, api_version, message):
     serve_discovery(script, recorded)
     assert (await refused(cluster.read_scale("fix", ref(kind, "x", api_version)))).message == message
 
 
-async def test_a_reference_that_names_no_group_is_nothing_to_look_up(cluster):
-    """Older API servers take one. Whoever only looks at what is known already must not stumble over it."""
+async def test_peek_returns_nothing_for_an_invalid_api_version(cluster):
+    """Older API servers accept such a reference. Peeking must not raise for it."""
     assert cluster.peek_scale("fix", ref("Deployment", "x", "a/b/c")) is None
 
 
-async def test_a_kind_that_appears_is_found_ten_seconds_later_at_most(script, cluster, clock, recorded):
+async def test_a_new_kind_is_found_after_ten_seconds_at_most(script, cluster, clock, recorded):
     version = {"groupVersion": "oracle.example/v1", "version": "v1"}
     crds = recorded("discovery/apis_crd_group")["body"]
     script.on("GET", "/apis/oracle.example", says({"versions": [version], "preferredVersion": version}))
@@ -266,8 +266,8 @@ async def test_a_kind_that_appears_is_found_ten_seconds_later_at_most(script, cl
     assert (await cluster.read_scale("fix", widget)).spec.replicas == 2
 
 
-async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, cluster, running, recorded):
-    """Asked for with GET until the watch has synced, and never again."""
+async def test_a_kind_is_watched_once_an_hpa_refers_to_it(script, cluster, running, recorded):
+    """Its scales are read with GET until the watch has synced."""
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     script.on("GET", SCALE, says(recorded("scale/deployment_get")["body"]))
     running(cluster.run())
@@ -282,44 +282,44 @@ async def test_a_kind_is_watched_from_the_moment_an_hpa_refers_to_it(script, clu
     assert script.count("/apis/apps/v1/replicasets") == 0
 
 
-async def test_what_has_not_been_heard_of_for_too_long_is_not_decided_on(script, client, clock, running, cluster):
-    """Stale pods end decisions; a stale target alone does not, it can be asked for."""
+async def test_reads_fail_if_the_watch_of_pods_is_too_old(script, client, clock, running, cluster):
+    """Outdated pods prevent decisions; an outdated target does not, because it can be read with GET."""
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
-    wary = Cluster(client, clock, reflector_options=QUICK, max_staleness=60)
-    await begin(wary, running)
-    assert (await wary.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
+    limited = Cluster(client, clock, reflector_options=QUICK, max_staleness=60)
+    await begin(limited, running)
+    assert (await limited.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
     clock.skipped += 61
-    error = await refused(wary.read_scale("fix", ref("Deployment")))
-    assert error.message == "nothing has been heard of pods for more than 1m0s: too long to decide"
+    error = await refused(limited.read_scale("fix", ref("Deployment")))
+    assert error.message == "the watch of pods has received nothing for more than 1m0s: too long to decide"
 
 
-async def test_an_hpa_of_a_namespace_that_is_not_watched_says_so(client, clock):
-    """A file may name any namespace; no pods would pass for a target that has none."""
+async def test_reads_fail_for_a_namespace_that_is_not_watched(client, clock):
+    """An HPA from a file may be in any namespace. Without a watch its target would seem to have no pods."""
     narrow = Cluster(client, clock, reflector_options=QUICK, namespaces=("shop", "bank"), watch_hpas=False)
     error = await refused(narrow.read_scale("fix", ref("Deployment")))
     assert error.message == 'hpad does not watch the namespace "fix": its setting `namespaces` names shop, bank'
 
 
-async def test_a_kind_that_may_not_be_listed_is_asked_for_one_by_one(script, cluster, running, recorded):
+async def test_targets_of_a_kind_that_hpad_may_not_list_are_read_one_by_one(script, cluster, running, recorded):
     forbidden = failure(403, "Forbidden", "replicasets.apps is forbidden")
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
     script.replace("GET", "/apis/apps/v1/replicasets", says(forbidden, 403))
     await begin(cluster, running, "Deployment", "ReplicaSet")
     real = recorded("scale/replicaset_get")
     script.on("GET", real["request"]["path"], says(real["body"]))
-    held = await cluster.read_scale("fix", ref("ReplicaSet", real["body"]["metadata"]["name"]))
-    assert held.metadata == real["body"]["metadata"]
+    current = await cluster.read_scale("fix", ref("ReplicaSet", real["body"]["metadata"]["name"]))
+    assert current.metadata == real["body"]["metadata"]
     assert cluster.troubles == ["replicasets.apps: replicasets.apps is forbidden"]
     assert "replicasets.apps" not in cluster.staleness()
 
 
-async def test_a_failing_discovery_is_no_unknown_kind(script, cluster):
+async def test_a_failed_discovery_is_not_reported_as_an_unknown_kind(script, cluster):
     script.on("GET", "/apis/oracle.example", says(failure(503, "ServiceUnavailable", "down"), 503))
     error = await refused(cluster.read_scale("fix", ref("Widget", "w", "oracle.example/v1")))
     assert (error.status, error.message) == (503, "down")
 
 
-def test_a_selector_that_cannot_be_parsed_reads_as_in_kubernetes(recorded):
+def test_the_error_of_an_invalid_selector_is_that_of_kubernetes(recorded):
     body = recorded("scale/cr_get")["body"]
     body["status"]["selector"] = "app in (a"
     with pytest.raises(ApiError) as caught:
@@ -327,20 +327,20 @@ def test_a_selector_that_cannot_be_parsed_reads_as_in_kubernetes(recorded):
     assert caught.value.message == recorded("events/core_v1_FailedGetScale_sel-invalid")["body"]["message"]
 
 
-def test_a_scale_without_a_selector_is_a_scale(recorded):
-    held = scale.decode(json.dumps(recorded("scale/cr_get_without_selector")["body"]).encode())
-    assert (held.spec.replicas, held.status.selector) == (2, "")
+def test_a_scale_without_a_selector_is_read(recorded):
+    current = scale.decode(json.dumps(recorded("scale/cr_get_without_selector")["body"]).encode())
+    assert (current.spec.replicas, current.status.selector) == (2, "")
 
 
 @pytest.mark.parametrize("name", ["deployment_get", "replicaset_get", "statefulset_get", "replicationcontroller_get"])
 def test_recorded_scales_are_read(recorded, name):
     body = recorded(f"scale/{name}")["body"]
-    held = scale.decode(json.dumps(body).encode())
-    assert held.metadata == body["metadata"]
-    assert (held.spec.replicas, held.status.selector) == (body["spec"]["replicas"], body["status"]["selector"])
+    current = scale.decode(json.dumps(body).encode())
+    assert current.metadata == body["metadata"]
+    assert (current.spec.replicas, current.status.selector) == (body["spec"]["replicas"], body["status"]["selector"])
 
 
-async def test_an_adapter_gets_the_words_of_the_server(script, cluster, recorded):
+async def test_an_adapter_receives_the_message_of_the_server(script, cluster, recorded):
     real = recorded("metrics/external_404")
     script.on("GET", real["request"]["path"], says(real["body"], 404))
     with pytest.raises(AdapterError) as caught:

@@ -1,4 +1,4 @@
-"""The PUT of a status: the object as it came with nothing but the status changed, and nothing of the old one left."""
+"""The PUT of a status: the object as received, with the new status in place of the old one."""
 
 import json
 from datetime import UTC, datetime
@@ -8,17 +8,19 @@ from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
 from hpad.kube import codec, paths, status
-from hpad.kube.cache import HpaCache, Kind
+from hpad.kube.cache import HpaCache
 from hpad.kube.errors import ApiError
+from hpad.kube.reflector import Kind
+from hpad.kube.watch import WatchScope
 
 
 def raw(body):
     return json.dumps(body).encode()
 
 
-def put(body, wanted):
-    """What is PUT to give the recorded object another status."""
-    return json.loads(status.combined(status.original(raw(body)).body, wanted))
+def put(body, new_status):
+    """The body of the PUT that gives the recorded object another status."""
+    return json.loads(status.combined(status.original(raw(body)).body, new_status))
 
 
 def without(body, *names):
@@ -26,11 +28,13 @@ def without(body, *names):
 
 
 class Holder:
-    """A cache of HPAs, filled by hand, and writes on top of it."""
+    """A cache of HPAs that is filled by `take`, and writes of their statuses."""
 
     def __init__(self, client):
         self.client = client
-        self.cache = HpaCache(client, Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
+        self.cache = HpaCache(
+            WatchScope(client), Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version)
+        )
 
     def take(self, body):
         """Offers the object to the cache; the object decoded, whether the cache stored it or not."""
@@ -38,8 +42,8 @@ class Holder:
         self.cache.put(decoded)
         return decoded.value
 
-    async def write(self, held, wanted):
-        return (await status.write(self.client, self.cache, held, wanted)).value
+    async def write(self, stored, new_status):
+        return (await status.write(self.client, self.cache, stored, new_status)).value
 
 
 @pytest.fixture
@@ -52,55 +56,55 @@ def path_of(body):
     return f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{name}/status"
 
 
-def test_nothing_but_the_status_is_changed(recorded):
+def test_a_write_changes_the_status_alone(recorded):
     before = recorded("hpa/get_before_status")["body"]
     before["metadata"] |= {"finalizers": ["a/b"], "annotations": {"c": "ü😀"}, "fromTheFuture": [1.0, None]}
     before["spec"]["fromTheFuture"] = {"big": 12345678901234567890, "a": None}
-    wanted = from_builtins({"status": recorded("hpa/get_v2_with_status")["body"]["status"]}).status
-    sent = put(before, wanted)
+    new_status = from_builtins({"status": recorded("hpa/get_v2_with_status")["body"]["status"]}).status
+    sent = put(before, new_status)
     assert without(sent, "status", "metadata") == without(before, "status", "metadata")
     assert sent["metadata"] == without(before["metadata"], "managedFields")
-    assert codec.hpa(raw(sent)).value.status == wanted
+    assert codec.hpa(raw(sent)).value.status == new_status
 
 
-def test_an_item_of_a_list_is_told_what_it_is(recorded):
+def test_an_item_of_a_list_gets_its_kind_and_api_version(recorded):
     item = recorded("hpa/list_v2")["body"]["items"][0]
     assert "kind" not in item
     sent = put(item, HorizontalPodAutoscalerStatus())
     assert (sent["apiVersion"], sent["kind"]) == ("autoscaling/v2", "HorizontalPodAutoscaler")
 
 
-def test_nothing_of_the_old_status_is_left(recorded):
+def test_the_old_status_is_removed(recorded):
     body = recorded("hpa/get_v2_with_status")["body"]
     assert body["status"]["conditions"]
     empty = HorizontalPodAutoscalerStatus(desired_replicas=0)
     assert codec.hpa(raw(put(body, empty))).value.status == empty
 
 
-def test_fields_of_a_newer_server_stay(recorded):
+def test_unknown_fields_of_a_newer_server_are_kept(recorded):
     body = recorded("hpa/get_v2_with_status")["body"]
     body["status"]["fromTheFuture"] = {"a": 1}
     assert put(body, HorizontalPodAutoscalerStatus())["status"]["fromTheFuture"] == {"a": 1}
 
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": 1}, {"metadata": {}, "status": []}])
-def test_what_is_no_object_is_not_kept(odd):
-    with pytest.raises(codec.UndecodableError):
+def test_bytes_that_are_no_object_are_refused(odd):
+    with pytest.raises(codec.UNDECODABLE):
         status.original(raw(odd))
 
 
-def test_an_object_without_a_status_will_do():
+def test_an_object_without_a_status_is_accepted():
     head = {"metadata": {"name": "web", "namespace": "a"}, "spec": {}, "status": None}
     sent = put(head, HorizontalPodAutoscalerStatus(desired_replicas=3))
     assert sent["status"]["desiredReplicas"] == 3
 
 
-async def test_the_written_object_comes_back(script, client, holder, recorded):
+async def test_a_write_returns_the_object_as_written(script, client, holder, recorded):
     before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
-    held = holder.take(before)
+    stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    wanted = HorizontalPodAutoscalerStatus(last_scale_time=datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))
-    assert await holder.write(held, wanted) == codec.hpa(raw(answer)).value
+    new_status = HorizontalPodAutoscalerStatus(last_scale_time=datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))
+    assert await holder.write(stored, new_status) == codec.hpa(raw(answer)).value
     sent = json.loads(script.bodies[0])
     assert script.headers[0]["Content-Type"] == "application/json"
     assert sent["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -108,7 +112,7 @@ async def test_the_written_object_comes_back(script, client, holder, recorded):
     assert sent["status"]["lastScaleTime"] == "2026-01-01T00:00:01Z"
 
 
-async def test_a_conflict_is_for_the_caller(script, holder, recorded):
+async def test_a_conflict_is_raised_after_one_attempt(script, holder, recorded):
     real, before = recorded("hpa/status_put_conflict_409"), recorded("hpa/get_before_status")["body"]
     script.on("PUT", path_of(before), says(real["body"], 409))
     with pytest.raises(ApiError) as caught:
@@ -117,37 +121,37 @@ async def test_a_conflict_is_for_the_caller(script, holder, recorded):
     assert len(script.asked) == 1
 
 
-async def test_an_object_that_has_changed_is_not_even_sent(script, holder, recorded):
-    """Its words are those of the server that would refuse it."""
+async def test_no_request_is_sent_for_an_object_that_has_changed(script, holder, recorded):
+    """The error has the text with which the server would refuse the write."""
     real, old = recorded("hpa/status_put_conflict_409"), recorded("hpa/get_before_status")["body"]
     old["metadata"]["name"] = real["body"]["details"]["name"]
-    held = holder.take(old)
+    stored = holder.take(old)
     holder.take({**old, "metadata": {**old["metadata"], "resourceVersion": "999999"}})
     with pytest.raises(ApiError) as caught:
-        await holder.write(held, HorizontalPodAutoscalerStatus())
+        await holder.write(stored, HorizontalPodAutoscalerStatus())
     assert caught.value.conflict
     assert caught.value.message == real["body"]["message"]
     assert script.asked == []
 
 
-async def test_what_the_cache_refused_is_not_built_on(script, holder, recorded):
-    """An older version that comes late: labels set since then would be lost."""
+async def test_a_write_is_based_on_the_latest_version(script, holder, recorded):
+    """An older version may arrive late; labels that were set since would be lost."""
     old = recorded("hpa/get_before_status")["body"]
     new = {**old, "metadata": {**old["metadata"], "resourceVersion": "999999", "labels": {"team": "a"}}}
-    held = holder.take(new)
+    stored = holder.take(new)
     holder.take(old)
     script.on("PUT", path_of(old), says(new))
-    await holder.write(held, HorizontalPodAutoscalerStatus())
+    await holder.write(stored, HorizontalPodAutoscalerStatus())
     assert json.loads(script.bodies[0])["metadata"]["labels"] == {"team": "a"}
 
 
-async def test_an_object_that_is_gone_is_forgotten(script, holder, recorded):
+async def test_no_request_is_sent_for_a_deleted_object(script, holder, recorded):
     real, body = recorded("hpa/status_put_404"), recorded("hpa/get_before_status")["body"]
     body["metadata"]["name"] = real["body"]["details"]["name"]
-    held = holder.take(body)
-    holder.cache.drop(held.metadata.key, held.metadata.resource_version)
+    stored = holder.take(body)
+    holder.cache.drop(stored.metadata.key, stored.metadata.resource_version)
     with pytest.raises(ApiError) as caught:
-        await holder.write(held, HorizontalPodAutoscalerStatus())
+        await holder.write(stored, HorizontalPodAutoscalerStatus())
     assert caught.value.not_found
     assert caught.value.message == real["body"]["message"]
     assert script.asked == []

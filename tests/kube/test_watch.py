@@ -1,4 +1,4 @@
-"""Lines out of chunks, and changes out of lines."""
+"""Watches: lines from chunks, changes from lines, and the backoff."""
 
 import json
 
@@ -13,7 +13,7 @@ _LINE = st.binary(min_size=1, max_size=30).filter(lambda text: b"\n" not in text
 
 
 @given(st.lists(_LINE, max_size=8), st.binary(max_size=20).filter(lambda text: b"\n" not in text), st.data())
-def test_lines_do_not_depend_on_how_the_stream_is_cut(lines, rest, data):
+def test_lines_do_not_depend_on_the_chunks(lines, rest, data):
     stream = b"".join(line + b"\n" for line in lines) + rest
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     reader, found = watch.Lines(), []
@@ -41,7 +41,7 @@ def test_recorded_streams_are_read(recorded, name):
 
 
 @pytest.mark.parametrize("name", ["hpa_410_error_event", "pods_410_error_event"])
-def test_a_recorded_error_is_the_end_of_its_version(recorded, name):
+def test_a_recorded_error_says_that_the_version_has_expired(recorded, name):
     (line,) = recorded(f"watch/{name}")["body"]
     with pytest.raises(ApiError) as caught:
         watch.decode(json.dumps(line).encode())
@@ -63,14 +63,14 @@ def test_a_recorded_error_is_the_end_of_its_version(recorded, name):
         b"\x00\xff",
     ],
 )
-def test_garbage_is_no_change(line):
+def test_a_line_that_is_no_change_is_an_error(line):
     with pytest.raises(ApiError) as caught:
         watch.decode(line)
     assert caught.value.status == 0
     assert not caught.value.gone
 
 
-def test_waits_double_up_to_a_limit_and_start_again():
+def test_delays_double_up_to_a_limit_until_a_reset():
     backoff = watch.Backoff(1.0, 10.0)
     waits = [backoff.next() for _ in range(8)]
     for wait, most in zip(waits, [1, 2, 4, 8, 10, 10, 10, 10], strict=True):

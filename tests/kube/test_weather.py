@@ -1,4 +1,4 @@
-"""The embedded cluster behaving badly: what is true afterwards."""
+"""Caches after faults of the embedded API server."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -63,7 +63,7 @@ def names(cluster):
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("path", [STREAMS, LISTS, WATCHES], ids=["streams", "lists", "watches"])
-async def test_caches_come_up_all_the_same(embedded, follow, path, fault):
+async def test_caches_sync_despite_faults(embedded, follow, path, fault):
     if path == LISTS:
         embedded.faults.add(path=STREAMS, times=None, status=422)
     for number in range(8):
@@ -76,7 +76,7 @@ async def test_caches_come_up_all_the_same(embedded, follow, path, fault):
     assert rule.hits > 0
 
 
-async def test_dropped_watches_lose_nothing(embedded, follow):
+async def test_no_change_is_lost_with_dropped_watches(embedded, follow):
     cluster = await follow(embedded.url)
     await asyncio.wait_for(cluster.ready(), 60)
     for number in range(10):
@@ -86,7 +86,7 @@ async def test_dropped_watches_lose_nothing(embedded, follow):
     await until(lambda: len(cluster.hpas) == 10)
 
 
-async def test_a_server_that_comes_back_without_its_memory(follow):
+async def test_caches_follow_a_server_that_lost_its_storage(follow):
     with free_ports.port() as port:
         async with lab.Cluster(controllers=False, kubelet=False, port=port) as first:
             for number in range(5):
@@ -95,14 +95,14 @@ async def test_a_server_that_comes_back_without_its_memory(follow):
             cluster = await follow(first.url)
             await asyncio.wait_for(cluster.ready(), 60)
         await until(lambda: cluster.troubles)
-        assert len(cluster.hpas) == 6  # what is known stays known while nobody answers
+        assert len(cluster.hpas) == 6  # the cache keeps its objects while no server answers
         async with lab.Cluster(controllers=False, kubelet=False, port=port) as second:
             second.apply(hpa("same", 9))
             await until(lambda: names(cluster) == ["same"] and cluster.troubles == [])
             assert cluster.hpas.get(Key("default", "same")).spec.max_replicas == 9
 
 
-async def test_a_stalled_watch_shows_as_staleness_and_then_ends(embedded, follow):
+async def test_a_stalled_watch_increases_the_staleness_and_is_replaced(embedded, follow):
     reflector_options = watch.ReflectorOptions(
         shortest_watch=1, longest_watch=1, grace=0.5, initial_backoff=0.02, max_backoff=0.2
     )
@@ -117,7 +117,7 @@ async def test_a_stalled_watch_shows_as_staleness_and_then_ends(embedded, follow
     await until(lambda: names(cluster) == ["h"])
 
 
-async def test_a_version_that_has_expired(follow):
+async def test_caches_are_listed_again_after_the_version_has_expired(follow):
     async with lab.Cluster(controllers=False, kubelet=False, history_limit=5) as embedded:
         cluster = await follow(embedded.url)
         await asyncio.wait_for(cluster.ready(), 60)

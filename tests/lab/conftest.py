@@ -1,4 +1,4 @@
-"""Clusters and a wire client for the tests of the lab."""
+"""Clusters and an HTTP client for the tests of the lab."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ Json = dict[str, Any]
 
 
 class Client:
-    """Speaks to a cluster over HTTP, like any client."""
+    """An HTTP client of one cluster."""
 
     def __init__(self, cluster: Cluster, session: aiohttp.ClientSession) -> None:
         self.cluster = cluster
         self.session = session
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status code and body (decoded when it is JSON) of one request; header names with underscores."""
+        """Sends a request; returns status code and body, decoded if it is JSON. Header names have underscores."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else body if isinstance(body, str) else json.dumps(body)
         if data is not None:
@@ -37,8 +37,8 @@ class Client:
         assert status == 200, body
         return body
 
-    async def watch(self, path: str, count: int, timeout: float = 60) -> list[Json]:
-        """The first `count` events of a watch (fewer when the server ends it before)."""
+    async def watch(self, path: str, count: int, timeout: float = 240) -> list[Json]:
+        """Returns the first `count` events of a watch, fewer if the server ends it before."""
         events: list[Json] = []
         async with asyncio.timeout(timeout), self.session.get(self.cluster.url + path) as response:
             assert response.status == 200
@@ -51,7 +51,7 @@ class Client:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Callable[..., Awaitable[Client]]]:
-    """Starts clusters: `client = await start(auto_ready=True)`; all of them end with the test."""
+    """Starts clusters: `client = await start(auto_ready=True)`; stops them at the end of the test."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def begin(**options: Any) -> Client:
@@ -64,17 +64,17 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[Client]]]:
 
 @pytest.fixture
 def unused_tcp_port() -> int:
-    """A port for a server that may take its time to start."""
+    """A free port for a server that takes seconds to start."""
     return ports.free(1)[0]
 
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[Any]]:
-    """`await until(lambda: ...)` waits for a condition of the world to hold and gives its value."""
+    """`await until(lambda: ...)` waits until a condition is true and returns its value."""
 
-    async def wait(condition: Callable[[], Any], timeout: float = 60) -> Any:
+    async def wait(condition: Callable[[], Any], timeout: float = 240) -> Any:
         async with asyncio.timeout(timeout):
-            while not (value := condition()):  # noqa: ASYNC110 - it may be about processes too
+            while not (value := condition()):  # noqa: ASYNC110 - the condition may be about processes
                 await asyncio.sleep(0.02)
         return value
 
@@ -83,7 +83,7 @@ def until() -> Callable[..., Awaitable[Any]]:
 
 @pytest.fixture
 def workload() -> Callable[..., Json]:
-    """Manifests of workloads: `workload("Deployment", "web", replicas=2, command=[...])`."""
+    """Creates manifests of workloads: `workload("Deployment", "web", replicas=2, command=[...])`."""
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""Workloads make pods, replace them and take them away in the order Kubernetes does."""
+"""Workload controllers: creation, replacement and deletion of pods in the order of Kubernetes."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ def ready(cluster, name, value="True", since="2026-01-01T00:00:00Z"):
     cluster.set_pod_status(name, {"phase": "Running", "conditions": [condition]})
 
 
-async def test_a_deployment_makes_a_replica_set_that_makes_pods(start, workload, until):
+async def test_a_deployment_creates_a_replica_set_which_creates_pods(start, workload, until):
     client = await start(auto_ready=True)
     client.cluster.apply(workload("Deployment", "web", replicas=3))
     await until(lambda: client.cluster.get("deployments", "web")["status"].get("availableReplicas") == 3)
@@ -25,7 +25,9 @@ async def test_a_deployment_makes_a_replica_set_that_makes_pods(start, workload,
     label = replica_set["metadata"]["labels"]["pod-template-hash"]
     assert replica_set["metadata"]["name"] == f"web-{label}"
     assert replica_set["spec"]["selector"]["matchLabels"] == {"app": "web", "pod-template-hash": label}
-    for pod in client.cluster.list("pods"):
+    pods = client.cluster.list("pods")
+    assert len(pods) == 3
+    for pod in pods:
         (owner,) = pod["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["controller"]) == ("ReplicaSet", f"web-{label}", True)
         assert pod["metadata"]["name"].startswith(f"web-{label}-")
@@ -56,7 +58,7 @@ async def test_a_new_template_rolls_within_surge_and_unavailability(start, workl
     assert (old["spec"]["replicas"], new["spec"]["replicas"]) == (0, 4)
 
 
-async def test_a_roll_waits_for_pods_that_do_not_get_ready(start, workload, until):
+async def test_a_rolling_update_waits_for_unready_pods(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("Deployment", "web", replicas=4))
     for name in await until(lambda: len(names(client.cluster)) == 4 and names(client.cluster)):
@@ -73,7 +75,7 @@ async def test_a_roll_waits_for_pods_that_do_not_get_ready(start, workload, unti
     assert counts() == [2, 3]
 
 
-async def test_recreate_waits_until_the_old_pods_are_gone(start, workload, until):
+async def test_recreate_waits_for_the_removal_of_the_old_pods(start, workload, until):
     client = await start(auto_ready=True)
     plan = {"strategy": {"type": "Recreate"}}
     client.cluster.apply(workload("Deployment", "web", replicas=2, **plan))
@@ -86,7 +88,7 @@ async def test_recreate_waits_until_the_old_pods_are_gone(start, workload, until
     assert max(mixed) == 2
 
 
-async def test_pods_that_are_not_ready_go_first_then_the_youngest(start, workload, until):
+async def test_unready_pods_are_deleted_first_then_the_youngest(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("ReplicaSet", "web", replicas=4))
     await until(lambda: len(names(client.cluster)) == 4)
@@ -94,14 +96,14 @@ async def test_pods_that_are_not_ready_go_first_then_the_youngest(start, workloa
     ill, *healthy = [pod["metadata"]["name"] for pod in by_age]
     for name in healthy:
         ready(client.cluster, name)
-    for count, left in ((3, set(healthy)), (2, set(healthy[:2]))):
+    for count, remaining in ((3, set(healthy)), (2, set(healthy[:2]))):
         client.cluster.apply(workload("ReplicaSet", "web", replicas=count))
         await until(lambda count=count: len(names(client.cluster)) == count)
-        assert set(names(client.cluster)) == left
+        assert set(names(client.cluster)) == remaining
     assert ill not in names(client.cluster)
 
 
-async def test_a_pod_that_failed_is_replaced_and_counts_no_more(start, workload, until):
+async def test_a_failed_pod_is_replaced_and_not_counted(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("ReplicaSet", "web", replicas=1))
     (first,) = await until(lambda: names(client.cluster))
@@ -111,7 +113,7 @@ async def test_a_pod_that_failed_is_replaced_and_counts_no_more(start, workload,
 
 
 class HandClock(SystemClock):
-    """What it shows is set by hand; who waits does so in earnest."""
+    """A clock whose current time is set by the test; `sleep` really waits."""
 
     def __init__(self) -> None:
         self.shown = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,7 +122,7 @@ class HandClock(SystemClock):
         return self.shown
 
 
-async def test_available_means_ready_for_long_enough(start, workload, until):
+async def test_a_pod_is_available_after_min_ready_seconds(start, workload, until):
     clock = HandClock()
     client = await start(kubelet=False, clock=clock, resync_seconds=3600)
     client.cluster.apply(workload("ReplicaSet", "web", replicas=1, minReadySeconds=1))
@@ -134,7 +136,7 @@ async def test_available_means_ready_for_long_enough(start, workload, until):
     await until(lambda: client.cluster.get("replicasets", "web")["status"].get("availableReplicas") == 1)
 
 
-async def test_without_a_kubelet_pods_stay_pending_until_told(start, workload, until):
+async def test_without_a_kubelet_pods_stay_pending_until_their_status_is_written(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("ReplicationController", "rc", replicas=1))
     (name,) = await until(lambda: names(client.cluster))
@@ -146,7 +148,7 @@ async def test_without_a_kubelet_pods_stay_pending_until_told(start, workload, u
     await until(lambda: client.cluster.get("replicationcontrollers", "rc")["status"].get("readyReplicas") == 1)
 
 
-async def test_stateful_pods_come_and_go_one_after_another(start, workload, until):
+async def test_stateful_pods_are_created_and_deleted_one_at_a_time(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("StatefulSet", "db", replicas=3))
     for index in range(3):
@@ -161,13 +163,13 @@ async def test_stateful_pods_come_and_go_one_after_another(start, workload, unti
     assert labels["statefulset.kubernetes.io/pod-name"] == "db-0"
 
 
-async def test_parallel_stateful_pods_come_at_once(start, workload, until):
+async def test_parallel_stateful_pods_are_created_at_once(start, workload, until):
     client = await start(kubelet=False)
     client.cluster.apply(workload("StatefulSet", "db", replicas=3, podManagementPolicy="Parallel"))
     await until(lambda: names(client.cluster) == ["db-0", "db-1", "db-2"])
 
 
-async def test_a_new_template_replaces_stateful_pods_under_their_names(start, workload, until):
+async def test_a_new_template_replaces_stateful_pods_and_keeps_their_names(start, workload, until):
     client = await start(auto_ready=True)
     client.cluster.apply(workload("StatefulSet", "db", replicas=2))
     await until(lambda: client.cluster.get("statefulsets", "db")["status"].get("readyReplicas") == 2)
@@ -183,7 +185,7 @@ async def test_a_new_template_replaces_stateful_pods_under_their_names(start, wo
     assert names(client.cluster) == ["db-0", "db-1"]
 
 
-async def test_a_terminating_pod_of_a_node_waits_for_its_kubelet(start):
+async def test_an_assigned_pod_stays_for_its_grace_period(start):
     client = await start(kubelet=False, controllers=False)
     spec = {"nodeName": "n1", "containers": [{"name": "app"}], "terminationGracePeriodSeconds": 9}
     client.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
@@ -196,7 +198,7 @@ async def test_a_terminating_pod_of_a_node_waits_for_its_kubelet(start):
     assert client.cluster.get("pods", "p") is None
 
 
-async def test_a_template_that_comes_back_is_the_newest_revision(start, workload, until):
+async def test_a_restored_template_gets_the_newest_revision(start, workload, until):
     client = await start(auto_ready=True)
 
     def revisions():

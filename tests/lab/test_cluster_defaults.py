@@ -1,4 +1,4 @@
-"""What the server fills in, held to objects that a real one has filled in."""
+"""Defaults that the server sets, compared with recorded objects of a real server."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from hpad.lab.cluster import defaults
 
 PODS = "/api/v1/namespaces/fix/pods"
 FROM_ELSEWHERE = ("serviceAccount", "serviceAccountName", "volumes")
-"""What a real server puts into pods for service accounts, of which there are none here."""
+"""Fields that a real server adds to pods for their service account, which the embedded cluster does not support."""
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ async def client(start):
     return client
 
 
-def said(container):
-    """Of a recorded container what its author wrote, and whether a volume was mounted into it."""
+def authored(container):
+    """Returns the fields of a recorded container that its author wrote."""
     return {name: container[name] for name in ("name", "image", "resources")}
 
 
 async def test_a_deployment_has_the_recorded_defaults(client, recorded):
     real = recorded("scale/deployment_get_as_v1_deployment")["body"]
     template = real["spec"]["template"]
-    containers = [said(each) for each in template["spec"]["containers"]]
+    containers = [authored(each) for each in template["spec"]["containers"]]
     spec = {
         "replicas": real["spec"]["replicas"],
         "selector": real["spec"]["selector"],
@@ -41,7 +41,7 @@ async def test_a_pod_has_the_recorded_defaults(client, recorded):
     expected["containers"] = [
         {name: value for name, value in each.items() if name != "volumeMounts"} for each in expected["containers"]
     ]
-    spec = {"containers": [said(each) for each in real["spec"]["containers"]]}
+    spec = {"containers": [authored(each) for each in real["spec"]["containers"]]}
     status, made = await client.ask("POST", PODS, {"metadata": {"name": "web"}, "spec": spec})
     assert (status, made["spec"]) == (201, expected)
     assert made["status"] == {"phase": "Pending", "qosClass": real["status"]["qosClass"]}
@@ -58,7 +58,7 @@ async def test_a_pod_has_the_recorded_defaults(client, recorded):
         ("nginx@sha256:" + 64 * "a", "IfNotPresent"),
     ],
 )
-async def test_an_image_that_may_change_is_always_pulled(client, image, policy):
+async def test_an_image_with_a_movable_tag_is_always_pulled(client, image, policy):
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": image}]}}
     _, made = await client.ask("POST", PODS, pod)
     assert made["spec"]["containers"][0]["imagePullPolicy"] == policy
@@ -79,7 +79,7 @@ def test_quality_of_service(resources, quality):
     assert defaults.quality({"containers": [{"name": "web", "resources": resources}]}) == quality
 
 
-async def test_limits_are_requests_in_pods_but_not_in_templates(client, workload):
+async def test_limits_set_requests_in_pods_but_not_in_templates(client, workload):
     limits = {"limits": {"cpu": "1"}}
     container = {"name": "web", "image": "web", "resources": limits}
     _, pod = await client.ask("POST", PODS, {"metadata": {"name": "web"}, "spec": {"containers": [container]}})
@@ -90,25 +90,25 @@ async def test_limits_are_requests_in_pods_but_not_in_templates(client, workload
     assert made["spec"]["template"]["spec"]["containers"][0]["resources"] == limits
 
 
-async def test_secrets_keep_what_they_are_told_in_plain_text_encoded(client):
+async def test_string_data_of_secrets_is_stored_encoded(client):
     secret = {"metadata": {"name": "keys"}, "stringData": {"a": "b"}}
     _, made = await client.ask("POST", "/api/v1/namespaces/fix/secrets", secret)
     assert (made["type"], made["data"], "stringData" in made) == ("Opaque", {"a": "Yg=="}, False)
 
 
-async def test_a_namespace_is_labelled_and_goes_with_all_that_is_in_it(client, until):
+async def test_a_namespace_is_labelled_and_deleted_with_its_contents(client, until):
     status, made = await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
     assert (status, made["metadata"]["labels"]) == (201, {"kubernetes.io/metadata.name": "shop"})
     assert (made["spec"], made["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
     assert (await client.ask("POST", "/api/v1/namespaces/shop/configmaps", {"metadata": {"name": "a"}}))[0] == 201
-    status, left = await client.ask("DELETE", "/api/v1/namespaces/shop")
-    assert (status, left["status"]) == (200, {"phase": "Terminating"})
+    status, deleted = await client.ask("DELETE", "/api/v1/namespaces/shop")
+    assert (status, deleted["status"]) == (200, {"phase": "Terminating"})
     await until(lambda: client.cluster.get("namespaces", "shop") is None)
     assert client.cluster.list("configmaps", "shop") == []
 
 
 @pytest.mark.parametrize(("plural", "kind"), [("services", "Service"), ("configmaps", "Status")])
-async def test_some_kinds_are_shown_once_more_when_deleted(client, plural, kind):
+async def test_deleting_some_kinds_returns_the_object(client, plural, kind):
     path = f"/api/v1/namespaces/fix/{plural}"
     await client.ask("POST", path, {"metadata": {"name": "a"}})
     status, answer = await client.ask("DELETE", f"{path}/a")

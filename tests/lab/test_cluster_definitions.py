@@ -1,4 +1,4 @@
-"""Kinds that a CustomResourceDefinition brings while the cluster runs."""
+"""Kinds of CustomResourceDefinitions that are created while the cluster runs."""
 
 import pytest
 
@@ -28,19 +28,19 @@ async def client(start, until):
     return client
 
 
-async def test_the_kind_is_served_and_told(client):
+async def test_the_kind_is_served_and_discovered(client):
     listed = {each["name"]: each for each in (await client.get("/apis/example.com/v1"))["resources"]}
     assert listed.keys() == {"widgets", "widgets/status", "widgets/scale"}
     assert listed["widgets"]["shortNames"] == ["wd"]
-    held = await client.get(f"{CRDS}/widgets.example.com")
-    assert {each["type"]: each["status"] for each in held["status"]["conditions"]} == {
+    live = await client.get(f"{CRDS}/widgets.example.com")
+    assert {each["type"]: each["status"] for each in live["status"]["conditions"]} == {
         "NamesAccepted": "True",
         "Established": "True",
     }
-    assert held["status"]["storedVersions"] == ["v1"]
+    assert live["status"]["storedVersions"] == ["v1"]
 
 
-async def test_its_objects_are_scaled_where_it_says(client):
+async def test_objects_are_scaled_by_the_paths_of_the_definition(client):
     widget = {"metadata": {"name": "a"}, "spec": {"size": 2, "anything": [1]}}
     assert (await client.ask("POST", WIDGETS, widget))[0] == 201
     patch = {"status": {"size": 1, "sel": "app=a"}}
@@ -60,7 +60,7 @@ async def test_objects_stay_while_no_version_is_served(client):
     assert [each["metadata"]["name"] for each in (await client.get(WIDGETS))["items"]] == ["a"]
 
 
-async def test_it_goes_with_its_objects(client, until):
+async def test_a_deleted_definition_takes_its_objects_along(client, until):
     await client.ask("POST", WIDGETS, {"metadata": {"name": "a"}})
     assert (await client.ask("DELETE", f"{CRDS}/widgets.example.com"))[0] == 200
     assert (await client.ask("GET", WIDGETS))[0] == 404

@@ -1,4 +1,4 @@
-"""Events: those of workload controllers, and one Event in two API groups."""
+"""Events of the workload controllers, and Events in both API groups."""
 
 import pytest
 
@@ -10,9 +10,9 @@ CORE = "/api/v1/namespaces/fix/events"
 
 
 def without_identity(event):
-    """What does not depend on when and where it was stored."""
-    told = {name: value for name, value in event.items() if name != "metadata"}
-    return told, event["metadata"]["name"], event["metadata"]["namespace"]
+    """Returns an event's fields, name and namespace, without the metadata that the server sets."""
+    rest = {name: value for name, value in event.items() if name != "metadata"}
+    return rest, event["metadata"]["name"], event["metadata"]["namespace"]
 
 
 @pytest.mark.parametrize("name", ["SuccessfulRescale_up", "FailedComputeMetricsReplicas_allbad"])
@@ -21,13 +21,13 @@ async def test_an_event_in_either_group_is_as_recorded(start, recorded, name):
     client.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fix"}})
     core, newer = recorded(f"events/core_v1_{name}")["body"], recorded(f"events/events_v1_{name}")["body"]
     assert (await client.ask("POST", CORE, core))[0] == 201
-    held = f"{NEWER}/{core['metadata']['name']}"
-    assert without_identity(await client.get(held)) == without_identity(newer)
+    path = f"{NEWER}/{core['metadata']['name']}"
+    assert without_identity(await client.get(path)) == without_identity(newer)
     listed = await client.get(f"{NEWER}?fieldSelector=regarding.name={core['involvedObject']['name']}")
     assert (listed["kind"], listed["apiVersion"]) == ("EventList", "events.k8s.io/v1")
     assert [item["note"] for item in listed["items"]] == [newer["note"]]
     assert (await client.get(f"{NEWER}?fieldSelector=regarding.name=other"))["items"] == []
-    await client.ask("DELETE", held)
+    await client.ask("DELETE", path)
     assert (await client.ask("POST", NEWER, newer))[0] == 201
     assert without_identity(await client.get(f"{CORE}/{core['metadata']['name']}")) == without_identity(core)
 
@@ -38,19 +38,13 @@ async def test_the_group_is_discovered(start):
     assert (served["name"], served["kind"], served["shortNames"]) == ("events", "Event", ["ev"])
 
 
-async def test_controllers_tell_what_they_do_and_count_what_comes_again(start, workload, until):
+async def test_controllers_record_events_and_count_repetitions(start, workload, until):
     client = await start(auto_ready=True)
     client.cluster.apply(workload("Deployment", "web", replicas=1))
 
-    def told():
-        return {
-            (event["involvedObject"]["kind"], event["reason"], event["message"].partition("-")[0]): event["count"]
-            for event in client.cluster.list("events")
-        }
-
     for replicas in (1, 2, 1, 2):
         client.cluster.apply(workload("Deployment", "web", replicas=replicas))
-        await until(lambda want=replicas: client.cluster.get("deployments", "web")["status"].get("replicas") == want)
+        await until(lambda count=replicas: client.cluster.get("deployments", "web")["status"].get("replicas") == count)
     counts = {
         event["message"].rpartition(" from ")[2]: event["count"]
         for event in client.cluster.list("events")
@@ -60,7 +54,10 @@ async def test_controllers_tell_what_they_do_and_count_what_comes_again(start, w
     assert {
         ("ReplicaSet", "SuccessfulCreate", "Created pod: web"),
         ("ReplicaSet", "SuccessfulDelete", "Deleted pod: web"),
-    } <= told().keys()
+    } <= {
+        (event["involvedObject"]["kind"], event["reason"], event["message"].partition("-")[0])
+        for event in client.cluster.list("events")
+    }
     (first,) = [each for each in client.cluster.list("events") if each["message"].endswith("from 0 to 1")]
     assert first["source"] == {"component": "deployment-controller"}
     assert first["reason"] == "ScalingReplicaSet"
@@ -68,13 +65,13 @@ async def test_controllers_tell_what_they_do_and_count_what_comes_again(start, w
     assert first["involvedObject"]["uid"] == deployment["metadata"]["uid"]
 
 
-def test_the_oldest_events_go():
-    held = store.Store()
-    told = recorder.Recorder(held, SystemClock())
+def test_the_oldest_events_are_removed():
+    objects = store.Store()
+    events = recorder.Recorder(objects, SystemClock())
     pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "1"}}
     for number in range(recorder.LIMIT + 5):
-        told.record("me", (resources.PODS, pod), "Reason", f"message {number}")
-    messages = {event["message"] for event in held.objects(resources.EVENTS)}
+        events.record("me", (resources.PODS, pod), "Reason", f"message {number}")
+    messages = {event["message"] for event in objects.objects(resources.EVENTS)}
     assert len(messages) == recorder.LIMIT
     assert f"message {recorder.LIMIT + 4}" in messages
     assert "message 4" not in messages

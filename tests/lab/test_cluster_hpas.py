@@ -1,4 +1,4 @@
-"""HPAs: defaulted and refused as recorded from Kubernetes 1.36."""
+"""HPAs: defaults, validation and conversion as recorded from Kubernetes 1.36."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ def exchanges(folder: Path, prefix: str = ""):
 
 
 async def replayed(client, exchange):
-    """Our answer to a recorded request; its namespace is there."""
+    """Creates the namespace, sends a recorded request, and returns status and body."""
     client.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fix"}})
     request = exchange["request"]
     headers = {name.replace("-", "_"): value for name, value in request["headers"].items()}
@@ -19,14 +19,16 @@ async def replayed(client, exchange):
 
 
 def comparable(body):
-    """Without what differs from server to server."""
+    """Returns a body without the metadata that differs between servers."""
     volatile = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
     return {**body, "metadata": {name: each for name, each in body["metadata"].items() if name not in volatile}}
 
 
 async def test_created_hpas_are_answered_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
-    for name, exchange in exchanges(recordings / "hpa", "create_v2").items():
+    created = exchanges(recordings / "hpa", "create_v2")
+    assert len(created) > 5
+    for name, exchange in created.items():
         status, body = await replayed(client, exchange)
         assert status == 201, (name, body)
         assert comparable(body) == comparable(exchange["body"]), name
@@ -34,9 +36,13 @@ async def test_created_hpas_are_answered_as_recorded(start, recordings):
 
 async def test_invalid_hpas_are_refused_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
-    for name, exchange in exchanges(recordings / "invalid").items():
-        if exchange["status"] != 422 or exchange["request"]["method"] != "POST":
-            continue
+    refused = {
+        name: exchange
+        for name, exchange in exchanges(recordings / "invalid").items()
+        if exchange["status"] == 422 and exchange["request"]["method"] == "POST"
+    }
+    assert len(refused) > 20
+    for name, exchange in refused.items():
         assert await replayed(client, exchange) == (422, exchange["body"]), name
 
 
@@ -48,7 +54,7 @@ async def test_an_invalid_status_is_refused_as_recorded(start, recorded):
     assert await replayed(client, exchange) == (422, exchange["body"])
 
 
-async def test_what_cannot_be_decoded_is_a_400(start, recorded):
+async def test_an_undecodable_hpa_is_a_400(start, recorded):
     client = await start(controllers=False, kubelet=False)
     for name in ("400_bad_quantity", "400_wrong_type"):
         exchange = recorded(f"errors/{name}")
@@ -58,22 +64,21 @@ async def test_what_cannot_be_decoded_is_a_400(start, recorded):
         assert name != "400_bad_quantity" or body["message"] == exchange["body"]["message"]
 
 
-async def test_an_object_is_one_in_v1_and_v2_as_recorded(start, recordings):
+async def test_an_hpa_is_readable_in_v1_and_v2_as_recorded(start, recordings):
     client = await start(controllers=False, kubelet=False)
     created = exchanges(recordings / "hpa", "create_v")
     assert created
     for name, exchange in created.items():
         assert (await replayed(client, exchange))[0] == 201, name
-    for name, exchange in {
-        **exchanges(recordings / "hpa", "get_v1_"),
-        **exchanges(recordings / "hpa", "get_v2_"),
-    }.items():
+    read = exchanges(recordings / "hpa", "get_v1_") | exchanges(recordings / "hpa", "get_v2_")
+    assert len([name for name in read if "with_status" not in name]) > 5
+    for name, exchange in read.items():
         if "with_status" not in name:
             body = await client.get(exchange["request"]["path"])
             assert comparable(body) == comparable(exchange["body"]), name
 
 
-async def test_a_status_survives_the_way_through_v1(start, recorded):
+async def test_a_status_survives_conversion_to_v1(start, recorded):
     client = await start(controllers=False, kubelet=False)
     new, old = recorded("hpa/get_v2_with_status")["body"], recorded("hpa/get_v1_with_status")
     client.cluster.apply(new)
@@ -88,10 +93,10 @@ AUTOSCALE = bytes.fromhex(
     "0a200a106e67696e782d6465706c6f796d656e7412001a0022002a00320038004200122f0a270a0a4465706c6f796d656e74"
     "12106e67696e782d6465706c6f796d656e741a07617070732f76311001180a20321a04180020001a002200"
 )
-"""What `kubectl autoscale deployment nginx-deployment --cpu-percent=50 --min=1 --max=10` (1.32) sends."""
+"""The body of `kubectl autoscale deployment nginx-deployment --cpu-percent=50 --min=1 --max=10` (1.32)."""
 
 
-async def test_what_kubectl_autoscale_sends_in_protobuf_is_read(start):
+async def test_the_protobuf_body_of_kubectl_autoscale_is_decoded(start):
     client = await start(controllers=False, kubelet=False)
     url = f"{client.cluster.url}/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
     headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
@@ -114,7 +119,7 @@ async def test_what_kubectl_autoscale_sends_in_protobuf_is_read(start):
             assert response.status == status
 
 
-async def test_no_replicas_at_all_need_the_gate(start, recorded):
+async def test_a_minimum_of_zero_requires_the_feature_gate(start, recorded):
     refused, taken = recorded("invalid/03_min_zero_gate_off"), recorded("scale_to_zero/create_min0_201")
     client = await start(controllers=False, kubelet=False)
     assert await replayed(client, refused) == (422, refused["body"])
@@ -122,7 +127,7 @@ async def test_no_replicas_at_all_need_the_gate(start, recorded):
     assert (await replayed(client, taken))[0] == 201
 
 
-async def test_annotations_of_v1_that_cannot_be_read_are_ignored(start):
+async def test_undecodable_v1_annotations_are_ignored(start):
     client = await start(controllers=False, kubelet=False)
     url = f"{client.cluster.url}/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
     named = ("metrics", "behavior", "conditions", "current-metrics")

@@ -1,4 +1,4 @@
-"""Objects over the wire, in the shapes of a recorded Kubernetes 1.36 API server."""
+"""Objects over HTTP, compared with the recorded answers of a Kubernetes 1.36 API server."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def shape(value):
-    """Names and types of a JSON value, for comparing an answer with a recorded one."""
+    """Returns names and types of a JSON value, to compare an answer with a recorded one."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items() if name != "managedFields"}
     return [shape(each) for each in value[:1]] if isinstance(value, list) else type(value).__name__
@@ -41,7 +41,7 @@ async def test_a_created_object_gets_its_metadata(start, workload):
     assert await client.get(f"{DEPLOYMENTS}/web") == made
 
 
-async def test_a_list_has_no_kinds_in_its_items(start, recorded):
+async def test_items_of_a_list_have_no_kind(start, recorded):
     client = await start(controllers=False, kubelet=False)
     await client.ask("POST", HPAS, hpa("a"))
     listed = await client.get(HPAS)
@@ -53,7 +53,7 @@ async def test_a_list_has_no_kinds_in_its_items(start, recorded):
     assert {"kind", "apiVersion"}.isdisjoint(expected["items"][0])
 
 
-async def test_what_is_missing_is_a_404_as_recorded(start, recorded):
+async def test_a_missing_object_is_a_404_as_recorded(start, recorded):
     client = await start(controllers=False, kubelet=False)
     expected = recorded("hpa/get_404")
     assert await client.ask("GET", f"{HPAS}/missing") == (404, expected["body"])
@@ -64,7 +64,7 @@ async def test_what_is_missing_is_a_404_as_recorded(start, recorded):
     assert await client.ask("POST", path, hpa("a")) == (404, expected["body"])
 
 
-async def test_a_name_taken_is_a_409_as_recorded(start, recorded):
+async def test_an_existing_name_is_a_409_as_recorded(start, recorded):
     client = await start(controllers=False, kubelet=False)
     await client.ask("POST", HPAS, hpa("c-bd"))
     expected = recorded("hpa/create_409_already_exists")
@@ -102,7 +102,7 @@ async def test_a_put_leaves_the_status_and_a_status_put_leaves_the_rest(start):
     assert status == 200
     assert after["status"]["desiredReplicas"] == 5
     assert after["spec"]["maxReplicas"] == 10
-    assert after["metadata"]["labels"] == {"written": "too"}  # as the API server has it, whatever one thinks of that
+    assert after["metadata"]["labels"] == {"written": "too"}  # as in Kubernetes
     changed = {**after, "status": {"desiredReplicas": 1}, "spec": {**after["spec"], "maxReplicas": 7}}
     _, last = await client.ask("PUT", f"{HPAS}/a", changed)
     assert (last["spec"]["maxReplicas"], last["status"]["desiredReplicas"]) == (7, 5)
@@ -143,7 +143,7 @@ async def test_the_three_patch_formats(start, workload):
     assert status == 415
 
 
-async def test_selectors_choose_what_is_listed(start, recorded):
+async def test_selectors_filter_lists(start, recorded):
     client = await start(controllers=False, kubelet=False)
     for name, labels in (("a", {"app": "web"}), ("b", {"app": "up", "nope": ""}), ("c", {})):
         client.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
@@ -161,7 +161,7 @@ async def test_selectors_choose_what_is_listed(start, recorded):
     assert await client.ask("GET", f"{HPAS}?fieldSelector=spec.maxReplicas%3D3") == (400, expected)
 
 
-async def test_pages_are_of_one_revision(start, recorded):
+async def test_all_pages_of_a_list_have_one_revision(start, recorded):
     client = await start(controllers=False, kubelet=False)
     for name in "abcde":
         client.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
@@ -180,7 +180,7 @@ async def test_pages_are_of_one_revision(start, recorded):
     assert [item["metadata"]["name"] for item in rest["items"]] == ["d", "e"]
 
 
-async def test_bad_questions_are_answered_as_recorded(start, recorded):
+async def test_bad_queries_are_answered_as_recorded(start, recorded):
     client = await start(controllers=False, kubelet=False)
     await client.ask("POST", HPAS, hpa("c-nob"))
     for name, path in {
@@ -199,7 +199,7 @@ async def test_bad_questions_are_answered_as_recorded(start, recorded):
     assert (await client.ask("POST", HPAS, '{"apiVersion":'))[0] == 400
 
 
-async def test_a_selector_that_misses_the_template_is_a_422(start, workload):
+async def test_a_selector_that_does_not_match_the_template_is_a_422(start, workload):
     client = await start(controllers=False, kubelet=False)
     wrong = workload("Deployment", "web")
     wrong["spec"]["selector"] = {"matchLabels": {"app": "other"}}
@@ -210,7 +210,7 @@ async def test_a_selector_that_misses_the_template_is_a_422(start, workload):
     assert body["details"]["causes"][0]["field"] == "metadata.name"
 
 
-async def test_deleting_answers_as_recorded_and_takes_the_dependents_along(start, workload, recorded, until):
+async def test_a_delete_answers_as_recorded_and_deletes_the_dependents(start, workload, recorded, until):
     client = await start(auto_ready=True)
     client.cluster.apply(workload("Deployment", "web", replicas=2))
     await until(lambda: len(client.cluster.list("pods")) == 2)
@@ -225,8 +225,8 @@ async def test_orphans_stay(start, workload, until):
     await until(lambda: client.cluster.list("pods"))
     await client.ask("DELETE", f"{DEPLOYMENTS}/web?propagationPolicy=Orphan")
     await asyncio.sleep(0.1)
-    (left,) = client.cluster.list("replicasets")
-    assert left["metadata"]["ownerReferences"] == []
+    (replica_set,) = client.cluster.list("replicasets")
+    assert replica_set["metadata"]["ownerReferences"] == []
     assert len(client.cluster.list("pods")) == 1
 
 
@@ -241,7 +241,7 @@ async def test_foreground_deletion_waits_for_the_dependents(start, workload, unt
     await until(lambda: not client.cluster.list("pods") and not client.cluster.list("replicasets"))
 
 
-async def test_a_namespace_takes_its_content_along(start, workload, until):
+async def test_deleting_a_namespace_deletes_its_contents(start, workload, until):
     client = await start(auto_ready=True)
     web = workload("Deployment", "web")
     web["metadata"]["namespace"] = "shop"
@@ -263,7 +263,7 @@ async def test_a_collection_of_pods_is_deleted_by_label(start):
     assert [pod["metadata"]["name"] for pod in client.cluster.list("pods")] == ["c"]
 
 
-async def test_the_journal_tells_who_wrote_and_counts_requests(start, workload):
+async def test_the_request_log_has_writes_and_counts(start, workload):
     client = await start(controllers=False, kubelet=False)
     await client.ask("POST", DEPLOYMENTS, workload("Deployment", "web"), User_Agent="me/1")
     await client.ask("GET", f"{DEPLOYMENTS}/web/scale")
@@ -274,7 +274,7 @@ async def test_the_journal_tells_who_wrote_and_counts_requests(start, workload):
     assert client.cluster.log.count(resource="deployments") == 3
 
 
-async def test_a_limit_is_a_request_too(start):
+async def test_a_limit_sets_the_request(start):
     client = await start(controllers=False, kubelet=False)
     container = {"name": "app", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m"}}}
     await client.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
@@ -282,7 +282,7 @@ async def test_a_limit_is_a_request_too(start):
     assert made["resources"]["requests"] == {"cpu": "200m", "memory": "1Gi"}
 
 
-async def test_yaml_is_taken_as_well_and_nonsense_is_a_400(start):
+async def test_yaml_is_accepted_and_invalid_bodies_are_400s(start):
     client = await start(controllers=False, kubelet=False)
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  b: c\n"
     assert (await client.ask("POST", CONFIGMAPS, text, Content_Type="application/yaml"))[0] == 201
@@ -300,7 +300,7 @@ async def test_an_object_of_another_kind_is_refused_as_recorded(start, recorded)
     assert await client.ask("POST", HPAS, expected["request"]["body"]) == (400, expected["body"])
 
 
-async def test_server_side_apply_creates_and_keeps_what_is_applied(start):
+async def test_server_side_apply_creates_and_updates(start):
     client = await start(controllers=False, kubelet=False)
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  b: c\n"
     path = f"{CONFIGMAPS}/a?fieldManager=me"

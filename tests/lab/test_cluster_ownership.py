@@ -39,7 +39,7 @@ async def scale(client, replicas, manager="autoscaler"):
     assert status == 200
 
 
-async def test_what_the_autoscaler_has_changed_is_a_conflict_until_forced(client, apply):
+async def test_a_field_changed_by_the_autoscaler_is_a_conflict_until_forced(client, apply):
     assert (await apply("kubectl", deployment(2)))[0] == 201
     assert (await apply("kubectl", deployment(2)))[0] == 200
     await scale(client, 5)
@@ -56,14 +56,14 @@ async def test_what_the_autoscaler_has_changed_is_a_conflict_until_forced(client
     assert (await client.get(PATH))["spec"]["replicas"] == 3
 
 
-async def test_a_manifest_without_replicas_leaves_them_to_the_autoscaler(client, apply):
+async def test_applying_without_replicas_keeps_those_of_the_autoscaler(client, apply):
     await apply("kubectl", deployment(2))
     await scale(client, 5)
     assert (await apply("kubectl", deployment(image="web:2")))[0] == 200
     assert (await client.get(PATH))["spec"]["replicas"] == 5
 
 
-async def test_who_agrees_shares_a_field_and_who_does_not_is_told_all_conflicts(client, apply):
+async def test_equal_values_share_a_field_and_different_ones_report_all_conflicts(client, apply):
     await apply("one", deployment(2, team="a"))
     assert (await apply("two", deployment(2, team="a")))[0] == 200
     status, body = await apply("two", deployment(2, image="web:2", team="b"))
@@ -74,19 +74,19 @@ async def test_who_agrees_shares_a_field_and_who_does_not_is_told_all_conflicts(
     )
 
 
-async def test_what_is_no_longer_applied_is_removed_unless_somebody_else_wants_it(client, apply):
+async def test_an_abandoned_field_is_removed_unless_another_manager_applies_it(client, apply):
     await apply("one", deployment(sidecar=True, team="a", tier="x"))
     label = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"tier": "x"}}}
     assert (await apply("two", label))[0] == 200
     assert (await apply("one", deployment()))[0] == 200
-    held = await client.get(PATH)
-    assert held["metadata"]["labels"] == {"tier": "x"}
-    assert [each["name"] for each in held["spec"]["template"]["spec"]["containers"]] == ["web"]
+    managed = await client.get(PATH)
+    assert managed["metadata"]["labels"] == {"tier": "x"}
+    assert [each["name"] for each in managed["spec"]["template"]["spec"]["containers"]] == ["web"]
     assert (await apply("two", {**label, "metadata": {"name": "web"}}))[0] == 200
     assert not (await client.get(PATH))["metadata"].get("labels")
 
 
-async def test_an_update_by_somebody_else_is_a_conflict_and_a_new_object_starts_without_owners(client, apply):
+async def test_an_update_by_another_manager_is_a_conflict_and_recreation_resets_managers(client, apply):
     await client.ask("POST", PATH.rpartition("/")[0] + "?fieldManager=hand", deployment(2))
     status, body = await apply("kubectl", deployment(4))
     assert status == 409
@@ -95,7 +95,7 @@ async def test_an_update_by_somebody_else_is_a_conflict_and_a_new_object_starts_
     assert (await apply("kubectl", deployment(4)))[0] == 201
 
 
-async def test_a_rehearsed_apply_makes_nobody_an_owner(client, apply):
+async def test_a_dry_run_of_apply_changes_no_managers(client, apply):
     await apply("one", deployment(2))
     assert (await apply("two", deployment(3), path=PATH))[0] == 409
     query = "?fieldManager=two&force=true&dryRun=All"
@@ -107,24 +107,24 @@ async def test_a_rehearsed_apply_makes_nobody_an_owner(client, apply):
 
 
 def managers(obj):
-    """By name, operation and subresource, the fields of each manager."""
+    """Maps name, operation and subresource of each manager to its fields."""
     entries = obj["metadata"].get("managedFields", [])
     return {(each["manager"], each["operation"], each.get("subresource", "")): each["fieldsV1"] for each in entries}
 
 
-async def test_defaults_belong_to_who_creates_and_a_scale_to_who_scales(client):
+async def test_defaults_belong_to_the_creator_and_replicas_to_the_autoscaler(client):
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
     await scale(client, 5)
-    held = managers(await client.get(PATH))
-    spec = held["creator", "Update", ""]["f:spec"]
+    managed = managers(await client.get(PATH))
+    spec = managed["creator", "Update", ""]["f:spec"]
     assert "f:replicas" not in spec
     assert spec["f:strategy"]["f:rollingUpdate"] == {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}}
     container = spec["f:template"]["f:spec"]["f:containers"]['k:{"name":"web"}']
     assert {".", "f:image", "f:imagePullPolicy", "f:name"} <= container.keys()
-    assert held["autoscaler", "Update", "scale"] == {"f:spec": {"f:replicas": {}}}
+    assert managed["autoscaler", "Update", "scale"] == {"f:spec": {"f:replicas": {}}}
 
 
-async def test_what_is_set_again_to_the_same_changes_no_manager(client):
+async def test_writing_the_same_value_changes_no_manager(client):
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
     before = await client.get(PATH)
     patch = {"spec": {"replicas": before["spec"]["replicas"]}}
@@ -133,28 +133,28 @@ async def test_what_is_set_again_to_the_same_changes_no_manager(client):
     assert "other" not in {name for name, *_ in managers(await client.get(PATH))}
 
 
-async def test_a_client_may_hand_its_fields_to_another_manager(client, apply):
-    """As kubectl does when it goes over from client-side to server-side apply."""
+async def test_a_client_may_rename_the_manager_of_its_fields(client, apply):
+    """kubectl does this when it migrates from client-side to server-side apply."""
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="before/1")
     (entry,) = [each for each in (await client.get(PATH))["metadata"]["managedFields"] if each["manager"] == "before"]
     moved = [{**entry, "manager": "kubectl", "operation": "Apply"}]
     steps = [{"op": "replace", "path": "/metadata/managedFields", "value": moved}]
     assert (await client.ask("PATCH", PATH, steps, Content_Type="application/json-patch+json"))[0] == 200
     assert (await apply("kubectl", deployment(3)))[0] == 200
-    held = managers(await client.get(PATH))
-    assert ("before", "Update", "") not in held
-    assert held["kubectl", "Apply", ""]["f:spec"]["f:replicas"] == {}
+    managed = managers(await client.get(PATH))
+    assert ("before", "Update", "") not in managed
+    assert managed["kubectl", "Apply", ""]["f:spec"]["f:replicas"] == {}
 
 
-async def test_all_managers_can_be_forgotten(client):
+async def test_managed_fields_can_be_reset(client):
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
     steps = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
     await client.ask("PATCH", PATH, steps, Content_Type="application/json-patch+json", User_Agent="other/1")
     assert ("creator", "Update", "") not in managers(await client.get(PATH))
 
 
-async def test_what_nobody_is_known_to_own_belongs_to_nobody_until_the_first_apply(client, apply):
-    """As an object that was made before the server kept managers."""
+async def test_an_untracked_object_stays_untracked_until_its_first_apply(client, apply):
+    """An object created before Kubernetes tracked managers is such an object."""
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
     forget = [{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]
     await client.ask("PATCH", PATH, forget, Content_Type="application/json-patch+json")
@@ -170,19 +170,19 @@ async def test_what_nobody_is_known_to_own_belongs_to_nobody_until_the_first_app
     assert "f:annotations" in managers(await client.get(PATH))["before-first-apply", "Update", ""]["f:metadata"]
 
 
-async def test_the_oldest_of_many_managers_become_one(client):
+async def test_the_oldest_update_managers_are_merged(client):
     await client.ask("POST", PATH.rpartition("/")[0], deployment(2), User_Agent="creator/1")
     for number in range(12):
         patch = {"metadata": {"annotations": {f"example.com/{number}": "x"}}}
         agent = {"Content_Type": "application/merge-patch+json", "User_Agent": f"writer-{number}/1"}
         assert (await client.ask("PATCH", PATH, patch, **agent))[0] == 200
-    held = managers(await client.get(PATH))
-    updates = [each for each in held if each[1] == "Update"]
+    managed = managers(await client.get(PATH))
+    updates = [each for each in managed if each[1] == "Update"]
     assert len(updates) == 10
-    assert ("ancient-changes", "Update", "") in held
+    assert ("ancient-changes", "Update", "") in managed
 
 
-async def test_a_field_that_another_version_shows_elsewhere_changes_hands(start):
+async def test_a_change_in_one_version_takes_the_field_from_managers_of_another_version(start):
     client = await start(controllers=False, kubelet=False)
     path = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -192,6 +192,6 @@ async def test_a_field_that_another_version_shows_elsewhere_changes_hands(start)
     patch = {"spec": {"metrics": [{"type": "Resource", "resource": cpu}]}}
     headers = {"Content_Type": "application/merge-patch+json", "User_Agent": "newer/1"}
     assert (await client.ask("PATCH", f"{path.format('v2')}/web", patch, **headers))[0] == 200
-    held = managers(await client.get(f"{path.format('v1')}/web"))
-    assert held["newer", "Update", ""] == {"f:spec": {"f:metrics": {}}}
-    assert "f:targetCPUUtilizationPercentage" not in held["older", "Update", ""]["f:spec"]
+    managed = managers(await client.get(f"{path.format('v1')}/web"))
+    assert managed["newer", "Update", ""] == {"f:spec": {"f:metrics": {}}}
+    assert "f:targetCPUUtilizationPercentage" not in managed["older", "Update", ""]["f:spec"]

@@ -1,4 +1,4 @@
-"""What kubectl 1.32 and 1.36 send and older ones ask for in protobuf."""
+"""Protobuf bodies of kubectl 1.32 and 1.36, and the OpenAPI document for older ones."""
 
 import pytest
 
@@ -25,7 +25,7 @@ CREATED = {
         "6b3873000a0f0a02763112094e616d657370616365121c0a140a0473686f7012001a0022002a0032003800420012001a020a001a002200"
     ),
 }
-"""By `kubectl create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5`,
+"""Bodies of `kubectl create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5`,
 `configmap settings --from-literal=colour=blue --from-literal=size=`, `service nodeport web --tcp=80:http` and
 `namespace shop`."""
 NEWER = {
@@ -59,7 +59,8 @@ NEWER = {
         "1001180422220a085265736f7572636522160a03637075120f0a0b5574696c697a6174696f6e20321a04180020001a002200"
     ),
 }
-"""By kubectl 1.36: `create secret generic keys --from-literal=a=b`, `create role reader --verb=get --resource=pods`,
+"""Bodies of kubectl 1.36:
+`create secret generic keys --from-literal=a=b`, `create role reader --verb=get --resource=pods`,
 `create cronjob tick --image=app:1 --schedule="*/5 * * * *"`, `create pdb web --selector=app=web --min-available=50%`,
 `auth can-i create pods` and `autoscale deployment web --cpu=50% --min=1 --max=4`."""
 PATHS = {
@@ -121,18 +122,18 @@ async def test_a_namespace(create):
     assert (await create("namespaces"))["metadata"]["name"] == "shop"
 
 
-async def test_the_openapi_document_that_old_kubectls_want(start):
+async def test_the_openapi_v2_document_for_old_kubectls(start):
     client = await start(controllers=False, kubelet=False)
     url = f"{client.cluster.url}/openapi/v2"
-    async with client.session.get(url, headers={"Accept": openapi_v2.ASKED}) as response:
-        assert "@" not in response.content_type  # which would be no media type
+    async with client.session.get(url, headers={"Accept": openapi_v2.ACCEPTED}) as response:
+        assert "@" not in response.content_type  # it is invalid in a media type
         content = await response.read()
     assert content.startswith(b"\x0a\x032.0\x12")  # field 1, swagger: "2.0"; field 2: info
     path = b"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{name}"
     assert content.count(path) == 1
-    told = (await client.get("/openapi/v2"))["paths"][path.decode()]["patch"]
-    assert told["x-kubernetes-group-version-kind"]["version"] == "v2"
-    assert [each["name"] for each in told["parameters"]] == ["dryRun"]
+    patch = (await client.get("/openapi/v2"))["paths"][path.decode()]["patch"]
+    assert patch["x-kubernetes-group-version-kind"]["version"] == "v2"
+    assert [each["name"] for each in patch["parameters"]] == ["dryRun"]
 
 
 async def test_a_secret(create):
@@ -157,10 +158,10 @@ async def test_a_disruption_budget(create):
     assert spec == {"minAvailable": "50%", "selector": {"matchLabels": {"app": "web"}}}
 
 
-async def test_a_question_about_rights(create):
+async def test_an_access_review(create):
     review = await create("selfsubjectaccessreviews")
-    wanted = {"namespace": "default", "verb": "create", "resource": "pods"}
-    assert review["spec"]["resourceAttributes"].items() >= wanted.items()
+    expected = {"namespace": "default", "verb": "create", "resource": "pods"}
+    assert review["spec"]["resourceAttributes"].items() >= expected.items()
     assert review["status"]["allowed"] is True
 
 
@@ -172,7 +173,7 @@ async def test_an_hpa_in_the_newer_version(create):
     assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
 
 
-async def test_a_kind_without_a_known_type_is_not_taken(start):
+async def test_an_unknown_kind_and_a_truncated_body_are_rejected(start):
     client = await start(controllers=False, kubelet=False)
     raw = bytes.fromhex(NEWER["secrets"]).replace(b"Secret", b"Secres")
     headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}

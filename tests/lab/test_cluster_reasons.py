@@ -1,4 +1,4 @@
-"""What a pod says of itself: why it waits, ended or is not ready; its events and logs; images that are pretended."""
+"""States, events and logs of pods; containers that are simulated because they have no command."""
 
 import asyncio
 
@@ -19,8 +19,8 @@ def phase(cluster, name):
     return (cluster.get("pods", name) or {"status": {}})["status"].get("phase")
 
 
-def warned(cluster, name):
-    """What `kubectl describe pod` shows below: (reason, message) of each warning of the kubelet about the pod."""
+def warnings(cluster, name):
+    """Returns (reason, message) of each warning of the kubelet about the pod."""
     return {
         (event["reason"], event["message"])
         for event in events(cluster, name)
@@ -28,8 +28,8 @@ def warned(cluster, name):
     }
 
 
-def told(cluster, name):
-    """The other events about the pod."""
+def normal_events(cluster, name):
+    """Returns (reason, message) of each normal event about the pod."""
     return {(each["reason"], each["message"]) for each in events(cluster, name) if each["type"] == "Normal"}
 
 
@@ -43,7 +43,7 @@ def is_ready(cluster, name):
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def test_a_container_that_dies_is_restarted_and_counted(start, until):
+async def test_a_failed_container_is_restarted_and_counted(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sh", "-c", "test -e again && exec sleep 1000; touch again; exit 1"]))
     (status,) = await until(
@@ -55,30 +55,30 @@ async def test_a_container_that_dies_is_restarted_and_counted(start, until):
     )
     assert status["lastState"]["terminated"]["exitCode"] == 1
     pod_of_event = f"p_default({client.cluster.get('pods', 'p')['metadata']['uid']})"
-    assert warned(client.cluster, "p") == {
+    assert warnings(client.cluster, "p") == {
         ("BackOff", f"Back-off restarting failed container app in pod {pod_of_event}")
     }
 
 
-async def test_an_image_alone_is_pretended_and_the_pod_says_so(start, until):
+async def test_a_container_without_a_command_is_simulated_with_an_event(start, until):
     client = await start(sampling_seconds=0.2)
     probe = {"httpGet": {"port": 1}, "periodSeconds": 0.1}  # nothing answers there
     client.cluster.apply(pod("p", [], container={"image": "nginx:1.14.2", "readinessProbe": probe}))
     await until(lambda: is_ready(client.cluster, "p"))
     assert phase(client.cluster, "p") == "Running"
     assert client.cluster.pids() == {}
-    (message,) = [text for reason, text in told(client.cluster, "p") if reason == "Pretended"]
+    (message,) = [text for reason, text in normal_events(client.cluster, "p") if reason == "Pretended"]
     assert "container app" in message.lower()
     assert "nginx:1.14.2" in message
     assert "command" in message
-    assert warned(client.cluster, "p") == set()
+    assert warnings(client.cluster, "p") == set()
     items = await until(lambda: client.cluster.usage.reading("default/p"))
     assert items.containers == {"app": {"cpu": "0n", "memory": "0Ki"}}
     await client.ask("DELETE", f"{PODS}/p")
     await until(lambda: client.cluster.get("pods", "p") is None)
 
 
-async def test_a_command_is_run_beside_an_image_that_is_pretended(start, until):
+async def test_a_command_runs_beside_a_simulated_container(start, until):
     client = await start()
     both = pod("p", ["sleep", "1000"])
     both["spec"]["containers"].append({"name": "side", "image": "proxy"})
@@ -87,7 +87,7 @@ async def test_a_command_is_run_beside_an_image_that_is_pretended(start, until):
     assert list(client.cluster.pids()) == ["default/p/app"]
 
 
-async def test_a_pretended_deployment_is_scaled_without_a_process(start, workload, until):
+async def test_a_simulated_deployment_is_scaled_without_processes(start, workload, until):
     client = await start()
     web = workload("Deployment", "web", replicas=2)
     web["spec"]["template"]["spec"]["containers"] = [{"name": "nginx", "image": "nginx:1.14.2"}]
@@ -109,7 +109,7 @@ async def test_a_pretended_deployment_is_scaled_without_a_process(start, workloa
     assert client.cluster.pids() == {}
 
 
-async def test_a_program_that_is_not_there_is_named_in_state_and_event(start, until):
+async def test_a_missing_program_is_named_in_state_and_event(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["/no/such/program"]))
     ended = await until(
@@ -121,11 +121,11 @@ async def test_a_program_that_is_not_there_is_named_in_state_and_event(start, un
     )
     assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
     assert ended["message"] == 'exec: "/no/such/program": no such file or directory'
-    assert ("Failed", f"Error: {ended['message']}") in warned(client.cluster, "p")
-    assert {reason for reason, _ in warned(client.cluster, "p")} == {"Failed", "BackOff"}
+    assert ("Failed", f"Error: {ended['message']}") in warnings(client.cluster, "p")
+    assert {reason for reason, _ in warnings(client.cluster, "p")} == {"Failed", "BackOff"}
 
 
-async def test_where_it_is_not_restarted_the_pod_has_failed(start, until):
+async def test_a_pod_with_a_missing_program_and_no_restarts_fails(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["/no/such/program"], restartPolicy="Never"))
     await until(lambda: phase(client.cluster, "p") == "Failed")
@@ -133,7 +133,7 @@ async def test_where_it_is_not_restarted_the_pod_has_failed(start, until):
     assert status["state"]["terminated"]["reason"] == "StartError"
 
 
-async def test_a_probe_that_fails_says_why(start, until, unused_tcp_port):
+async def test_a_failed_probe_records_its_reason(start, until, unused_tcp_port):
     client = await start()
     script = "echo the cache is cold; exit 1"
     probes = {
@@ -148,22 +148,22 @@ async def test_a_probe_that_fails_says_why(start, until, unused_tcp_port):
             pod(name, ["sleep", "1000"], container={"readinessProbe": {**probe, "periodSeconds": 0.1}})
         )
     for name, (_, reason) in probes.items():
-        wanted = ("Unhealthy", f"Readiness probe failed: {reason}")
-        await until(lambda name=name, wanted=wanted: wanted in warned(client.cluster, name))
+        event = ("Unhealthy", f"Readiness probe failed: {reason}")
+        await until(lambda name=name, event=event: event in warnings(client.cluster, name))
 
 
-async def test_what_happens_to_a_pod_is_told_in_events(start, until):
+async def test_the_start_of_a_pod_is_recorded_in_events(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sleep", "1000"]))
     await until(lambda: is_ready(client.cluster, "p"))
-    assert told(client.cluster, "p") == {
+    assert normal_events(client.cluster, "p") == {
         ("Scheduled", "Successfully assigned default/p to local"),
         ("Created", "Created container: app"),
         ("Started", "Started container app"),
     }
 
 
-async def test_the_previous_log_is_that_of_the_life_before(start, until):
+async def test_the_previous_log_is_that_of_the_previous_run(start, until):
     client = await start()
     script = 'echo >> n; n=$(wc -l < n); echo "life $n"; test $n = 3 && exec sleep 1000; exit 1'
     log = f"{PODS}/p/log"
@@ -184,7 +184,7 @@ async def test_the_previous_log_is_that_of_the_life_before(start, until):
     assert await client.ask("GET", f"{log}?previous=true") == (200, "life 2\n")
 
 
-async def test_while_it_waits_for_its_restart_the_last_life_is_the_previous_one_too(start, until):
+async def test_before_a_restart_the_last_run_is_also_the_previous_one(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sh", "-c", "echo only; exit 1"]))
 
@@ -197,7 +197,7 @@ async def test_while_it_waits_for_its_restart_the_last_life_is_the_previous_one_
     assert await client.ask("GET", f"{PODS}/p/log?previous=true") == (200, "only\n")
 
 
-async def test_without_a_life_before_there_is_no_previous_log(start, until):
+async def test_without_a_previous_run_there_is_no_previous_log(start, until):
     client = await start()
     client.cluster.apply(pod("p", ["sleep", "1000"]))
     await until(lambda: is_ready(client.cluster, "p"))

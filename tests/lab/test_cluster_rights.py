@@ -1,4 +1,4 @@
-"""Users and their rights, in the words of a Kubernetes 1.36 API server."""
+"""Authentication and RBAC, with the messages of a Kubernetes 1.36 API server."""
 
 import ssl
 
@@ -12,7 +12,7 @@ PODS = "/api/v1/namespaces/shop/pods"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/roles"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 OWN = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 JANE, ROBOT = users.named("jane", "devs"), users.service_account("shop", "robot")
@@ -30,8 +30,8 @@ def token(client, user):
     return {"Authorization": f"Bearer {client.cluster.token(user)}"}
 
 
-def rules(client, *given, **named):
-    """A Role with these rules, bound to jane, to the group `ops` and to the service account robot."""
+def rules(client, *granted, **named):
+    """Creates a Role with these rules, bound to the user jane, the group ops and the service account robot."""
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "r", "namespace": "shop"}}
     subjects = [
         {"kind": "User", "name": "jane"},
@@ -39,7 +39,7 @@ def rules(client, *given, **named):
         {"kind": "ServiceAccount", "name": "robot"},
     ]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
-    client.cluster.apply({**head, "kind": "Role", "rules": list(given)})
+    client.cluster.apply({**head, "kind": "Role", "rules": list(granted)})
     client.cluster.apply({**head, "kind": "RoleBinding", "roleRef": role, "subjects": subjects, **named})
 
 
@@ -47,12 +47,12 @@ def rule(verbs, resources, groups=("",), **more):
     return {"verbs": list(verbs), "apiGroups": list(groups), "resources": list(resources), **more}
 
 
-async def test_a_role_lets_happen_what_it_says_and_no_more(client):
+async def test_a_role_allows_exactly_its_rules(client):
     rules(client, rule(["list"], ["pods"]))
     assert (await client.ask("GET", PODS, **token(client, JANE)))[0] == 200
     status, body = await client.ask("GET", PODS + "?watch=1", **token(client, JANE))
-    told = 'pods is forbidden: User "jane" cannot watch resource "pods" in API group "" in the namespace "shop"'
-    assert (status, body["message"], body["details"]) == (403, told, {"kind": "pods"})
+    expected = 'pods is forbidden: User "jane" cannot watch resource "pods" in API group "" in the namespace "shop"'
+    assert (status, body["message"], body["details"]) == (403, expected, {"kind": "pods"})
     status, body = await client.ask("GET", "/api/v1/pods", **token(client, JANE))
     assert body["message"].endswith('cannot list resource "pods" in API group "" at the cluster scope')
     status, body = await client.ask("GET", PODS + "/p/log", **token(client, JANE))
@@ -60,7 +60,7 @@ async def test_a_role_lets_happen_what_it_says_and_no_more(client):
 
 
 @pytest.mark.parametrize(
-    ("given", "asked", "allowed"),
+    ("granted", "requested", "allowed"),
     [
         (rule(["*"], ["*"], ["*"]), {"verb": "get", "group": "x", "resource": "y", "subresource": "z"}, True),
         (rule(["get"], ["*/scale"], ["*"]), {"verb": "get", "resource": "a", "subresource": "scale"}, True),
@@ -72,38 +72,38 @@ async def test_a_role_lets_happen_what_it_says_and_no_more(client):
         (rule(["list"], ["pods"], resourceNames=["a"]), {"verb": "list", "resource": "pods"}, False),
     ],
 )
-async def test_rules_are_read_as_rbac_reads_them(client, given, asked, allowed):
-    rules(client, given)
-    spec = {"user": "jane", "resourceAttributes": {**asked, "namespace": "shop"}}
+async def test_rules_match_as_in_rbac(client, granted, requested, allowed):
+    rules(client, granted)
+    spec = {"user": "jane", "resourceAttributes": {**requested, "namespace": "shop"}}
     status, body = await client.ask("POST", ACCESS, {"spec": spec}, **token(client, users.ADMINISTRATOR))
-    told = {"reason": 'RBAC: allowed by RoleBinding "r/shop" of Role "r" to User "jane"'} if allowed else {}
-    assert (status, body["status"]) == (201, {"allowed": allowed, **told})
+    expected = {"reason": 'RBAC: allowed by RoleBinding "r/shop" of Role "r" to User "jane"'} if allowed else {}
+    assert (status, body["status"]) == (201, {"allowed": allowed, **expected})
     spec["resourceAttributes"]["namespace"] = "elsewhere"
     _, body = await client.ask("POST", ACCESS, {"spec": spec}, **token(client, users.ADMINISTRATOR))
     assert body["status"] == {"allowed": False}
 
 
-async def test_who_may_see_one_object_may_list_and_watch_it_alone(client):
+async def test_a_rule_with_a_name_allows_a_list_of_this_name_only(client):
     rules(client, rule(["list"], ["pods"], resourceNames=["a"]))
     assert (await client.ask("GET", PODS + "?fieldSelector=metadata.name%3Da", **token(client, JANE)))[0] == 200
     assert (await client.ask("GET", PODS, **token(client, JANE)))[0] == 403
 
 
-async def test_a_service_account_and_a_group_are_bound_as_well(client):
+async def test_service_accounts_and_groups_can_be_bound(client):
     rules(client, rule(["list"], ["pods"]))
     assert (await client.ask("GET", PODS, **token(client, ROBOT)))[0] == 200
     assert (await client.ask("GET", PODS, **token(client, users.named("joe", "ops"))))[0] == 200
     assert (await client.ask("GET", PODS, **token(client, users.named("joe"))))[0] == 403
 
 
-async def test_a_binding_to_no_role_is_named(client):
+async def test_a_binding_to_a_missing_role_is_named(client):
     gone = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gone"}
     rules(client, roleRef=gone)
     _, body = await client.ask("GET", PODS, **token(client, JANE))
     assert body["message"].endswith(': RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found')
 
 
-async def test_nobody_sees_health_and_version_only(client):
+async def test_the_anonymous_user_reads_health_and_version_only(client):
     for path in ("/healthz", "/readyz", "/livez", "/version"):
         assert (await client.ask("GET", path))[0] == 200
     status, body = await client.ask("GET", "/apis")
@@ -114,7 +114,7 @@ async def test_nobody_sees_health_and_version_only(client):
     assert (status, body["details"]) == (403, {"group": "nope.example", "kind": "foos"})
 
 
-async def test_a_review_knows_tokens_and_who_one_is(client):
+async def test_token_reviews_and_self_subject_reviews(client):
     known = client.cluster.token(ROBOT)
     admin = token(client, users.ADMINISTRATOR)
     _, body = await client.ask("POST", TOKENS, {"spec": {"token": known}}, **admin)
@@ -130,12 +130,12 @@ async def test_a_review_knows_tokens_and_who_one_is(client):
         assert body["status"] == {"user": {}, "error": "invalid bearer token"}
     _, body = await client.ask("POST", TOKENS, {"spec": {}}, **admin)
     assert (body["code"], body["message"]) == (400, "token is required for TokenReview in authentication")
-    _, body = await client.ask("POST", WHO, {}, **token(client, ROBOT))
+    _, body = await client.ask("POST", SELF_REVIEWS, {}, **token(client, ROBOT))
     assert body["status"] == {"userInfo": user}
     assert (await client.ask("POST", TOKENS, {"spec": {"token": "x"}}, **token(client, ROBOT)))[0] == 403
 
 
-async def test_everybody_may_ask_for_his_own_rights(client):
+async def test_every_user_may_review_its_own_access(client):
     rules(client, rule(["list"], ["pods"]))
     _, body = await client.ask("POST", OWN, {"spec": LIST_PODS}, **token(client, JANE))
     assert body["status"]["allowed"] is True
@@ -150,7 +150,7 @@ async def test_everybody_may_ask_for_his_own_rights(client):
     assert (await client.ask("POST", OWN, {"spec": LIST_PODS}))[0] == 403
 
 
-async def test_to_be_somebody_else_takes_a_right(client):
+async def test_impersonation_requires_a_right(client):
     rules(client, rule(["list"], ["pods"]))
     admin = token(client, users.ADMINISTRATOR)
     assert (await client.ask("GET", PODS, Impersonate_User="jane", **admin))[0] == 200
@@ -158,11 +158,13 @@ async def test_to_be_somebody_else_takes_a_right(client):
     assert (await client.ask("GET", PODS, Impersonate_User="joe", **admin))[0] == 403
     assert (await client.ask("GET", PODS, Impersonate_Group="ops", **admin))[0] == 400
     status, body = await client.ask("GET", PODS, Impersonate_User="joe", **token(client, JANE))
-    told = 'pods is forbidden: User "jane" cannot impersonate-on:user-info:list resource "pods" in API group "" in the'
-    assert (status, body["message"].startswith(told)) == (403, True)
+    expected = (
+        'pods is forbidden: User "jane" cannot impersonate-on:user-info:list resource "pods" in API group "" in the'
+    )
+    assert (status, body["message"].startswith(expected)) == (403, True)
 
 
-async def test_without_authorization_everybody_may_do_everything(start):
+async def test_without_authorization_everything_is_allowed(start):
     client = await start(kubelet=False, controllers=False)
     assert (await client.ask("GET", "/api/v1/pods", Authorization="Bearer of-nobody"))[0] == 200
     _, body = await client.ask("POST", OWN, {"spec": LIST_PODS})
@@ -170,7 +172,7 @@ async def test_without_authorization_everybody_may_do_everything(start):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "expected"),
     [
         (ROLES, {"rules": [{"resources": ["pods"], "apiGroups": [""]}]}, "rules[0].verbs: Required value: verbs must"),
         (ROLES, {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}, "rules[0].nonResourceURLs: Invalid value"),
@@ -184,13 +186,13 @@ async def test_without_authorization_everybody_may_do_everything(start):
         ),
     ],
 )
-async def test_roles_that_make_no_sense_are_refused(client, path, body, told):
+async def test_invalid_roles_and_bindings_are_rejected(client, path, body, expected):
     admin = token(client, users.ADMINISTRATOR)
     status, answer = await client.ask("POST", path, {"metadata": {"name": "odd"}, **body}, **admin)
-    assert (status, told in answer["message"]) == (422, True), answer["message"]
+    assert (status, expected in answer["message"]) == (422, True), answer["message"]
 
 
-async def test_a_binding_keeps_its_role(client):
+async def test_the_role_of_a_binding_is_immutable(client):
     rules(client, rule(["list"], ["pods"]))
     body = {"roleRef": {"name": "other"}}
     kind = "application/merge-patch+json"
@@ -200,7 +202,7 @@ async def test_a_binding_keeps_its_role(client):
     assert (status, answer["message"].endswith("cannot change roleRef")) == (422, True)
 
 
-async def test_a_client_certificate_says_who_somebody_is(tmp_path):
+async def test_a_client_certificate_authenticates_its_user(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     files = tls.Files(tmp_path / "server.crt", tmp_path / "server.key", tmp_path / "ca.crt")
@@ -215,7 +217,7 @@ async def test_a_client_certificate_says_who_somebody_is(tmp_path):
         Cluster(kubelet=False, controllers=False, authorization=True, tls=files) as cluster,
         aiohttp.ClientSession(trust_env=False) as session,
     ):
-        async with session.post(cluster.url + WHO, json={}, ssl=known) as response:
+        async with session.post(cluster.url + SELF_REVIEWS, json={}, ssl=known) as response:
             answer = await response.json()
         assert answer["status"]["userInfo"] == {"username": "jane", "groups": ["devs", "system:authenticated"]}
         async with session.get(f"{cluster.url}/apis", ssl=trust) as response:

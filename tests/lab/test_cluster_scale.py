@@ -1,16 +1,16 @@
-"""The scale subresource of every kind that has one, as recorded from Kubernetes 1.36."""
+"""The scale subresource of workloads and custom kinds, compared with recordings of Kubernetes 1.36."""
 
 import pytest
+from support.widgets import WIDGETS
 
 from hpad.lab.cluster import Resource, ScalePaths
 
-WIDGETS = Resource("oracle.example", ("v1",), "widgets", "Widget", scale=ScalePaths(selector=".status.selector"))
 GADGETS = Resource("oracle.example", ("v1",), "gadgets", "Gadget", scale=ScalePaths(selector=None))
 SCALE = "/apis/apps/v1/namespaces/default/deployments/rv/scale"
 
 
 def known(body, old):
-    """A recorded Scale with the identity of ours."""
+    """Returns a recorded Scale with the uid, version, time and namespace of `old`."""
     names = ("uid", "resourceVersion", "creationTimestamp", "namespace")
     return {**body, "metadata": {**body["metadata"], **{name: old["metadata"][name] for name in names}}}
 
@@ -23,7 +23,7 @@ async def test_a_scale_is_read_as_recorded(start, workload, recorded, until):
     assert got == known(recorded("scale/deployment_get")["body"], client.cluster.get("deployments", "rv"))
 
 
-async def test_a_put_changes_the_replicas_and_only_them(start, workload, recorded):
+async def test_a_put_of_a_scale_changes_only_the_replicas(start, workload, recorded):
     client = await start(controllers=False, kubelet=False)
     client.cluster.apply(workload("Deployment", "rv", replicas=2))
     before = client.cluster.get("deployments", "rv")
@@ -84,7 +84,7 @@ async def test_a_scale_can_be_patched(start, workload, media_type, patch):
 
 
 @pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "StatefulSet"])
-async def test_the_other_workloads_scale_as_well(start, workload, until, kind):
+async def test_all_workloads_can_be_scaled(start, workload, until, kind):
     client = await start(auto_ready=True)
     client.cluster.apply(workload(kind, "w", replicas=1))
     prefix = "/api/v1" if kind == "ReplicationController" else "/apis/apps/v1"
@@ -101,7 +101,7 @@ async def test_the_other_workloads_scale_as_well(start, workload, until, kind):
     assert (zero["spec"], zero["status"]["replicas"]) == ({}, 0)
 
 
-async def test_any_custom_resource_with_a_scale(start, recorded):
+async def test_custom_resources_with_a_scale(start, recorded):
     client = await start(controllers=False, kubelet=False, kinds=[WIDGETS, GADGETS])
     for kind, name, selector in (("Widget", "w", "app=web-w"), ("Gadget", "g", None)):
         status = {"replicas": 2, **({"selector": selector} if selector else {})}

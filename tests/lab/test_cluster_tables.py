@@ -1,4 +1,4 @@
-"""Tables and metadata-only answers, as kubectl and informers ask for them."""
+"""Tables and metadata-only answers for kubectl and informers."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ async def test_a_table_of_hpas_has_the_recorded_columns_and_cells(start, recorde
     status, table = await client.ask("GET", HPAS, Accept=TABLE)
     assert (status, table["kind"], table["columnDefinitions"]) == (200, "Table", real["columnDefinitions"])
     got = {row["cells"][0]: row["cells"][:-1] for row in table["rows"]}
-    # what is recorded one by one was taken at another moment than the table: readings may differ, forms may not
+    # the single HPAs were recorded at another time than the table, so some values differ
     same = [name for name in expected if got.get(name) == expected[name]]
     assert {"ext-bad", "no-such-kind", "allbad", "cr-nopods", "sel-invalid", "zero"} <= set(same)
     assert len(same) > len(expected) / 2
@@ -77,7 +77,7 @@ async def test_a_table_of_workloads_and_their_pods(start, workload, until):
     assert await cells("/api/v1/namespaces/default/pods") == (pods, [["1/1", "Running", "0"]] * 2)
 
 
-async def test_a_watch_of_tables_names_its_columns_once(start, recorded):
+async def test_a_watch_of_tables_sends_columns_once(start, recorded):
     client = await start(controllers=False, kubelet=False)
     for name in "ab":
         client.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
@@ -106,13 +106,13 @@ async def test_metadata_only_lists_are_as_recorded(start, recorded):
     assert [(item["kind"], "data" in item) for item in body["items"]] == [("PartialObjectMetadata", False)]
 
 
-async def test_a_form_nobody_has_is_not_acceptable_as_recorded(start, recorded):
+async def test_an_unknown_media_type_is_a_406_as_recorded(start, recorded):
     client = await start(controllers=False, kubelet=False)
     expected = recorded("errors/406_not_acceptable")
     assert await client.ask("GET", HPAS, Accept="text/csv") == (406, expected["body"])
 
 
-async def test_unknown_fields_are_warned_of_or_refused_as_recorded(start, recorded):
+async def test_unknown_fields_get_a_warning_or_an_error_as_recorded(start, recorded):
     client = await start(controllers=False, kubelet=False)
     client.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fix"}})
     strict, lenient = recorded("hpa/create_unknown_field_strict_400"), recorded("hpa/create_unknown_field_warn")
@@ -138,7 +138,7 @@ async def test_unknown_fields_are_warned_of_or_refused_as_recorded(start, record
         (9 * 86400, "9d"),
     ],
 )
-def test_ages_read_as_kubectl_prints_them(seconds, text):
+def test_ages_are_formatted_as_by_kubectl(seconds, text):
     now = datetime(2026, 1, 1, tzinfo=UTC)
     since = (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert age(since, now) == text

@@ -1,4 +1,4 @@
-"""Watch streams: what comes, from where on, and how they end."""
+"""Watch streams: initial events, changes, bookmarks and their end."""
 
 import asyncio
 import json
@@ -13,11 +13,11 @@ def configmap(name, **labels):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
 
 
-def told(events):
+def types_and_names(events):
     return [(event["type"], event["object"]["metadata"].get("name")) for event in events]
 
 
-async def test_changes_since_a_revision_come_in_order(start, recorded):
+async def test_changes_since_a_revision_arrive_in_order(start, recorded):
     client = await start(controllers=False, kubelet=False)
     since = client.cluster.store.revision
     _, made = await client.ask("POST", CONFIGMAPS, configmap("w-1"))
@@ -25,7 +25,7 @@ async def test_changes_since_a_revision_come_in_order(start, recorded):
     await client.ask("DELETE", f"{CONFIGMAPS}/w-1")
     path = f"{CONFIGMAPS}?watch=true&resourceVersion={since}"
     events = await client.watch(path, 3)
-    assert told(events) == [("ADDED", "w-1"), ("MODIFIED", "w-1"), ("DELETED", "w-1")]
+    assert types_and_names(events) == [("ADDED", "w-1"), ("MODIFIED", "w-1"), ("DELETED", "w-1")]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(set(versions))
     assert events[2]["object"]["data"] == {"a": "b"}
@@ -38,7 +38,7 @@ async def test_changes_since_a_revision_come_in_order(start, recorded):
     ("seconds", "timeout", "count"),
     [pytest.param(0.2, 600, 2, id="in between"), pytest.param(60, 3, 1, id="before the end")],
 )
-async def test_bookmarks_come_in_between_and_before_the_end(start, recorded, seconds, timeout, count):
+async def test_bookmarks_are_sent_periodically_and_before_the_end(start, recorded, seconds, timeout, count):
     client = await start(controllers=False, kubelet=False, bookmark_seconds=seconds)
     now = client.cluster.store.revision
     path = f"{CONFIGMAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds={timeout}&resourceVersion={now}"
@@ -51,12 +51,12 @@ async def test_bookmarks_come_in_between_and_before_the_end(start, recorded, sec
         assert event["object"]["kind"] == "ConfigMap"
 
 
-async def test_no_bookmarks_for_who_did_not_ask(start):
+async def test_bookmarks_are_sent_only_on_request(start):
     client = await start(controllers=False, kubelet=False, bookmark_seconds=0.1)
     assert await client.watch(f"{CONFIGMAPS}?watch=true&timeoutSeconds=1&resourceVersion=1", 99) == []
 
 
-async def test_a_forgotten_revision_is_one_error_event_and_the_end(start, recorded):
+async def test_a_compacted_revision_gets_one_error_event_and_the_end(start, recorded):
     client = await start(controllers=False, kubelet=False)
     client.cluster.apply(configmap("a"))
     client.cluster.store.compact()
@@ -68,25 +68,25 @@ async def test_a_forgotten_revision_is_one_error_event_and_the_end(start, record
         assert {**event["object"], "message": ""} == {**real["object"], "message": ""}
 
 
-async def test_a_full_history_forgets_its_oldest_changes(start):
+async def test_a_full_history_drops_its_oldest_changes(start):
     client = await start(controllers=False, kubelet=False, history_limit=3)
     since = client.cluster.store.revision
     for name in "abcd":
         client.cluster.apply(configmap(name))
     (event,) = await client.watch(f"{CONFIGMAPS}?watch=true&resourceVersion={since}", 1)
     assert event["object"]["code"] == 410
-    assert told(await client.watch(f"{CONFIGMAPS}?watch=true&resourceVersion={since + 1}", 3)) == [
+    assert types_and_names(await client.watch(f"{CONFIGMAPS}?watch=true&resourceVersion={since + 1}", 3)) == [
         ("ADDED", "b"),
         ("ADDED", "c"),
         ("ADDED", "d"),
     ]
 
 
-async def test_without_a_revision_the_present_comes_first(start):
+async def test_without_a_revision_the_current_objects_are_sent_first(start):
     client = await start(controllers=False, kubelet=False)
     client.cluster.apply(configmap("a"))
     for query in ("watch=true", "watch=true&resourceVersion=0"):
-        assert told(await client.watch(f"{CONFIGMAPS}?{query}", 1)) == [("ADDED", "a")]
+        assert types_and_names(await client.watch(f"{CONFIGMAPS}?{query}", 1)) == [("ADDED", "a")]
 
 
 async def test_initial_events_end_with_an_annotated_bookmark(start, recorded):
@@ -102,7 +102,7 @@ async def test_initial_events_end_with_an_annotated_bookmark(start, recorded):
     }
 
 
-async def test_a_revision_of_the_future_tells_nothing(start, recorded):
+async def test_a_future_revision_gets_no_events(start, recorded):
     client = await start(controllers=False, kubelet=False)
     client.cluster.apply(configmap("a"))
     expected = recorded("watch/hpa_rv_in_future")["body"]
@@ -113,7 +113,7 @@ async def test_a_revision_of_the_future_tells_nothing(start, recorded):
     assert await watching == expected == []
 
 
-async def test_an_object_that_stops_matching_was_deleted_for_the_watcher(start):
+async def test_an_object_that_stops_matching_is_sent_as_deleted(start):
     client = await start(controllers=False, kubelet=False)
     since = client.cluster.store.revision
     client.cluster.apply(configmap("a", app="web"))
@@ -121,10 +121,10 @@ async def test_an_object_that_stops_matching_was_deleted_for_the_watcher(start):
     client.cluster.apply(configmap("a", app="web"))
     client.cluster.apply(configmap("b", app="other"))
     path = f"{CONFIGMAPS}?watch=true&resourceVersion={since}&labelSelector=app%3Dweb"
-    assert told(await client.watch(path, 3)) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+    assert types_and_names(await client.watch(path, 3)) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
 
-async def test_all_namespaces_or_one(start):
+async def test_a_watch_covers_all_namespaces_or_one(start):
     client = await start(controllers=False, kubelet=False)
     elsewhere = configmap("b")
     elsewhere["metadata"]["namespace"] = "shop"
@@ -132,8 +132,8 @@ async def test_all_namespaces_or_one(start):
     client.cluster.apply(elsewhere)
     client.cluster.apply(configmap("a"))
     query = f"watch=true&resourceVersion={since}"
-    assert told(await client.watch(f"/api/v1/configmaps?{query}", 2)) == [("ADDED", "b"), ("ADDED", "a")]
-    assert told(await client.watch(f"{CONFIGMAPS}?{query}", 1)) == [("ADDED", "a")]
+    assert types_and_names(await client.watch(f"/api/v1/configmaps?{query}", 2)) == [("ADDED", "b"), ("ADDED", "a")]
+    assert types_and_names(await client.watch(f"{CONFIGMAPS}?{query}", 1)) == [("ADDED", "a")]
 
 
 async def test_live_changes_arrive_while_the_stream_is_open(start):
@@ -141,7 +141,7 @@ async def test_live_changes_arrive_while_the_stream_is_open(start):
     watching = asyncio.create_task(client.watch(f"{CONFIGMAPS}?watch=true&resourceVersion=1", 1))
     await asyncio.sleep(0.1)
     client.cluster.apply(configmap("late"))
-    assert told(await watching) == [("ADDED", "late")]
+    assert types_and_names(await watching) == [("ADDED", "late")]
 
 
 async def test_the_end_of_the_cluster_ends_the_streams(start, until):
@@ -165,10 +165,10 @@ async def test_dropped_and_stalled_streams(start, until):
     await asyncio.sleep(0.2)
     assert not watching.done()
     client.cluster.faults.clear()
-    assert json.dumps(told(await watching)) == '[["ADDED", "a"]]'
+    assert json.dumps(types_and_names(await watching)) == '[["ADDED", "a"]]'
 
 
-async def test_a_client_that_goes_away_is_forgotten(start, until):
+async def test_a_closed_watch_is_removed(start, until):
     client = await start(controllers=False, kubelet=False)
     async with client.session.get(f"{client.cluster.url}{CONFIGMAPS}?watch=true&resourceVersion=1"):
         await until(lambda: client.cluster.hub.streams)

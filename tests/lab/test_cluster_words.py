@@ -1,4 +1,4 @@
-"""In which words the embedded API server refuses: expected texts are those of a Kubernetes 1.36.2 kube-apiserver."""
+"""Error messages of the embedded API server; expected texts are those of kube-apiserver 1.36.2."""
 
 import json
 
@@ -48,7 +48,7 @@ async def client(start):
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         (b"", "unexpected end of JSON input"),
         (b'{"a"', "unexpected end of JSON input"),
@@ -73,13 +73,13 @@ async def client(start):
         ("é".encode(), "invalid character 'é' looking for beginning of value"),
     ],
 )
-def test_what_is_no_json(raw, told):
+def test_invalid_json_has_the_error_of_go(raw, expected):
     with pytest.raises(gojson.SyntaxFault) as caught:
         gojson.loads(raw)
-    assert str(caught.value) == told
+    assert str(caught.value) == expected
 
 
-def test_json_is_read_as_it_is():
+def test_valid_json_is_decoded_and_duplicates_are_found():
     for value in (None, 1.5, -0.0, "é\n", [1, {"a": [True, False]}], {}):
         assert gojson.loads(json.dumps(value).encode()) == value
     assert gojson.duplicates(b'{"a":1,"b":[{"c":1,"c":2}],"m":{"n":1,"n":2}}') == ["b[0].c", "m.n"]
@@ -87,7 +87,7 @@ def test_json_is_read_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (" ", UNREAD + "couldn't get version/kind; json parse error: unexpected end of JSON input (20)"),
         ("", UNREAD + "couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)"),
@@ -126,14 +126,14 @@ def test_json_is_read_as_it_is():
         ),
     ],
 )
-async def test_bodies_that_are_no_hpa(client, body, told):
+async def test_bodies_that_are_not_hpas(client, body, expected):
     status, answer = await client.ask("POST", HPAS, body)
-    full = told if told.startswith((UNREAD, "X in", "the API")) else CANNOT + told
+    full = expected if expected.startswith((UNREAD, "X in", "the API")) else CANNOT + expected
     assert (status, answer["message"]) == (400, full)
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "status", "told"),
+    ("kind", "body", "status", "expected"),
     [
         (MERGE, "{", 400, "error decoding patch: unexpected end of JSON input"),
         (STRATEGIC, "{", 400, "unexpected end of JSON input"),
@@ -151,12 +151,12 @@ async def test_bodies_that_are_no_hpa(client, body, told):
         (MERGE, '{"metadata":{"resourceVersion":"abc"}}', 500, 'strconv.ParseUint: parsing "abc": invalid syntax'),
     ],
 )  # fmt: skip
-async def test_patches_that_cannot_be_applied(client, kind, body, status, told):
+async def test_invalid_patches(client, kind, body, status, expected):
     got, answer = await client.ask("PATCH", f"{HPAS}/web", body, Content_Type=kind)
-    assert (got, answer["message"]) == (status, told)
+    assert (got, answer["message"]) == (status, expected)
 
 
-async def test_a_merge_that_makes_no_hpa_shows_what_it_makes(client):
+async def test_a_merge_with_an_invalid_result_shows_the_result(client):
     status, answer = await client.ask("PATCH", f"{HPAS}/web", '{"spec":{"maxReplicas":"x"}}', Content_Type=MERGE)
     end = FIELD.format("string", "HorizontalPodAutoscalerSpec.spec.maxReplicas", "int32")
     assert status == 422
@@ -165,11 +165,11 @@ async def test_a_merge_that_makes_no_hpa_shows_what_it_makes(client):
     assert answer["details"].keys() == {"causes"}
 
 
-async def test_a_patch_warns_of_fields_that_nobody_knows(client):
+async def test_a_patch_warns_of_unknown_fields(client):
     url, body = client.cluster.url + f"{HPAS}/web", '{"spec":{"nope":1,"maxReplicas":4,"maxReplicas":5}}'
     async with client.session.patch(url, data=body, headers={"Content-Type": MERGE}) as response:
-        told = ['299 - "unknown field \\"spec.nope\\""', '299 - "duplicate field \\"spec.maxReplicas\\""']
-        assert (response.status, response.headers.getall("Warning")) == (200, told)
+        expected = ['299 - "unknown field \\"spec.nope\\""', '299 - "duplicate field \\"spec.maxReplicas\\""']
+        assert (response.status, response.headers.getall("Warning")) == (200, expected)
     async with client.session.patch(
         url, data=body, headers={"Content-Type": MERGE}, params={"fieldValidation": "Ignore"}
     ) as response:
@@ -181,7 +181,7 @@ async def test_a_patch_warns_of_fields_that_nobody_knows(client):
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "told"),
+    ("query", "status", "expected"),
     [
         ("watch=1&sendInitialEvents=true", 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
         ("watch=1&resourceVersionMatch=NotOlderThan", 422, "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
@@ -190,13 +190,13 @@ async def test_a_patch_warns_of_fields_that_nobody_knows(client):
         ("resourceVersionMatch=nope&resourceVersion=1", 422, 'resourceVersionMatch: Unsupported value: "nope": supported values: "Exact", "NotOlderThan", ""'),
     ],
 )  # fmt: skip
-async def test_options_that_contradict_each_other(client, query, status, told):
+async def test_contradictory_options(client, query, status, expected):
     got, answer = await client.ask("GET", f"{HPAS}?{query}")
-    assert (got, answer["message"]) == (status, f'ListOptions.meta.k8s.io "" is invalid: {told}')
+    assert (got, answer["message"]) == (status, f'ListOptions.meta.k8s.io "" is invalid: {expected}')
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "told"),
+    ("method", "path", "status", "expected"),
     [
         ("GET", "?watch=1&resourceVersion=abc", 500, 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'),
         ("GET", "/web?resourceVersion=abc", 500, 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'),
@@ -208,12 +208,12 @@ async def test_options_that_contradict_each_other(client, query, status, told):
         ("DELETE", "/web?dryRun=x", 422, 'DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["x"]: supported values: "All"'),
     ],
 )  # fmt: skip
-async def test_queries_that_cannot_be_read(client, method, path, status, told):
+async def test_invalid_queries(client, method, path, status, expected):
     got, answer = await client.ask(method, HPAS + path)
-    assert (got, answer["message"]) == (status, told)
+    assert (got, answer["message"]) == (status, expected)
 
 
-async def test_an_apply_names_its_manager_its_kind_and_known_fields(client):
+async def test_an_apply_requires_a_manager_its_kind_and_known_fields(client):
     async def apply(body, query="?fieldManager=x"):
         status, answer = await client.ask("PATCH", f"{HPAS}/web{query}", body, Content_Type=APPLY)
         return status, answer["message"]
@@ -233,7 +233,7 @@ async def test_an_apply_names_its_manager_its_kind_and_known_fields(client):
     )
 
 
-async def test_a_precondition_names_what_it_met(client):
+async def test_a_failed_precondition_names_both_values(client):
     uid = client.cluster.get("horizontalpodautoscalers", "web")["metadata"]["uid"]
     status, answer = await client.ask("DELETE", f"{HPAS}/web", {"preconditions": {"uid": "abc"}})
     assert (status, answer["details"]["kind"]) == (409, "HorizontalPodAutoscaler")
@@ -243,14 +243,14 @@ async def test_a_precondition_names_what_it_met(client):
     )
 
 
-async def test_a_request_takes_no_longer_than_it_may(client):
+async def test_a_request_ends_at_its_timeout(client):
     client.cluster.faults.add(path="horizontalpodautoscalers", delay=5)
     status, answer = await client.ask("GET", f"{HPAS}?timeout=50ms")
     assert (status, answer["reason"]) == (504, "Timeout")
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "expected"),
     [
         ({"replicas": 9, "size": "a"}, "spec.replicas: Invalid value: 9: spec.replicas in body should be less than or equal to 3"),
         ({}, "spec.size: Required value"),
@@ -259,7 +259,7 @@ async def test_a_request_takes_no_longer_than_it_may(client):
         (5, 'spec: Invalid value: "integer": spec in body must be of type object: "integer"'),
     ],
 )  # fmt: skip
-async def test_custom_kinds_have_schemas(client, spec, told):
+async def test_custom_objects_are_validated_by_their_schema(client, spec, expected):
     body = {"apiVersion": "oracle.example/v1", "kind": "Gizmo", "metadata": {"name": "z"}, "spec": spec}
     status, answer = await client.ask("POST", "/apis/oracle.example/v1/namespaces/default/gizmos", body)
-    assert (status, answer["message"]) == (422, f'Gizmo.oracle.example "z" is invalid: {told}')
+    assert (status, answer["message"]) == (422, f'Gizmo.oracle.example "z" is invalid: {expected}')

@@ -1,4 +1,4 @@
-"""The embedded API server answers every recorded request as the real one did."""
+"""The embedded API server answers each recorded request as the real one did."""
 
 import dataclasses
 
@@ -21,24 +21,24 @@ FOLDERS = (
     "watch",
 )
 ELSEWHERE = {
-    "table/hpa_list_includeObject_none": "shows none of the objects that it is about; test_cluster_tables has it",
+    "table/hpa_list_includeObject_none": "has none of the objects it is about; test_cluster_tables has it",
     "metrics/podmetrics_503_apiservice_unavailable": "test_cluster_documents has it",
     "metrics/podmetrics_503_server_down": "test_cluster_documents has it",
-    "metrics/podmetrics_503_from_server": "a fault that was injected into metrics-server",
-    "metrics/custom_404": "the answer of a custom metrics API server, which nobody runs here",
-    "metrics/custom_object_namespace": "the answer of a custom metrics API server, which nobody runs here",
-    "metrics/custom_object_service": "the answer of a custom metrics API server, which nobody runs here",
-    "metrics/custom_pods": "the answer of a custom metrics API server, which nobody runs here",
-    "metrics/external": "the answer of an external metrics API server, which nobody runs here",
-    "metrics/external_404": "the answer of an external metrics API server, which nobody runs here",
-    "metrics/external_selector": "the answer of an external metrics API server, which nobody runs here",
-    "metrics/external_selector_empty": "the answer of an external metrics API server, which nobody runs here",
+    "metrics/podmetrics_503_from_server": "a fault injected into metrics-server",
+    "metrics/custom_404": "the answer of a custom metrics API server",
+    "metrics/custom_object_namespace": "the answer of a custom metrics API server",
+    "metrics/custom_object_service": "the answer of a custom metrics API server",
+    "metrics/custom_pods": "the answer of a custom metrics API server",
+    "metrics/external": "the answer of an external metrics API server",
+    "metrics/external_404": "the answer of an external metrics API server",
+    "metrics/external_selector": "the answer of an external metrics API server",
+    "metrics/external_selector_empty": "the answer of an external metrics API server",
 }
-"""What is not replayed here, and why."""
+"""Exchanges that are not replayed here, and why."""
 
 
 @pytest.mark.parametrize("exchange", exchanges.of(*FOLDERS, without=ELSEWHERE))
-async def test_it_answers_as_recorded(exchange):
+async def test_the_server_answers_as_recorded(exchange):
     assert await replay.differences(exchange) == {}
 
 
@@ -51,7 +51,7 @@ async def test_a_different_answer_is_noticed(exchange):
     assert {"status", "headers", "body.kind", "body.message"} <= found.keys()
 
 
-def test_nothing_that_was_recorded_is_overlooked():
+def test_every_recorded_exchange_is_replayed_or_excluded():
     names = {each.name for each in exchanges.everything()}
     assert ELSEWHERE.keys() <= names
-    assert {name.partition("/")[0] for name in names} == {*FOLDERS, "discovery"}  # which test_cluster_documents has
+    assert {name.partition("/")[0] for name in names} == {*FOLDERS, "discovery"}  # test_cluster_documents has discovery

@@ -1,11 +1,11 @@
-"""Ports for servers that take their time to start."""
+"""Free ports for servers that take seconds to start."""
 
 import socket
 
 from hpad.lab.servers import ports
 
 
-def test_they_are_different_and_nobody_listens() -> None:
+def test_free_ports_are_different_and_unused() -> None:
     found = ports.free(20)
     assert len(set(found)) == 20
     for port in found:
@@ -13,6 +13,6 @@ def test_they_are_different_and_nobody_listens() -> None:
             assert server.getsockname()[1] == port
 
 
-def test_no_connection_gets_one_of_them_where_there_are_others() -> None:
-    others = ports.FIRST_OF_ANY > 10240
-    assert max(ports.free(20)) < (ports.FIRST_OF_ANY if others else 65536)
+def test_free_ports_are_below_the_ephemeral_range() -> None:
+    has_others = ports.FIRST_EPHEMERAL > 10240
+    assert max(ports.free(20)) < (ports.FIRST_EPHEMERAL if has_others else 65536)

@@ -1,4 +1,4 @@
-"""The TARGETS cell against what a real API server prints, and samples from the metrics lists."""
+"""The TARGETS cell compared with recorded tables, and samples from the lists of the metrics APIs."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ def rows(table: Any) -> dict[str, str]:
     return {row["cells"][0]: row["cells"][2] for row in table["body"]["rows"]}
 
 
-def test_targets_are_printed_as_an_api_server_prints_them(recordings: Path) -> None:
+def test_targets_are_formatted_as_recorded(recordings: Path) -> None:
     folder = recordings / "scenario"
     table = rows(json.loads((folder / "hpa_list_table.json").read_text()))
     compared = 0
@@ -34,7 +34,7 @@ def test_targets_are_printed_as_an_api_server_prints_them(recordings: Path) -> N
     assert compared > 10
 
 
-def test_all_targets_where_they_are_wanted() -> None:
+def test_the_number_of_shown_targets_is_a_parameter() -> None:
     metric = {
         "type": "Pods",
         "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1"}},
@@ -46,17 +46,17 @@ def test_all_targets_where_they_are_wanted() -> None:
 
 
 def usage(pod: str, *containers: dict[str, str] | None, window: str = "30s") -> PodMetrics:
-    named = tuple(ContainerMetrics(f"c{index}", dict(held) if held else None) for index, held in enumerate(containers))
+    named = tuple(ContainerMetrics(f"c{index}", dict(each) if each else None) for index, each in enumerate(containers))
     return PodMetrics(ObjectMeta(name=pod), WHEN, window, named)
 
 
-def test_the_usage_of_a_pod_is_that_of_all_its_containers() -> None:
+def test_the_usage_of_a_pod_is_the_sum_of_its_containers() -> None:
     items = [usage("a", {"cpu": "100m"}, {"cpu": "1500000n"}, window="1m0s")]
     sample = metrics.pod_sample(items, "cpu")
     assert sample.values == {"a": PodValue(102, WHEN, timedelta(seconds=60))}
 
 
-def test_a_pod_of_which_a_container_does_not_report_is_missing_not_idle() -> None:
+def test_a_pod_with_an_unreported_container_is_missing() -> None:
     items = [usage("a", {"cpu": "1"}, {"memory": "1"}), usage("b", {"cpu": "1"}, None), usage("c")]
     assert metrics.pod_sample(items, "cpu").values == {}
     assert set(metrics.pod_sample(items, "cpu", "c0").values) == {"a", "b"}
@@ -74,7 +74,7 @@ def test_a_pod_of_which_a_container_does_not_report_is_missing_not_idle() -> Non
             "unable to fetch metrics from custom metrics API: "
             "the custom metrics API server returned 2 results when we asked for exactly one",
         ),
-        (lambda: metrics.pod_sample([usage("a", {"cpu": "x"})], "cpu"), "cpu of pod a reads 'x', which is no quantity"),
+        (lambda: metrics.pod_sample([usage("a", {"cpu": "x"})], "cpu"), "cpu of pod a is 'x', which is not a quantity"),
         (lambda: metrics.pod_sample([usage("a", {"cpu": "1"}, window="soon")], "cpu"), "the window of pod a: 'soon'"),
     ],
 )

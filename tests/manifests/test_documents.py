@@ -1,4 +1,4 @@
-"""Files with many documents: what is in them, and where."""
+"""Documents of YAML and JSON files, their lines and their errors."""
 
 import json
 import time
@@ -67,7 +67,7 @@ def test_anchors_and_merges() -> None:
         ("a: !!python/none\n", 1),
     ],
 )
-def test_bad_yaml_says_where(text: str, line: int) -> None:
+def test_the_error_for_invalid_yaml_has_the_place(text: str, line: int) -> None:
     found = parse(text)
     assert found[-1].value is None
     [fault] = found[-1].faults
@@ -75,12 +75,12 @@ def test_bad_yaml_says_where(text: str, line: int) -> None:
     assert (found[-1].line, f"line {line}, column " in fault.message) == (line, True), fault.message
 
 
-def test_the_documents_before_a_broken_one_are_there() -> None:
+def test_documents_before_a_broken_one_are_read() -> None:
     found = parse("a: 1\n---\nb: [\n")
     assert [each.parsed for each in found] == [True, False]
 
 
-def test_a_field_given_twice_is_a_fault() -> None:
+def test_a_repeated_field_is_an_error() -> None:
     [found] = parse("a: 1\nb:\n- c: 1\n  c: 2\n")
     assert found.value == {"a": 1, "b": [{"c": 2}]}
     assert [fault.field for fault in found.faults] == ["b[0].c"]
@@ -88,13 +88,13 @@ def test_a_field_given_twice_is_a_fault() -> None:
     assert [fault.field for fault in found.faults] == ["a"]
 
 
-def test_a_field_given_again_and_again_is_one_fault() -> None:
-    """As in many files put together without `---` between them."""
+def test_a_field_repeated_many_times_is_one_error() -> None:
+    """This happens when files are joined without `---` between them."""
     [found] = parse("a: 1\nb: {c: 1}\n" * 4)
     assert [fault.field for fault in found.faults] == ["a", "b"]
 
 
-def test_aliases_are_read_where_they_save_writing_and_refused_where_they_grow_without_end() -> None:
+def test_aliases_are_read_unless_they_multiply_the_text_or_contain_themselves() -> None:
     [found] = parse("a: &a {b: 1}\nc: [*a, *a]\nd:\n  <<: *a\n  e: 2\n")
     assert found.value == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}], "d": {"b": 1, "e": 2}}
     for begin, more in (("[x, x]", "[*{0}, *{0}]"), ("{x: 1}", "{{<<: [*{0}, *{0}]}}")):
@@ -109,7 +109,7 @@ def test_aliases_are_read_where_they_save_writing_and_refused_where_they_grow_wi
     ]
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_deep_nesting_is_refused() -> None:
     for sign in ("[", "{a: ", "- ", "? "):
         [found] = parse(sign * 100_000)
         assert [fault.message for fault in found.faults] == ["not valid YAML: nested more than 200 levels deep"]
@@ -119,15 +119,15 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
 @pytest.mark.parametrize(
     "tag", ["bool x", "timestamp x", 'int ""', "int x", "float x", "omap 3", "binary x", "map [a]"]
 )
-def test_a_tag_that_is_not_true_of_its_value_is_a_fault(tag: str) -> None:
+def test_a_tag_that_does_not_fit_its_value_is_an_error(tag: str) -> None:
     [found] = parse(f"a: !!{tag}\n")
     assert not found.parsed
     assert found.faults[0].message.startswith("not valid YAML: ")
 
 
-def test_many_fields_given_twice_take_no_longer_than_reading_them() -> None:
+def test_repeated_fields_are_found_in_linear_time() -> None:
     def cost(second: str) -> float:
-        """CPU seconds for as many fields, the second of each two with that name."""
+        """Returns CPU seconds for 20,000 fields in pairs, where `second` begins the name of each second field."""
         began = time.process_time()
         pairs = ",".join(f'"a{number}":1,"{second}{number}":2' for number in range(10_000))
         [found] = parse(f"{{{pairs}}}", ".json")
@@ -137,28 +137,28 @@ def test_many_fields_given_twice_take_no_longer_than_reading_them() -> None:
         return time.process_time() - began
 
     different = cost("b")
-    assert cost("a") < 10 * different  # thousands of times that, were each compared with all others
+    assert cost("a") < 10 * different  # a comparison of each with all others would take thousands of times as long
 
 
-def test_many_complaints_find_their_lines_in_no_time() -> None:
+def test_the_lines_of_many_errors_are_found_in_linear_time() -> None:
     before = time.process_time()
     [found] = parse("".join(f"a{number}: 1\n" for number in range(10_000)))
     began = time.process_time()
     assert [found.line_of(f"a{number}") for number in range(10_000)] == list(range(1, 10_001))
-    assert time.process_time() - began < began - before  # hundreds of times that, were each looked for from the top
+    assert time.process_time() - began < began - before  # a search from the top for each takes far longer
 
 
-def test_json_lines_go_on_after_a_broken_one() -> None:
+def test_json_lines_are_read_after_a_broken_one() -> None:
     found = parse('{"a": 1}\n\n{"b"\n[]\n{"c": NaN}\n', ".jsonl")
     parsed = [(0, 1, True), (1, 3, False), (2, 4, True), (3, 5, False)]
     assert [(each.index, each.line, each.parsed) for each in found] == parsed
     [fault] = found[1].faults
     assert fault.message.startswith("not valid JSON: ")
     assert fault.message.endswith("(line 3, column 5)")
-    assert found[3].faults[0].message == "not valid JSON: NaN is no JSON"
+    assert found[3].faults[0].message == "not valid JSON: NaN is not allowed in JSON"
 
 
-def test_json_knows_its_lines_and_may_hold_several_values() -> None:
+def test_json_has_lines_and_may_have_several_values() -> None:
     [found] = parse(json.dumps({"a": {"b": [1, 2]}}, indent=1), ".json")
     assert (found.line, found.line_of("a.b[1]")) == (1, 5)
     assert [each.line for each in parse('{"a": 1}\n{"b": 2} {"c": 3}', ".json")] == [1, 2, 2]
@@ -166,7 +166,7 @@ def test_json_knows_its_lines_and_may_hold_several_values() -> None:
     assert (broken.line, broken.parsed) == (2, False)
 
 
-def test_without_a_suffix_the_text_says_what_it_is() -> None:
+def test_the_format_of_a_text_without_a_suffix_is_recognized() -> None:
     assert [each.value for each in parse('{"a": 1}\n{"b": 2}', "")] == [{"a": 1}, {"b": 2}]
     assert [each.value for each in parse("a: 1\n---\nb: 2", "")] == [{"a": 1}, {"b": 2}]
 
@@ -183,12 +183,12 @@ def test_a_list_counts_as_its_items() -> None:
     assert [[fault.field for fault in each.faults] for each in found] == [[], [], ["y"]]
 
 
-def test_a_list_of_hpas_lends_its_kind_to_the_items() -> None:
+def test_items_of_a_typed_list_get_its_kind() -> None:
     [found] = parse("kind: HorizontalPodAutoscalerList\napiVersion: autoscaling/v2\nitems: [{spec: {}}]")
     assert found.value == {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v2", "spec": {}}
 
 
-def test_what_is_not_text_says_so() -> None:
+def test_binary_content_is_an_error() -> None:
     [found] = documents.parse(b"a: 1\nb: \xff\n", "file", ".yaml")
     assert found.line == 2
     assert "not UTF-8: byte 0xff" in found.faults[0].message
@@ -198,7 +198,7 @@ def test_what_is_not_text_says_so() -> None:
     assert found.value == {"a": 1}
 
 
-def test_read_goes_by_the_suffix(tmp_path: Path) -> None:
+def test_read_chooses_the_format_by_the_suffix(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n{"b": 2}\n')
     assert len(documents.read(path)) == 2
@@ -206,5 +206,5 @@ def test_read_goes_by_the_suffix(tmp_path: Path) -> None:
         documents.read(tmp_path / "none.yaml")
 
 
-def test_an_empty_file_holds_nothing() -> None:
+def test_an_empty_file_has_no_documents() -> None:
     assert parse("") == parse("# nothing\n") == parse("---\n...\n") == parse("", ".json") == parse("\n", ".jsonl") == []

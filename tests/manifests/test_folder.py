@@ -1,4 +1,4 @@
-"""A folder of manifests that is edited, broken, mended and emptied."""
+"""A folder of manifests whose files are added, changed, broken, repaired and removed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,32 +24,32 @@ def manifest(name: str = "web", maximum: object = 3, extra: str = "") -> str:
 
 
 class Watched:
-    """A folder and what it told of."""
+    """A folder and its reported changes: (key, maxReplicas before, maxReplicas after)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.source = Folder(path, SystemClock(), poll_seconds=0.005)
-        self.told: list[tuple[str, int | None, int | None]] = []
+        self.changes: list[tuple[str, int | None, int | None]] = []
         self.source.subscribe(self._note)
 
     def _note(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         assert self.source.get(key) is new
-        self.told.append((str(key), old.spec.max_replicas if old else None, new.spec.max_replicas if new else None))
+        self.changes.append((str(key), old.spec.max_replicas if old else None, new.spec.max_replicas if new else None))
 
     def write(self, name: str, text: str) -> None:
-        """As a careful program writes: the new file takes the old one's place."""
+        """Replaces a file by renaming a complete new one."""
         fresh = self.path / ".fresh"
         fresh.write_text(text)
         fresh.rename(self.path / name)
 
-    async def look_twice(self) -> None:
-        """What is gone is believed to be only when it is not found twice."""
+    async def scan_twice(self) -> None:
+        """Scans as often as the removal of an HPA takes."""
         await self.source.refresh()
         await self.source.refresh()
 
     def maximum(self, key: Key = WEB) -> int | None:
-        held = self.source.get(key)
-        return None if held is None else held.spec.max_replicas
+        hpa = self.source.get(key)
+        return None if hpa is None else hpa.spec.max_replicas
 
     def problems(self) -> list[str]:
         return [
@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-async def test_hpas_come_change_and_go(folder: Watched) -> None:
+async def test_hpas_are_added_changed_and_removed(folder: Watched) -> None:
     folder.write("a.yaml", manifest())
     await folder.source.refresh()
     assert folder.source.synced.is_set()
@@ -71,14 +71,14 @@ async def test_hpas_come_change_and_go(folder: Watched) -> None:
     folder.write("a.yaml", manifest(maximum=5))
     await folder.source.refresh()
     (folder.path / "b.yml").unlink()
-    await folder.look_twice()
-    assert folder.told == [
+    await folder.scan_twice()
+    assert folder.changes == [
         ("default/web", None, 3),
         ("default/api", None, 7),
         ("default/web", 3, 5),
         ("default/api", 7, None),
     ]
-    assert [held.metadata.name for held in folder.source.values()] == ["web"]
+    assert [hpa.metadata.name for hpa in folder.source.values()] == ["web"]
     assert len(folder.source) == 1
 
 
@@ -96,15 +96,15 @@ async def test_a_change_has_a_new_version_and_generation(folder: Watched) -> Non
     assert after is not None
     assert (before.metadata.generation, after.metadata.generation) == (1, 2)
     assert before.metadata.resource_version != after.metadata.resource_version
-    assert len(folder.told) == 2
+    assert len(folder.changes) == 2
 
 
-async def test_a_status_in_a_file_is_not_the_state_of_the_world(folder: Watched) -> None:
+async def test_a_status_in_a_file_is_ignored(folder: Watched) -> None:
     folder.write("a.yaml", manifest(extra="status: {currentReplicas: 5, desiredReplicas: 5}\n"))
     await folder.source.refresh()
-    held = folder.source.get(WEB)
-    assert held is not None
-    assert held.status.desired_replicas == 0
+    hpa = folder.source.get(WEB)
+    assert hpa is not None
+    assert hpa.status.desired_replicas == 0
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_a_status_in_a_file_is_not_the_state_of_the_world(folder: Watched)
         ),
     ],
 )
-async def test_a_broken_document_keeps_its_last_good_hpa(folder: Watched, broken: str, problem: str) -> None:
+async def test_a_broken_document_keeps_its_last_valid_hpa(folder: Watched, broken: str, problem: str) -> None:
     folder.write("a.yaml", manifest())
     folder.write("b.yaml", manifest("api"))
     await folder.source.refresh()
@@ -141,35 +141,35 @@ async def test_a_broken_document_keeps_its_last_good_hpa(folder: Watched, broken
     assert (folder.maximum(), folder.problems()) == (8, [])
 
 
-async def test_a_document_that_was_never_good_is_only_a_problem(folder: Watched) -> None:
+async def test_a_document_that_was_never_valid_is_only_a_problem(folder: Watched) -> None:
     folder.write("a.yaml", manifest(maximum=0) + manifest("api"))
     await folder.source.refresh()
     assert (folder.maximum(WEB), folder.maximum(API)) == (None, 3)
     assert folder.problems()
 
 
-async def test_a_document_taken_out_of_a_file_takes_its_hpa_along(folder: Watched) -> None:
+async def test_an_hpa_is_removed_with_its_document(folder: Watched) -> None:
     folder.write("a.yaml", manifest() + manifest("api"))
     await folder.source.refresh()
     folder.write("a.yaml", manifest("api"))
-    await folder.look_twice()
+    await folder.scan_twice()
     assert folder.maximum(WEB) is None
     folder.write("a.yaml", "")
-    await folder.look_twice()
+    await folder.scan_twice()
     assert not folder.source.values()
 
 
-async def test_a_file_seen_while_it_is_written_loses_nothing(folder: Watched) -> None:
+async def test_scans_of_a_half_written_file_remove_no_hpa(folder: Watched) -> None:
     folder.write("a.yaml", manifest() + manifest("api"))
     await folder.source.refresh()
     for text in ("", manifest()[:10], manifest(), manifest() + manifest("api", 4)):
         (folder.path / "a.yaml").write_text(text)
         await folder.source.refresh()
         assert len(folder.source) == 2
-    assert folder.told == [("default/web", None, 3), ("default/api", None, 3), ("default/api", 3, 4)]
+    assert folder.changes == [("default/web", None, 3), ("default/api", None, 3), ("default/api", 3, 4)]
 
 
-async def test_of_two_documents_of_one_name_the_first_wins(folder: Watched) -> None:
+async def test_the_first_of_two_documents_of_one_name_counts(folder: Watched) -> None:
     folder.write("a.yaml", manifest(maximum=1))
     folder.write("b.yaml", manifest(maximum=2))
     await folder.source.refresh()
@@ -182,13 +182,13 @@ async def test_of_two_documents_of_one_name_the_first_wins(folder: Watched) -> N
     assert (folder.maximum(), folder.problems()) == (2, [])
 
 
-async def test_the_same_name_in_two_namespaces_is_two_hpas(folder: Watched) -> None:
+async def test_one_name_in_two_namespaces_is_two_hpas(folder: Watched) -> None:
     folder.write("a.yaml", manifest() + manifest().replace("name: web}\nspec", "name: web, namespace: shop}\nspec"))
     await folder.source.refresh()
-    assert {str(held.metadata.key) for held in folder.source.values()} == {"default/web", "shop/web"}
+    assert {str(hpa.metadata.key) for hpa in folder.source.values()} == {"default/web", "shop/web"}
 
 
-async def test_other_files_and_other_kinds_are_let_be(folder: Watched) -> None:
+async def test_other_files_and_kinds_are_ignored(folder: Watched) -> None:
     folder.write("notes.txt", "a: [")
     folder.write("deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\n")
     folder.write("a.yaml", manifest())
@@ -198,7 +198,7 @@ async def test_other_files_and_other_kinds_are_let_be(folder: Watched) -> None:
     assert [problem.partition(": ")[0] for problem in folder.problems()] == ["b.yaml:1"]
 
 
-async def test_a_config_map_swaps_all_files_at_once(folder: Watched) -> None:
+async def test_a_mounted_config_map_replaces_all_files_at_once(folder: Watched) -> None:
     for version, maximum in (("..1", 3), ("..2", 4)):
         (folder.path / version).mkdir()
         (folder.path / version / "a.yaml").write_text(manifest(maximum=maximum))
@@ -209,7 +209,7 @@ async def test_a_config_map_swaps_all_files_at_once(folder: Watched) -> None:
     (folder.path / "..fresh").symlink_to("..2")
     (folder.path / "..fresh").rename(folder.path / "..data")
     await folder.source.refresh()
-    assert folder.told == [("default/web", None, 3), ("default/web", 3, 4)]
+    assert folder.changes == [("default/web", None, 3), ("default/web", 3, 4)]
 
 
 async def test_a_folder_that_cannot_be_read_keeps_its_hpas(folder: Watched) -> None:
@@ -226,7 +226,7 @@ async def test_a_folder_that_cannot_be_read_keeps_its_hpas(folder: Watched) -> N
     assert not folder.source.trouble
 
 
-async def test_without_the_folder_it_is_not_synced(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_not_synced(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "none")
     await watched.source.refresh()
     assert not watched.source.synced.is_set()
@@ -243,7 +243,7 @@ async def running(source: Folder) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_run_sees_changes_by_itself(folder: Watched) -> None:
+async def test_run_applies_changes(folder: Watched) -> None:
     folder.write("a.yaml", manifest())
     changed = asyncio.Event()
     async with running(folder.source), asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""ScaledObjects of KEDA become HPAs and sources, and what cannot be carried over is named."""
+"""Conversion of KEDA's ScaledObjects to HPAs and sources, with notes on losses."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hpad.api.hpa import from_builtins
 from hpad.cli import main
-from hpad.engine import fallback_policy
+from hpad.engine.annotations import Policies, policies_of
 from hpad.manifests.keda import conversion, scaledobject
 from hpad.manifests.keda.conversion import ConversionError, Converted
 
@@ -40,7 +41,7 @@ def converted(*triggers: dict[str, Any], **rest: Any) -> Converted:
     return scaledobject.convert(scaled(*triggers, **rest))
 
 
-def told(found: Converted) -> dict[str, str]:
+def notes(found: Converted) -> dict[str, str]:
     return {note.field: note.text for note in found.notes}
 
 
@@ -53,13 +54,20 @@ def hpa_of(found: Converted) -> dict[str, Any]:
     return found.hpa
 
 
+def policies(found: Converted) -> Policies:
+    """Returns what hpad reads in the annotations of the HPA, which have no errors."""
+    read = policies_of(from_builtins(hpa_of(found)), None)
+    assert read.errors == ()
+    return read
+
+
 def only_source(found: Converted) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the one source, and its one metric."""
+    """Returns the settings and the query of the only source."""
     [source] = found.sources
     return dict(source.settings), dict(source.query)
 
 
-def test_names_and_bounds_are_those_of_keda() -> None:
+def test_names_and_limits_are_those_of_keda() -> None:
     hpa = converted(trigger("rabbitmq", RABBITMQ)).hpa
     assert hpa["metadata"] == {"name": "worker", "namespace": "shop"}
     spec = hpa["spec"]
@@ -67,7 +75,7 @@ def test_names_and_bounds_are_those_of_keda() -> None:
     assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}
 
 
-def test_what_the_scaled_object_says_is_kept() -> None:
+def test_fields_with_a_counterpart_are_kept() -> None:
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 60}}
     found = converted(
         trigger("cpu", {"value": "60"}, metricType="Utilization"),
@@ -110,7 +118,7 @@ def test_memory_of_a_container_in_the_older_form() -> None:
         }
     ]
     assert hpa_of(found)["spec"]["minReplicas"] == 1
-    assert "carried over as 1" in told(found)["spec.minReplicaCount"]
+    assert "carried over as 1" in notes(found)["spec.minReplicaCount"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,9 @@ def test_memory_of_a_container_in_the_older_form() -> None:
         ({"host": "amqp://rabbitmq/prod"}, {"queue": "orders", "mode": "ready", "vhost": "prod"}, "20"),
     ],
 )
-def test_a_queue_is_asked_for_as_keda_asks(changed: dict[str, str], query: dict[str, Any], value: str) -> None:
+def test_a_trigger_of_rabbitmq_becomes_the_same_query(
+    changed: dict[str, str], query: dict[str, Any], value: str
+) -> None:
     found = converted(trigger("rabbitmq", RABBITMQ | changed))
     assert only_source(found)[1] == query
     assert hpa_of(found)["spec"]["metrics"] == [
@@ -155,16 +165,18 @@ def test_a_queue_is_asked_for_as_keda_asks(changed: dict[str, str], query: dict[
 
 
 @pytest.mark.parametrize(
-    ("given", "value"),
+    ("metadata", "value"),
     [({}, "20"), ({"queueLength": "7"}, "7"), ({"mode": "QueueLength", "value": "9"}, "9")],
 )
-def test_the_older_forms_of_a_length_and_its_default(given: dict[str, str], value: str) -> None:
-    found = converted(trigger("rabbitmq", {"host": "http://r:15672/", "queueName": "q", **given}, metricType="Value"))
+def test_the_older_forms_of_a_length_and_its_default(metadata: dict[str, str], value: str) -> None:
+    found = converted(
+        trigger("rabbitmq", {"host": "http://r:15672/", "queueName": "q", **metadata}, metricType="Value")
+    )
     [metric] = hpa_of(found)["spec"]["metrics"]
     assert metric["external"]["target"] == {"type": "Value", "value": value}
 
 
-def test_an_address_is_taken_apart_and_no_password_is_copied() -> None:
+def test_an_address_is_split_and_its_password_is_not_copied() -> None:
     host = "https://guest:hunter2@rabbitmq.shop.svc/behind/a/proxy/prod"
     found = converted(trigger("rabbitmq", RABBITMQ | {"host": host, "timeout": "1500", "unsafeSsl": "true"}))
     settings, query = only_source(found)
@@ -176,17 +188,17 @@ def test_an_address_is_taken_apart_and_no_password_is_copied() -> None:
         "insecure": True,
     }
     assert query["vhost"] == "prod"
-    assert "HPAD_RABBITMQ_SHOP_SVC_PASSWORD" in told(found)["spec.triggers[0].metadata.host"]
+    assert "HPAD_RABBITMQ_SHOP_SVC_PASSWORD" in notes(found)["spec.triggers[0].metadata.host"]
     assert "hunter2" not in str(found)
 
 
-def test_what_another_object_or_variable_holds_is_to_be_written() -> None:
+def test_an_address_in_a_variable_becomes_a_placeholder() -> None:
     metadata = {"hostFromEnv": "RABBITMQ_HOST", "queueName": "q"}
     found = converted(trigger("rabbitmq", metadata, authenticationRef={"name": "broker"}))
     assert only_source(found)[0]["url"] == "http://rabbitmq.example.com:15672"
-    notes = told(found)
-    assert 'TriggerAuthentication "broker" is not read' in notes["spec.triggers[0].authenticationRef"]
-    assert "password_file" in notes["spec.triggers[0].authenticationRef"]
+    note = notes(found)["spec.triggers[0].authenticationRef"]
+    assert 'TriggerAuthentication "broker" is not read' in note
+    assert "password_file" in note
 
 
 @pytest.mark.parametrize(
@@ -204,19 +216,19 @@ def test_a_query_of_prometheus(changed: dict[str, str], expected: dict[str, Any]
     settings, query = only_source(found)
     assert settings == {"url": "http://prometheus:9090", **expected}
     assert query == {"query": "sum(x)", "types": ["External"]}
-    assert set(told(found)) == {"spec.minReplicaCount"}
+    assert set(notes(found)) == {"spec.minReplicaCount"}
 
 
-def test_an_empty_answer_is_zero_only_where_that_is_written() -> None:
-    given = {key: value for key, value in PROMETHEUS.items() if key != "ignoreNullValues"}
-    unsaid = converted(trigger("prometheus", given))
-    assert "empty" not in only_source(unsaid)[1]
-    assert "write empty: zero" in told(unsaid)["spec.triggers[0].metadata.ignoreNullValues"]
-    said = converted(trigger("prometheus", given | {"ignoreNullValues": "true"}))
-    assert only_source(said)[1]["empty"] == "zero"
+def test_an_empty_answer_is_zero_only_with_ignore_null_values() -> None:
+    metadata = {key: value for key, value in PROMETHEUS.items() if key != "ignoreNullValues"}
+    default = converted(trigger("prometheus", metadata))
+    assert "empty" not in only_source(default)[1]
+    assert "write empty: zero" in notes(default)["spec.triggers[0].metadata.ignoreNullValues"]
+    explicit = converted(trigger("prometheus", metadata | {"ignoreNullValues": "true"}))
+    assert only_source(explicit)[1]["empty"] == "zero"
 
 
-def test_a_schedule_asks_for_replicas() -> None:
+def test_a_trigger_of_cron_becomes_a_schedule() -> None:
     found = converted(trigger("cron", CRON, name="hours"))
     [metric] = hpa_of(found)["spec"]["metrics"]
     assert metric["external"] == {
@@ -241,23 +253,43 @@ def test_a_schedule_asks_for_replicas() -> None:
         ({"fallback": {"failureThreshold": 2, "replicas": 0}}, "hold"),
     ],
 )
-def test_a_fallback_is_for_all_but_cpu_and_memory(spec: dict[str, Any], expected: str) -> None:
+def test_a_fallback_applies_to_all_metrics_but_cpu_and_memory(spec: dict[str, Any], expected: str) -> None:
     cpu = trigger("cpu", {"value": "60"}, metricType="Utilization")
-    annotations = hpa_of(converted(cpu, trigger("rabbitmq", RABBITMQ), **spec))["metadata"]["annotations"]
-    read = fallback_policy.from_annotations(annotations, ["cpu", "shop-worker-s1-rabbitmq"])
-    assert read.error is None
+    read = policies(converted(cpu, trigger("rabbitmq", RABBITMQ), **spec))
     assert [str(each.fallback) if each.fallback else None for each in read.policies] == [None, expected]
 
 
-def test_what_counts_as_activity_is_carried_over() -> None:
+def test_activation_thresholds_are_carried_over() -> None:
     found = converted(trigger("rabbitmq", RABBITMQ | {"activationValue": "5.5"}), trigger("prometheus", PROMETHEUS))
-    read = fallback_policy.from_annotations(
-        hpa_of(found)["metadata"]["annotations"], ["shop-worker-s0-rabbitmq", "shop-worker-s1-prometheus"]
+    assert [each.activation for each in policies(found).policies] == [5_500, None]
+
+
+def test_lists_that_share_a_metric_keep_their_activation_thresholds() -> None:
+    redis = {"address": "redis:6379", "listLength": "10"}
+    found = converted(
+        trigger("redis", redis | {"listName": "mails", "activationListLength": "5"}),
+        trigger("redis", redis | {"listName": "orders"}),
+        trigger("redis", redis | {"listName": "bills", "activationListLength": "7"}),
+        fallback={"failureThreshold": 3, "replicas": 6},
     )
-    assert [each.activation for each in read.policies] == [5_500, None]
+    assert hpa_of(found)["metadata"]["annotations"]["hpad.io/activation"] == (
+        "redis_list_length{key=shop-worker-s0-redis}=5,redis_list_length{key=shop-worker-s2-redis}=7"
+    )
+    read = policies(found).policies
+    assert [each.activation for each in read] == [5_000, None, 7_000]
+    assert [str(each.fallback) for each in read] == ["replicas:6 after 1m30s"] * 3
+    assert lost(found) == set()
 
 
-def test_everything_that_is_left_behind_is_named() -> None:
+def test_a_name_of_a_trigger_that_no_address_can_express_is_addressed_by_index() -> None:
+    odd = trigger("rabbitmq", RABBITMQ | {"activationValue": "5"}, name="a,b{c}")
+    found = converted(odd, trigger("prometheus", PROMETHEUS | {"activationThreshold": "3"}))
+    annotation = hpa_of(found)["metadata"]["annotations"]["hpad.io/activation"]
+    assert annotation == "#0=5,shop-worker-s1-prometheus=3"
+    assert [each.activation for each in policies(found).policies] == [5_000, 3_000]
+
+
+def test_each_lost_field_has_a_note() -> None:
     found = converted(
         trigger("rabbitmq", RABBITMQ | {"workloadIdentityResource": "x"}),
         trigger("rabbitmq", RABBITMQ | {"mode": "PublishedToDeliveredRatio"}),
@@ -303,6 +335,10 @@ def test_everything_that_is_left_behind_is_named() -> None:
         (scaled(trigger("cpu", {"value": "60"})), "spec.triggers[0].metricType"),
         (scaled(trigger("cpu", {"value": "x"}, metricType="Utilization")), "spec.triggers[0].metadata.value"),
         (scaled(trigger("prometheus", PROMETHEUS | {"threshold": ""})), "spec.triggers[0].metadata.threshold"),
+        (
+            scaled(trigger("prometheus", PROMETHEUS | {"serverAddress": "http://p:x"})),
+            "spec.triggers[0].metadata.serverAddress",
+        ),
         (scaled(trigger("prometheus", PROMETHEUS | {"query": "a<<b"})), "spec.triggers[0].metadata.query"),
         (scaled(trigger("prometheus", PROMETHEUS | {"customHeaders": "a"})), "spec.triggers[0].metadata.customHeaders"),
         (scaled(trigger("cron", CRON | {"desiredReplicas": "x"})), "spec.triggers[0].metadata.desiredReplicas"),
@@ -318,13 +354,13 @@ def test_everything_that_is_left_behind_is_named() -> None:
         (scaled(trigger("cron", CRON), metadata={"name": ""}), "metadata.name"),
     ],
 )  # fmt: skip
-def test_what_keda_would_refuse_is_refused_with_its_field(value: dict[str, Any], field: str) -> None:
+def test_the_error_for_an_invalid_scaled_object_has_the_field(value: dict[str, Any], field: str) -> None:
     with pytest.raises(ConversionError) as caught:
         scaledobject.convert(value)
     assert caught.value.error.field == field
 
 
-def test_metrics_of_the_same_server_share_a_source_and_others_do_not() -> None:
+def test_only_metrics_of_the_same_server_share_a_source() -> None:
     one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
     other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})
     sources = conversion.settings_document([one, other])["sources"]
@@ -334,7 +370,7 @@ def test_metrics_of_the_same_server_share_a_source_and_others_do_not() -> None:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_what_comes_of_the_samples_is_valid(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_samples_convert_to_valid_hpas(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(path)]) == 0
     *hpas, needed = yaml.safe_load_all(capsys.readouterr().out)
     (tmp_path / "hpas.yaml").write_text(yaml.safe_dump_all(hpas))
@@ -343,7 +379,7 @@ def test_what_comes_of_the_samples_is_valid(path: Path, tmp_path: Path, capsys: 
     assert code == 0, capsys.readouterr().out
 
 
-def test_json_is_an_object_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_one_object_per_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "so.json"
     path.write_text(json.dumps(scaled(trigger("rabbitmq", RABBITMQ))))
     assert main(["convert", "-o", "json", str(path)]) == 0
@@ -351,7 +387,7 @@ def test_json_is_an_object_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (hpa["kind"], list(needed)) == ("HorizontalPodAutoscaler", ["feature_gates", "sources"])
 
 
-def test_notes_and_errors_say_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_and_errors_have_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "so.yaml"
     good, bad = scaled(trigger("cron", CRON), minReplicaCount=1, pollingInterval=5), scaled(trigger("rabbitmq", {}))
     path.write_text(yaml.safe_dump_all([good, bad]))

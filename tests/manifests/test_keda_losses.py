@@ -1,4 +1,4 @@
-"""No field of a ScaledObject is dropped in silence: it is in what is written, or it is named."""
+"""No field of a ScaledObject is dropped silently: it affects the result, or it has a note."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ from support.scaled_objects import (
 )
 
 from hpad.cli import convert
-from hpad.engine import fallback_policy
+from hpad.engine.annotations import policies_of
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import conversion, scaledobject
@@ -43,7 +43,7 @@ SHAPES = [
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where the values stand that are neither objects nor lists."""
+    """Yields the paths of the values that are neither objects nor lists."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(each, (*path, key))
@@ -52,7 +52,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def shown(path: Path) -> str:
-    """The path as messages have it."""
+    """Returns the path in the form of the messages."""
     text = ""
     for step in path:
         bracketed = isinstance(step, int) or not step.replace("-", "").replace("_", "").isalnum()
@@ -61,7 +61,7 @@ def shown(path: Path) -> str:
 
 
 def changed(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The document without the field, and with other values there."""
+    """Yields the document without the field, and with other values in it."""
     for other in (None, "7", "true", "false", "x y", 9, True):
         copied = copy.deepcopy(document)
         parent = copied
@@ -77,7 +77,7 @@ def changed(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
 
 
 def result(document: dict[str, Any]) -> str:
-    """What is written for a document, as text; the refusal, if it is refused."""
+    """Returns the result for a document as text, or the error."""
     try:
         found = scaledobject.convert(document)
     except ConversionError as wrong:
@@ -86,14 +86,14 @@ def result(document: dict[str, Any]) -> str:
 
 
 def named(found: Converted, path: str) -> bool:
-    """Whether a note is about the field, about what it is in, or about what is in it."""
+    """Whether a note is about the field, a field around it, or a field in it."""
     return any(
         path == note.field or path.startswith((f"{note.field}.", f"{note.field}[")) for note in found.notes
     ) or any(note.field.startswith((f"{path}.", f"{path}[")) for note in found.notes)
 
 
 def dropped(document: dict[str, Any]) -> list[str]:
-    """The fields that neither make a difference to what is written nor are named."""
+    """Returns the fields that neither affect the result nor have a note."""
     found, before = scaledobject.convert(document), result(document)
     return [
         shown(path)
@@ -105,14 +105,14 @@ def dropped(document: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("document", SHAPES)
-def test_each_field_makes_a_difference_or_is_named(document: dict[str, Any]) -> None:
+def test_each_field_affects_the_result_or_has_a_note(document: dict[str, Any]) -> None:
     assert dropped(document) == []
 
 
 @hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
 @hypothesis.given(data=st.data())
-def test_so_does_a_field_that_conversion_does_not_know(data: st.DataObject) -> None:
-    """In any object of any shape, beside all that is known there."""
+def test_an_unknown_field_has_a_note(data: st.DataObject) -> None:
+    """The field is in any object of any shape, beside the known fields."""
     document = copy.deepcopy(data.draw(st.sampled_from(SHAPES)))
     objects = [(), *sorted({path[:end] for path in leaves(document) for end in range(1, len(path))}, key=str)]
     places = [path for path in objects if isinstance(at(document, path), dict) and "behavior" not in path]
@@ -137,22 +137,21 @@ def at(document: Any, path: Path) -> Any:
 
 
 @pytest.mark.parametrize("document", SHAPES)
-def test_what_is_written_is_valid(document: dict[str, Any]) -> None:
+def test_the_result_is_valid(document: dict[str, Any]) -> None:
     found = scaledobject.convert(document)
     assert found.hpa is not None
     loaded = hpas.load(Document("file", 0, 1, found.hpa), scale_to_zero=True)
     assert [str(error) for error in loaded.errors] == []
     assert loaded.hpa is not None
-    names = [metric["external"]["metric"]["name"] for metric in found.hpa["spec"]["metrics"] if "external" in metric]
-    assert fallback_policy.annotation_errors(loaded.hpa.metadata.annotations, names) == {}
-    assert convert.flaws(conversion.settings_document([found]), found.sources) == []
+    assert policies_of(loaded.hpa, None).errors == ()
+    assert convert.settings_errors(conversion.settings_document([found]), found.sources) == []
 
 
 def test_the_settings_of_all_shapes_together_are_valid_and_lose_no_metric() -> None:
     taken: set[str] = set()
     found = [scaledobject.convert(document, taken) for document in [*SHAPES, *SHAPES]]
     together = conversion.settings_document(found)
-    assert convert.flaws(together, ()) == []
+    assert convert.settings_errors(together, ()) == []
     entries = [
         entry
         for source in together["sources"].values()
@@ -180,7 +179,7 @@ PAUSED, PAUSED_REPLICAS = "autoscaling.keda.sh/paused", "autoscaling.keda.sh/pau
     ],
     ids=str,
 )
-def test_a_paused_one_becomes_no_hpa(annotations: dict[str, str]) -> None:
+def test_a_paused_scaled_object_becomes_no_hpa(annotations: dict[str, str]) -> None:
     found = scaledobject.convert(scaled(RABBITMQ, annotations=annotations))
     assert (found.hpa, found.sources) == (None, ())
     [note] = found.notes
@@ -189,14 +188,14 @@ def test_a_paused_one_becomes_no_hpa(annotations: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "False", "0"])
-def test_one_that_is_not_paused_does(value: str) -> None:
+def test_a_scaled_object_that_is_not_paused_becomes_an_hpa(value: str) -> None:
     found = scaledobject.convert(scaled(RABBITMQ, annotations={PAUSED: value}))
     assert found.hpa is not None
     assert "annotations" not in found.hpa["metadata"]
 
 
-def test_directions_that_are_closed_stay_closed() -> None:
-    on = {f"autoscaling.keda.sh/paused-scale-{way}": "true" for way in ("in", "out")}
+def test_a_paused_direction_stays_disabled() -> None:
+    on = {f"autoscaling.keda.sh/paused-scale-{direction}": "true" for direction in ("in", "out")}
     behavior = {"scaleDown": {"stabilizationWindowSeconds": 60}}
     handed_on = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
     document = scaled(RABBITMQ, annotations=on, advanced=handed_on)
@@ -209,7 +208,7 @@ def test_directions_that_are_closed_stay_closed() -> None:
     assert behavior == {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
 
-def test_what_is_kept_active_keeps_a_replica() -> None:
+def test_force_activation_becomes_a_minimum_of_one() -> None:
     annotations = {"autoscaling.keda.sh/force-activation": "true"}
     found = scaledobject.convert(scaled(RABBITMQ, annotations=annotations, minReplicaCount=0))
     assert found.hpa is not None
@@ -217,14 +216,14 @@ def test_what_is_kept_active_keeps_a_replica() -> None:
     assert not found.scale_to_zero
 
 
-def test_the_trigger_that_is_lacked_is_named_also_where_it_is_the_only_one() -> None:
+def test_an_unsupported_trigger_has_a_note_even_if_it_is_the_only_one() -> None:
     found = scaledobject.convert(scaled(KAFKA))
     assert found.hpa is None
     assert [(note.field, note.lost) for note in found.notes] == [("spec.triggers[0]", True), ("spec.triggers", True)]
     assert '"kafka"' in found.notes[0].text
 
 
-def test_a_list_of_redis_is_asked_for_by_a_name_that_a_label_can_hold() -> None:
+def test_the_alias_of_a_redis_list_is_a_valid_label_value() -> None:
     long = trigger("redis", REDIS["metadata"], name="n" * 80)
     found = scaledobject.convert(scaled(REDIS, long, STREAM))
     assert found.hpa is not None
@@ -242,18 +241,11 @@ def test_a_list_of_redis_is_asked_for_by_a_name_that_a_label_can_hold() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("field", ["activationListLength"])
-def test_two_lists_with_different_thresholds_of_activity_are_not_told_apart_and_that_is_named(field: str) -> None:
-    active = trigger("redis", REDIS["metadata"] | {field: "3"})
-    found = scaledobject.convert(scaled(active, REDIS))
-    assert [note.field for note in found.notes if note.lost] == ["spec.triggers[1]"]
-
-
 @pytest.mark.parametrize(
     ("location", "path"),
     [("jobs.0.depth", "jobs[0].depth"), ("0.depth", "[0].depth"), ("a-b.c_d", "a-b.c_d"), ("x", "x")],
 )
-def test_a_place_in_a_document_is_written_as_hpad_has_it(location: str, path: str) -> None:
+def test_a_value_location_becomes_a_path_of_hpad(location: str, path: str) -> None:
     found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {"valueLocation": location})))
     [source] = conversion.settings_document([found])["sources"].values()
     assert source["metrics"] == {
@@ -264,13 +256,13 @@ def test_a_place_in_a_document_is_written_as_hpad_has_it(location: str, path: st
 @pytest.mark.parametrize(
     ("field", "value"), [("format", "xml"), ("valueLocation", "jobs.#.depth"), ("valueLocation", "a|@count")]
 )
-def test_what_hpad_cannot_read_of_a_document_is_lost_with_its_trigger(field: str, value: str) -> None:
+def test_a_trigger_with_an_unsupported_format_or_location_is_lost(field: str, value: str) -> None:
     found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {field: value}), CRON))
     assert [note.field for note in found.notes if note.lost] == [f"spec.triggers[0].metadata.{field}"]
     assert [source.adapter for source in found.sources] == ["cron"]
 
 
-def test_the_default_of_keda_is_no_loss_and_another_value_is() -> None:
+def test_only_a_value_other_than_the_default_of_keda_is_a_loss() -> None:
     same = scaledobject.convert(scaled(RABBITMQ, pollingInterval=30, cooldownPeriod=300, initialCooldownPeriod=0))
     assert not [note for note in same.notes if note.lost]
     other = scaledobject.convert(scaled(RABBITMQ, pollingInterval=31, cooldownPeriod=301, initialCooldownPeriod=1))

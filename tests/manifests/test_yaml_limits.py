@@ -1,12 +1,14 @@
-"""Files of manifests that are too large: refused before they are built, and no burden to the others."""
+"""Limits of manifest files: too large ones are refused early, and large ones do not delay the others."""
 
 import asyncio
+import gc
 import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
@@ -27,13 +29,13 @@ def parse(text: str, suffix: str = ".yaml") -> list[Document]:
 
 
 def refused(found: list[Document]) -> bool:
-    """Whether the last document says that the file holds too much."""
+    """Whether the last document has the error for too many nodes."""
     return [fault.message for fault in found[-1].faults] == [yaml_reader.TOO_MANY]
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A file may hold 1,000 nodes."""
+    """Limits a file to 1,000 nodes."""
     monkeypatch.setattr(yaml_reader, "MAX_NODES", 1000)
     return 1000
 
@@ -51,8 +53,8 @@ LARGE = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-def test_a_file_of_too_many_nodes_is_refused_before_they_are_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Composed, each of these would take some 100 MiB."""
+def test_a_file_of_too_many_nodes_is_refused_before_they_are_built(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of each of these would take about 100 MiB."""
     monkeypatch.setattr(yaml_reader, "MAX_NODES", 20_000)
     text = LARGE[kind]
     tracemalloc.start()
@@ -63,9 +65,9 @@ def test_a_file_of_too_many_nodes_is_refused_before_they_are_made(kind: str, mon
         tracemalloc.stop()
     repeated = "not valid YAML: its aliases stand for far more than was written"
     assert [fault.message for fault in found[-1].faults] == [repeated if kind == "aliases" else yaml_reader.TOO_MANY]
-    if kind != "documents":  # those before the limit are there, each with its nodes
+    if kind != "documents":  # these are built up to the limit
         assert len(found) == 1
-        assert peak < 5 * len(text) + 8 * MIB  # copies of the text, and next to nothing else
+        assert peak < 5 * len(text) + 8 * MIB  # copies of the text, and little else
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_file_of_too_many_nodes_is_refused_before_they_are_made(kind: str, mon
         ('{"a": [' + "1," * 400 + "1]}\n" + '{"a": [' + "1," * 600 + "1]}\n", ".jsonl"),
     ],
 )
-def test_more_nodes_than_a_file_may_hold(few: int, text: str, suffix: str) -> None:
+def test_more_nodes_than_the_limit_are_refused(few: int, text: str, suffix: str) -> None:
     found = parse(text, suffix)
     assert refused(found)
     assert "split it" in found[-1].faults[0].message
@@ -97,19 +99,19 @@ def test_more_nodes_than_a_file_may_hold(few: int, text: str, suffix: str) -> No
         ('{"a": 1}\n' * 300, ".jsonl"),
     ],
 )
-def test_as_many_nodes_as_a_file_may_hold(few: int, text: str, suffix: str) -> None:
-    """For YAML to the node: a map, its key, a list, and 997 values are 1,000."""
+def test_as_many_nodes_as_the_limit_are_read(few: int, text: str, suffix: str) -> None:
+    """The count of YAML is exact: a map, its key, a list, and 997 values are 1,000."""
     assert [fault for document in parse(text, suffix) for fault in document.faults] == []
 
 
-def test_what_stands_before_the_limit_is_read(few: int) -> None:
+def test_documents_before_the_limit_are_read(few: int) -> None:
     found = parse(GOOD.format("a", 3) + "b: [" + "x," * 1000 + "x]\n")
     assert found[0].value["metadata"] == {"name": "a"}
     assert refused(found[1:])
 
 
 class Watched:
-    """A folder that is followed; `large.yaml` is read when `go` is set."""
+    """A folder whose file `large.yaml` is not read until `go` is set."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
@@ -132,27 +134,27 @@ class Watched:
         (self.path / ".fresh").rename(self.path / name)
 
     def maximum(self, name: str) -> int | None:
-        held = self.folder.get(Key("default", name))
-        return None if held is None else held.spec.max_replicas
+        hpa = self.folder.get(Key("default", name))
+        return None if hpa is None else hpa.spec.max_replicas
 
     async def until(self, name: str, maximum: int | None) -> None:
         async with asyncio.timeout(SOON):
-            while self.maximum(name) != maximum:  # noqa: ASYNC110  # the state of the world
+            while self.maximum(name) != maximum:  # noqa: ASYNC110  # the folder has no event for it
                 await asyncio.sleep(0.002)
 
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = Watched(tmp_path, monkeypatch)
-    yield made
-    made.go.set()
+    created = Watched(tmp_path, monkeypatch)
+    yield created
+    created.go.set()
 
 
 def large(*hpas: str) -> str:
-    return "".join(hpas) + "#" * folder._LARGE
+    return "".join(hpas) + "#" * folder.LARGE
 
 
-async def test_changes_of_others_are_taken_up_while_a_large_file_is_read(watched: Watched) -> None:
+async def test_changes_of_other_files_are_applied_while_a_large_file_is_read(watched: Watched) -> None:
     watched.write("z.yaml", GOOD.format("good", 5))
     running = asyncio.create_task(watched.folder.run())
     await watched.until("good", 5)
@@ -174,30 +176,30 @@ async def test_changes_of_others_are_taken_up_while_a_large_file_is_read(watched
         await running
 
 
-async def test_an_hpa_that_moves_into_a_large_file_is_never_gone(watched: Watched) -> None:
-    gone: list[Key] = []
+async def test_an_hpa_that_moves_into_a_large_file_is_never_removed(watched: Watched) -> None:
+    removed: list[Key] = []
     watched.go.set()
     watched.write("a.yaml", GOOD.format("web", 3))
     await watched.folder.refresh()
-    watched.folder.subscribe(lambda key, old, new: gone.append(key) if new is None else None)
+    watched.folder.subscribe(lambda key, old, new: removed.append(key) if new is None else None)
     watched.write("large.yaml", large(GOOD.format("web", 3), GOOD.format("api", 4)))
     (watched.path / "a.yaml").unlink()
     for _ in range(4):
         await watched.folder.refresh()
-    assert (watched.maximum("web"), watched.maximum("api"), gone) == (3, 4, [])
+    assert (watched.maximum("web"), watched.maximum("api"), removed) == (3, 4, [])
 
 
-async def test_an_hpa_that_moves_into_a_file_that_is_still_being_read_is_never_gone(watched: Watched) -> None:
-    gone: list[Key] = []
+async def test_an_hpa_that_moves_into_a_file_that_is_being_read_is_never_removed(watched: Watched) -> None:
+    removed: list[Key] = []
     watched.write("a.yaml", GOOD.format("web", 3))
     running = asyncio.create_task(watched.folder.run())
     await watched.until("web", 3)
-    watched.folder.subscribe(lambda key, old, new: gone.append(key) if new is None else None)
+    watched.folder.subscribe(lambda key, old, new: removed.append(key) if new is None else None)
     watched.write("large.yaml", large(GOOD.format("web", 3)))
     async with asyncio.timeout(SOON):
         await asyncio.to_thread(watched.reading.wait)
     (watched.path / "a.yaml").unlink()
-    for number in range(4):  # each of these takes a look at the folder
+    for number in range(4):  # each of these causes a scan
         watched.write("b.yaml", GOOD.format("other", number + 1))
         await watched.until("other", number + 1)
     watched.go.set()
@@ -205,11 +207,11 @@ async def test_an_hpa_that_moves_into_a_file_that_is_still_being_read_is_never_g
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert gone == []
+    assert removed == []
 
 
-async def test_one_look_is_one_look_however_many_large_files_there_are(watched: Watched) -> None:
-    """What is gone is believed to be only when two looks in a row did not find it."""
+async def test_a_scan_with_several_large_files_counts_as_one(watched: Watched) -> None:
+    """An HPA is removed only after two scans in a row did not find it."""
     watched.folder = Folder(watched.path, SystemClock(), poll_seconds=3600)
     watched.go.set()
     watched.write("a.yaml", GOOD.format("web", 3))
@@ -223,8 +225,8 @@ async def test_one_look_is_one_look_however_many_large_files_there_are(watched: 
     assert watched.maximum("web") is None
 
 
-async def test_at_the_start_large_files_are_waited_for(watched: Watched) -> None:
-    """Else their HPAs would begin without what is remembered of them."""
+async def test_the_folder_is_synced_only_after_its_large_files_are_read(watched: Watched) -> None:
+    """Otherwise their HPAs would start without their stored state."""
     watched.write("large.yaml", large(GOOD.format("web", 3)))
     running = asyncio.create_task(watched.folder.run())
     async with asyncio.timeout(SOON):
@@ -239,7 +241,7 @@ async def test_at_the_start_large_files_are_waited_for(watched: Watched) -> None
         await running
 
 
-async def test_of_many_problems_the_first_are_told_and_how_many_more_there_are(tmp_path: Path) -> None:
+async def test_only_the_first_problems_of_a_file_are_kept_with_the_number_of_the_others(tmp_path: Path) -> None:
     followed = Folder(tmp_path, SystemClock())
     (tmp_path / "a.yaml").write_text("--- text\n" * 500)
     await followed.refresh()
@@ -248,11 +250,18 @@ async def test_of_many_problems_the_first_are_told_and_how_many_more_there_are(t
     assert str(problems[100]).endswith("a.yaml:101: 400 more problems from here on")
 
 
-async def test_what_was_read_is_not_kept_beside_what_was_made_of_it(tmp_path: Path) -> None:
+def nodes() -> int:
+    """Returns the number of YAML nodes in memory."""
+    gc.collect()
+    return sum(isinstance(each, yaml.Node) for each in gc.get_objects())
+
+
+async def test_the_nodes_of_a_file_are_not_kept(tmp_path: Path) -> None:
+    before = nodes()
     followed = Folder(tmp_path, SystemClock())
     (tmp_path / "a.yaml").write_text(GOOD.format("web", 3) + GOOD.format("bad", 0))
     await followed.refresh()
-    (file,) = followed._files.values()
-    assert [(each.document.node, each.document.value) for each in file.loaded] == [(None, None)] * 2
+    assert nodes() <= before
+    assert followed.get(Key("default", "web")) is not None
     (problems,) = followed.errors.values()
     assert {problem.line for problem in problems} == {13}

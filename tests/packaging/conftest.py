@@ -1,4 +1,4 @@
-"""The files that people deploy, as documents."""
+"""The deployed files as documents."""
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import structlog
 import yaml
 
 from hpad import settings
-from hpad.cli import run
+from hpad.cli import flags, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Json = dict[str, Any]
@@ -18,13 +18,13 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The checkout."""
+    """Returns the root of the repository."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def documents() -> Callable[[str], list[Json]]:
-    """Every document of a YAML file; its path is relative to the checkout."""
+    """Returns a function that reads all documents of a YAML file; its path is relative to the root."""
 
     def read(path: str) -> list[Json]:
         return list(yaml.safe_load_all((ROOT / path).read_text(encoding="utf-8")))
@@ -34,7 +34,7 @@ def documents() -> Callable[[str], list[Json]]:
 
 @pytest.fixture(scope="session")
 def only(documents: Callable[[str], list[Json]]) -> Callable[..., Json]:
-    """The one document of that kind (and name) in a file."""
+    """Returns a function that reads the only document of a kind (and name) in a file."""
 
     def find(path: str, kind: str, name: str | None = None) -> Json:
         found = [
@@ -49,16 +49,16 @@ def only(documents: Callable[[str], list[Json]]) -> Callable[..., Json]:
 
 
 @pytest.fixture
-def told() -> Callable[[Sequence[str]], settings.Settings]:
-    """What `hpad ARGUMENTS` understands, arguments beginning with "run"; wrong ones end the test."""
+def parsed() -> Callable[[Sequence[str]], settings.Settings]:
+    """Returns a function that reads settings from the arguments of `hpad`, beginning with "run"."""
     parser = argparse.ArgumentParser()
     run.add_parser(parser.add_subparsers(required=True))
-    return lambda arguments: run.read_settings(parser.parse_args(arguments))
+    return lambda arguments: flags.read(parser.parse_args(arguments))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_logs() -> Iterator[None]:
-    """Errors only: what hpad decides is not the matter here."""
+    """Logs only errors, because decisions are not the subject here."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40), cache_logger_on_first_use=False)
     yield
     structlog.reset_defaults()

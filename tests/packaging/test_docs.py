@@ -1,18 +1,21 @@
-"""The documents are true where a program can tell: links lead somewhere, manifests are valid, examples run."""
+"""Links of the documents have targets, their manifests are valid, and their examples run."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
 from hpad.cli import main
+from hpad.engine import annotations
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("config/*/*.md"))]
+CITED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^#+ (.+)$", re.M)
@@ -22,7 +25,7 @@ NAMED = re.compile(
 
 
 def anchor(heading: str) -> str:
-    """The fragment that GitHub gives a heading."""
+    """Returns the fragment of a heading on GitHub."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -30,22 +33,52 @@ def blocks(path: Path, language: str) -> list[str]:
     return [text for found, text in BLOCK.findall(path.read_text("utf-8")) if found == language]
 
 
-def yaml_blocks(wanted: str) -> list[object]:
-    found = [(path, text) for path in DOCUMENTS for text in blocks(path, "yaml") if re.search(wanted, text, re.M)]
+def yaml_blocks(pattern: str) -> list[object]:
+    found = [(path, text) for path in DOCUMENTS for text in blocks(path, "yaml") if re.search(pattern, text, re.M)]
     return [pytest.param(text, id=f"{path.name}-{index}") for index, (path, text) in enumerate(found)]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_have_targets(path: Path) -> None:
     for target in LINK.findall(path.read_text("utf-8")):
         if re.match(r"[a-z]+:", target):
             continue
         file, _, fragment = target.partition("#")
-        led = (path.parent / file).resolve() if file else path
-        assert led.exists(), f"{path.name}: {target}"
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{path.name}: {target}"
         if fragment:
-            anchors = [anchor(heading) for heading in HEADING.findall(led.read_text("utf-8"))]
+            anchors = [anchor(heading) for heading in HEADING.findall(linked.read_text("utf-8"))]
             assert fragment in anchors, f"{path.name}: {target}"
+
+
+def test_tests_that_documents_name_exist() -> None:
+    cited = [cite for path in DOCUMENTS for cite in CITED.findall(path.read_text("utf-8"))]
+    assert len(cited) > 20
+    missing = [cite for cite in cited if f"def {cite[1]}(" not in (ROOT / cite[0]).read_text("utf-8")]
+    assert missing == []
+
+
+def built_in_adapters() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return [f"## `{name}`" for name in project["entry-points"]["hpad.adapters"]]
+
+
+@pytest.mark.parametrize(
+    ("document", "topics"),
+    [
+        ("docs/scale-to-zero.md", ["`HPAScaleToZero`", "`minReplicas: 0`"]),
+        ("docs/celery.md", ["worker_prefetch_multiplier", "`queue_messages`", "`queue_messages_ready`"]),
+        ("docs/adapters.md", ["## The package", "## Its test", "## Ship it"]),
+        ("docs/reference/annotations.md", [f"`{name}`" for name in annotations.ANNOTATIONS]),
+        ("docs/reference/sources.md", built_in_adapters()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_readme_leads_to_each_topic(document: str, topics: list[str]) -> None:
+    assert f"]({document})" in (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / document).read_text("utf-8")
+    assert len(topics) > 1
+    assert [topic for topic in topics if topic not in text] == []
 
 
 @pytest.mark.parametrize("text", yaml_blocks("^kind: HorizontalPodAutoscaler"))
@@ -72,7 +105,7 @@ def test_sources_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytes
 
 
 class Spool:
-    """The package of docs/adapters.md, as pip would install it, in a folder of its own."""
+    """The package of docs/adapters.md in a folder, as pip would install it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,14 +123,14 @@ class Spool:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HPAD_", "PYTEST_"))}
         environment = {**kept, "PYTHONPATH": str(self.folder)}
-        asked = [sys.executable, "-m", *arguments]
-        return subprocess.run(asked, capture_output=True, text=True, env=environment, cwd=self.folder, check=False)
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.folder, check=False)
 
 
 def test_the_adapter_of_the_document_works(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    kept = spool.run("pytest", "-q", "-p", "no:cacheprovider", "test_hpad_spool.py")
-    assert "1 passed" in kept.stdout, kept.stdout + kept.stderr
+    tested = spool.run("pytest", "-q", "-p", "no:cacheprovider", "test_hpad_spool.py")
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
     described = spool.run("hpad", "adapters", "describe", "spool")
     assert "root: text (required)" in described.stdout
     checked = spool.run("hpad", "check", "hpad.yaml")
@@ -109,10 +142,10 @@ def test_the_adapter_of_the_document_answers(tmp_path: Path) -> None:
     (tmp_path / "mailer" / "incoming").mkdir(parents=True)
     for number in range(7):
         (tmp_path / "mailer" / "incoming" / str(number)).touch()
-    asked = ("hpad", "sources", "test", "--config", "hpad.yaml", "mail", "spool_files", "--selector")
-    found = spool.run(*asked, "folder=incoming")
+    command = ("hpad", "sources", "test", "--config", "hpad.yaml", "mail", "spool_files", "--selector")
+    found = spool.run(*command, "folder=incoming")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "7" in found.stdout
-    missing = spool.run(*asked, "folder=outgoing")
+    missing = spool.run(*command, "folder=outgoing")
     assert missing.returncode != 0
     assert "outgoing" in missing.stdout + missing.stderr

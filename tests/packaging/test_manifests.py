@@ -1,4 +1,4 @@
-"""The manifests of hpad itself: commands that it takes, pods that a strict cluster admits, names that agree."""
+"""hpad's own manifests: valid arguments, pods that a strict cluster admits, names that agree."""
 
 import re
 from collections.abc import Callable
@@ -21,11 +21,11 @@ Documents = Callable[[str], list[Json]]
 Only = Callable[..., Json]
 MANIFESTS = (
     "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/shards.yaml",
-    "config/sidecar.yaml",
+    "config/sidecar.yaml", "config/rbac-kubectl.yaml",
 )  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
 ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
-NOBODY = ClusterConfig(server="http://127.0.0.1:9")
+NO_SERVER = ClusterConfig(server="http://127.0.0.1:9")
 
 
 def pod(only: Only, file: str) -> Json:
@@ -48,7 +48,7 @@ def mounted(only: Only, file: str, path: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def started(only: Only, told: Callable[[list[str]], settings.Settings], tmp_path: Path) -> Callable[[str], Any]:
+def started(only: Only, parsed: Callable[[list[str]], settings.Settings], tmp_path: Path) -> Callable[[str], Any]:
     """The settings with which the container of a manifest starts: its arguments, variables and mounted files."""
 
     def read(file: str) -> settings.Settings:
@@ -58,7 +58,7 @@ def started(only: Only, told: Callable[[list[str]], settings.Settings], tmp_path
             (tmp_path / path).write_text(text, encoding="utf-8")
         variables = {each["name"]: namespace for each in container.get("env", ())}
         filled = [re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], each) for each in container["args"]]
-        return told([each.replace("/etc/hpad/", f"{tmp_path}/") for each in filled])
+        return parsed([each.replace("/etc/hpad/", f"{tmp_path}/") for each in filled])
 
     return read
 
@@ -74,7 +74,7 @@ def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None
 
 
 @pytest.mark.parametrize("file", PODS)
-def test_hpad_takes_the_command(started: Callable[[str], Any], only: Only, file: str) -> None:
+def test_hpad_accepts_the_arguments_of_the_container(started: Callable[[str], Any], only: Only, file: str) -> None:
     read = started(file)
     container = own_container(only, file)
     host, port = read.listen
@@ -85,7 +85,9 @@ def test_hpad_takes_the_command(started: Callable[[str], Any], only: Only, file:
 
 
 @pytest.mark.parametrize("file", PODS)
-def test_the_lease_is_one_that_hpad_may_write(started: Callable[[str], Any], documents: Documents, file: str) -> None:
+def test_hpad_may_write_the_lease_of_the_manifest(
+    started: Callable[[str], Any], documents: Documents, file: str
+) -> None:
     election = started(file).election
     rules = [
         (role["metadata"]["namespace"], rule)
@@ -99,15 +101,15 @@ def test_the_lease_is_one_that_hpad_may_write(started: Callable[[str], Any], doc
 
 
 @pytest.mark.parametrize("file", PODS)
-def test_the_account_is_one_that_has_rights(only: Only, file: str) -> None:
+def test_the_service_account_has_the_permissions(only: Only, file: str) -> None:
     account = only(ACCOUNTS[file], "ServiceAccount")["metadata"]
     assert pod(only, file)["serviceAccountName"] == account["name"]
     assert only(file, "Deployment")["metadata"]["namespace"] == account["namespace"]
 
 
 @pytest.mark.parametrize("file", PODS)
-def test_a_namespace_that_restricts_pods_admits_them(only: Only, file: str) -> None:
-    """The profile `restricted` of the Pod Security Standards, and nothing written but to /tmp."""
+def test_the_restricted_pod_security_profile_admits_the_pods(only: Only, file: str) -> None:
+    """The profile `restricted` of the Pod Security Standards; only /tmp is writable."""
     spec = pod(only, file)
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["securityContext"]["runAsUser"] > 0
@@ -131,21 +133,24 @@ def test_a_namespace_that_restricts_pods_admits_them(only: Only, file: str) -> N
 
 
 @pytest.mark.parametrize("file", PODS)
-async def test_probes_ask_for_what_hpad_answers(only: Only, file: str) -> None:
+async def test_probes_request_paths_that_hpad_serves(only: Only, file: str) -> None:
     container = own_container(only, file)
     ports = {each["name"] for each in container["ports"]}
     probes = [value["httpGet"] for name, value in container.items() if name.endswith("Probe")]
     assert probes
     assert {each["port"] for each in probes} <= ports
-    told = settings.Settings(listen=("127.0.0.1", 0))
-    async with app.App(told, cluster_config=NOBODY) as daemon, aiohttp.ClientSession(trust_env=False) as session:
+    only_port = settings.Settings(listen=("127.0.0.1", 0))
+    async with (
+        app.App(only_port, cluster_config=NO_SERVER) as daemon,
+        aiohttp.ClientSession(trust_env=False) as session,
+    ):
         assert daemon.server is not None
         for probe in probes:
             async with session.get(f"{daemon.server.url}{probe['path']}") as answer:
                 assert answer.status != 404
 
 
-def test_there_are_two_and_one_of_them_stays(only: Only) -> None:
+def test_one_of_two_replicas_stays_during_disruptions(only: Only) -> None:
     file = "config/deployment.yaml"
     deployment, budget, service = (only(file, kind) for kind in ("Deployment", "PodDisruptionBudget", "Service"))
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -161,11 +166,11 @@ def test_there_are_two_and_one_of_them_stays(only: Only) -> None:
         assert selector.items() <= labels.items()
     ports = {each["name"] for each in own_container(only, file)["ports"]}
     assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
-    assert pod(only, file)["terminationGracePeriodSeconds"] > app.DRAIN_SECONDS + app._FLUSH_SECONDS
+    assert pod(only, file)["terminationGracePeriodSeconds"] > app.DRAIN_SECONDS + app.FLUSH_SECONDS
 
 
-def test_replicas_that_share_are_as_those_that_stand_by_but_for_that(
-    only: Only, told: Callable[[list[str]], settings.Settings]
+def test_the_deployment_of_shards_differs_only_in_the_flag_and_replicas(
+    only: Only, parsed: Callable[[list[str]], settings.Settings]
 ) -> None:
     one, shared = only("config/deployment.yaml", "Deployment"), only("config/shards.yaml", "Deployment")
     args = shared["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -174,20 +179,20 @@ def test_replicas_that_share_are_as_those_that_stand_by_but_for_that(
     args[:] = usual
     assert shared["spec"].pop("replicas") > one["spec"].pop("replicas")
     assert shared == one
-    read = told(["run", "--shards", *(each for each in usual[2:] if each != "--leader-elect")])
+    read = parsed(["run", "--shards", *(each for each in usual[2:] if each != "--leader-elect")])
     assert read.election.shards
     assert read.store.kind == "cluster"
     role = only("config/shards.yaml", "Role")
     assert role["metadata"]["namespace"] == read.election.namespace
 
 
-def test_the_sidecars_hpa_is_valid_and_scales_the_pod_it_is_in(started: Callable[[str], Any], only: Only) -> None:
+def test_the_hpa_of_the_sidecar_is_valid_and_scales_its_deployment(started: Callable[[str], Any], only: Only) -> None:
     file = "config/sidecar.yaml"
     read = started(file)
     [document] = files.read(read.manifests / "worker.yaml")
-    judged = hpas.load(document)
-    assert not judged.errors
-    loaded = judged.hpa
+    result = hpas.load(document)
+    assert not result.errors
+    loaded = result.hpa
     assert loaded is not None
     target, deployment = loaded.spec.scale_target_ref, only(file, "Deployment")
     assert (target.api_version, target.kind, target.name) == ("apps/v1", "Deployment", deployment["metadata"]["name"])
@@ -206,7 +211,7 @@ def served(documents: Documents) -> list[Json]:
     return [each for file in MANIFESTS for each in documents(file) if (each["apiVersion"], each["kind"]) in kinds]
 
 
-async def test_a_cluster_takes_them(served: list[Json]) -> None:
+async def test_a_cluster_accepts_the_manifests(served: list[Json]) -> None:
     assert {"Deployment", "Namespace"} <= {each["kind"] for each in served}
     async with Cluster(auto_ready=True) as cluster:
         for each in served:

@@ -1,4 +1,4 @@
-"""Alerts and dashboard: every series in them is one that hpad exports, every alert fires when it has to."""
+"""Alerts and dashboard use series that hpad exports, and each alert fires in a test."""
 
 import json
 import re
@@ -32,8 +32,8 @@ needs_promtool = pytest.mark.skipif(
 
 
 def exported() -> dict[str, set[str]]:
-    """The name of every series that there can be, and its labels."""
-    registry = telemetry.Telemetry()._registry
+    """Returns the name of every series that hpad can export, and its labels."""
+    registry = telemetry.Telemetry().registry
     found: dict[str, set[str]] = {}
     for collector in registry._collector_to_names:
         for family in collector.collect():
@@ -44,7 +44,7 @@ def exported() -> dict[str, set[str]]:
 
 
 def series_in(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """The names of series in a PromQL expression, each with the labels it is selected by."""
+    """Yields the series of a PromQL expression, each with the labels that select it."""
     plain = re.sub(r"\[[^]]*\]", "", expression)
     plain = re.sub(r"\b(by|on|without|ignoring)\s*\([^)]*\)", "", plain)
     for name, selectors in re.findall(r"\b([a-z_]\w*)\b(?!\s*\()(?:\{([^}]*)\})?", re.sub(r'"[^"]*"', '""', plain)):
@@ -53,7 +53,7 @@ def series_in(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def labels_in(expression: str) -> set[str]:
-    """Labels in selectors, which look like names of series."""
+    """Returns labels in selectors, which look like names of series."""
     return {
         label for selector in re.findall(r"\{([^}]*)\}", expression) for label in re.findall(r"(\w+)\s*[=!]", selector)
     }
@@ -75,7 +75,7 @@ def dashboard(root: Path) -> Json:
 
 
 def expressions(root: Path, documents: Callable[[str], list[Json]]) -> Iterator[tuple[str, str]]:
-    """Where it stands and what it says, for each expression that anybody evaluates."""
+    """Yields the title and the expression of each alert, panel and variable."""
     for rule in alerts(documents):
         yield rule["alert"], rule["expr"]
     read = dashboard(root)
@@ -84,9 +84,9 @@ def expressions(root: Path, documents: Callable[[str], list[Json]]) -> Iterator[
             yield panel["title"], target["expr"]
     for variable in read["templating"]["list"]:
         if variable["type"] == "query":
-            asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
-            assert asked, variable
-            yield variable["name"], f"sum by ({asked[2]}) ({asked[1]})"
+            match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"])
+            assert match, variable
+            yield variable["name"], f"sum by ({match[2]}) ({match[1]})"
 
 
 def test_every_series_is_exported_with_those_labels(root: Path, documents: Callable[[str], list[Json]]) -> None:
@@ -103,7 +103,16 @@ def test_every_series_is_exported_with_those_labels(root: Path, documents: Calla
     assert seen > 50
 
 
-def test_reasons_in_alerts_are_ones_that_hpad_gives(root: Path, documents: Callable[[str], list[Json]]) -> None:
+def test_the_dashboard_shows_all_series_of_a_decision(root: Path) -> None:
+    queries = " ".join(target["expr"] for panel in dashboard(root)["panels"] for target in panel.get("targets", ()))
+    found = {family.name for family in telemetry.Telemetry().controller.decisions.collect()}
+    assert len(found) == 9
+    assert {name for name in found if not re.search(rf"\b{name}\b", queries)} == set()
+
+
+def test_reasons_and_conditions_in_expressions_exist_in_the_engine(
+    root: Path, documents: Callable[[str], list[Json]]
+) -> None:
     engine = "\n".join(path.read_text(encoding="utf-8") for path in (root / "hpad").glob("[em]*/**/*.py"))
     for where, expression in expressions(root, documents):
         for value in re.findall(r'\b(?:reason|condition)[=!]~?"([^"]*)"', expression):
@@ -111,15 +120,15 @@ def test_reasons_in_alerts_are_ones_that_hpad_gives(root: Path, documents: Calla
                 assert f'"{one}"' in engine, f"{where}: {one}"
 
 
-def test_conditions_that_hold_an_hpa_back_are_series_until_it_is_gone() -> None:
-    kept, key = telemetry.Telemetry(), Key("shop", "web")
+def test_conditions_that_hold_an_hpa_back_are_series_until_it_is_deleted() -> None:
+    exporter, key = telemetry.Telemetry(), Key("shop", "web")
 
     def condition(kind: str, status: str, reason: str) -> HorizontalPodAutoscalerCondition:
         return HorizontalPodAutoscalerCondition(type=kind, status=status, reason=reason)
 
-    def held() -> set[tuple[str, str]]:
+    def held_back() -> set[tuple[str, str]]:
         samples = [
-            each.labels for family in kept._registry.collect() for each in family.samples if "held_back" in each.name
+            each.labels for family in exporter.registry.collect() for each in family.samples if "held_back" in each.name
         ]
         assert all((each["namespace"], each["hpa_name"]) == key for each in samples)
         return {(each["condition"], each["reason"]) for each in samples}
@@ -127,22 +136,24 @@ def test_conditions_that_hold_an_hpa_back_are_series_until_it_is_gone() -> None:
     able = condition(conditions.ABLE_TO_SCALE, conditions.TRUE, "ReadyForNewScale")
     active = condition(conditions.SCALING_ACTIVE, conditions.TRUE, "ValidMetricFound")
     limited = condition(conditions.SCALING_LIMITED, conditions.TRUE, "TooManyReplicas")
-    kept.controller.conditions(key, (able, active, limited))
-    assert held() == {("ScalingLimited", "TooManyReplicas")}
+    exporter.controller.conditions(key, (able, active, limited))
+    assert held_back() == {("ScalingLimited", "TooManyReplicas")}
     broken = condition(conditions.SCALING_ACTIVE, conditions.FALSE, "FailedGetExternalMetric")
     within = condition(conditions.SCALING_LIMITED, conditions.FALSE, "DesiredWithinRange")
-    kept.controller.conditions(key, (able, broken, within))
-    assert held() == {("ScalingActive", "FailedGetExternalMetric")}
-    kept.controller.forget(key)
-    assert held() == set()
+    exporter.controller.conditions(key, (able, broken, within))
+    assert held_back() == {("ScalingActive", "FailedGetExternalMetric")}
+    exporter.controller.forget(key)
+    assert held_back() == set()
 
 
-def test_the_operator_gets_the_same_rules(documents: Callable[[str], list[Json]], only: Callable[..., Json]) -> None:
+def test_the_prometheus_rule_has_the_same_rules(
+    documents: Callable[[str], list[Json]], only: Callable[..., Json]
+) -> None:
     [plain] = documents(f"{FOLDER}/rules.yaml")
     assert only(f"{FOLDER}/prometheusrule.yaml", "PrometheusRule")["spec"] == plain
 
 
-def test_every_alert_says_what_is_the_matter(documents: Callable[[str], list[Json]]) -> None:
+def test_every_alert_has_severity_summary_and_description(documents: Callable[[str], list[Json]]) -> None:
     rules = list(alerts(documents))
     assert len(rules) >= 5
     for rule in rules:
@@ -150,7 +161,7 @@ def test_every_alert_says_what_is_the_matter(documents: Callable[[str], list[Jso
         assert {"summary", "description"} == rule["annotations"].keys()
 
 
-def test_every_alert_is_tried(documents: Callable[[str], list[Json]], root: Path) -> None:
+def test_every_alert_has_a_rule_test(documents: Callable[[str], list[Json]], root: Path) -> None:
     text = (root / "tests/packaging/rules_test.yaml").read_text(encoding="utf-8")
     fired = set(re.findall(r'ALERTS\{alertname="(\w+)", alertstate="firing", severity', text))
     fired |= set(re.findall(r"alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:\n", text))
@@ -161,7 +172,7 @@ def test_every_alert_is_tried(documents: Callable[[str], list[Json]], root: Path
 @pytest.mark.parametrize(
     "command", [("check", "rules", f"{FOLDER}/rules.yaml"), ("test", "rules", "tests/packaging/rules_test.yaml")]
 )
-def test_promtool_finds_nothing_wrong(root: Path, command: tuple[str, ...]) -> None:
+def test_promtool_accepts_rules_and_their_tests(root: Path, command: tuple[str, ...]) -> None:
     done = subprocess.run(["promtool", *command], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -177,11 +188,11 @@ def test_the_dashboards_queries_are_promql(root: Path, tmp_path: Path) -> None:
 
 
 def filled(query: str) -> str:
-    """As Grafana fills in its variables."""
+    """Returns the query with values in place of Grafana's variables."""
     return re.sub(r"\$(job|namespace|hpa)\b", ".*", query.replace("$__rate_interval", "5m"))
 
 
-def test_monitors_find_what_they_scrape(only: Callable[..., Json]) -> None:
+def test_monitors_select_the_pods_and_services_of_the_manifests(only: Callable[..., Json]) -> None:
     service = only("config/deployment.yaml", "Service")
     monitor = only(f"{FOLDER}/servicemonitor.yaml", "ServiceMonitor")["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -200,7 +211,7 @@ def test_monitors_find_what_they_scrape(only: Callable[..., Json]) -> None:
     assert {each["port"] for each in beside["podMetricsEndpoints"]} <= ports
 
 
-def test_the_dashboard_has_its_rows_and_room_for_every_panel(root: Path) -> None:
+def test_panels_of_the_dashboard_do_not_overlap(root: Path) -> None:
     read = dashboard(root)
     rows = [panel["title"] for panel in read["panels"] if panel["type"] == "row"]
     assert rows == ["Overview", "One HPA", "Metric sources", "API server", "Queue"]

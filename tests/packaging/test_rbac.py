@@ -1,4 +1,4 @@
-"""hpad at work behind an authorizer that knows the rules of config/rbac*.yaml: nothing is refused, no rule is idle.
+"""hpad behind an authorizer with the rules of config/rbac*.yaml: no request is refused, and each rule is used.
 
 The authorizer reads requests as the API server does (k8s.io/apiserver, pkg/endpoints/request/requestinfo.go) and rules
 as RBAC does (pkg/registry/rbac/validation and the API reference of rbac.authorization.k8s.io/v1).
@@ -28,11 +28,11 @@ RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths
 IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 DISCOVERY = ("/api", "/apis", "/version", "/openapi", "/livez", "/readyz", "/healthz")
-"""What the ClusterRole system:discovery grants to everybody, with all that is below."""
+"""Paths that the ClusterRole system:discovery grants to all users, with everything below them."""
 
 
-class Asked(NamedTuple):
-    """A request as an authorizer sees it; `name` and `subresource` may be empty."""
+class Access(NamedTuple):
+    """A request in the terms of an authorizer; `name` and `subresource` may be empty."""
 
     verb: str
     group: str
@@ -46,8 +46,8 @@ class Asked(NamedTuple):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def asked(method: str, path: str, watch: bool) -> Asked | None:
-    """None for what is no resource, such as discovery."""
+def access_of(method: str, path: str, watch: bool) -> Access | None:
+    """Returns None for a path that is not a resource, such as discovery."""
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
     if parts[0] not in ("api", "apis") or not rest:
@@ -58,33 +58,33 @@ def asked(method: str, path: str, watch: bool) -> Asked | None:
         rest = rest[2:] if len(rest) > 2 and rest[2] not in ("status", "finalize") else rest
     resource, name, subresource = (*rest, "", "")[:3]
     reading = "get" if name else "watch" if watch else "list"
-    return Asked(VERBS.get(method, reading), group, resource, subresource, namespace, name)
+    return Access(VERBS.get(method, reading), group, resource, subresource, namespace, name)
 
 
-def allows(rule: Json, what: Asked) -> bool:
+def allows(rule: Json, access: Access) -> bool:
     names = rule.get("resourceNames")
     return (
-        ("*" in rule["verbs"] or what.verb in rule["verbs"])
-        and ("*" in rule["apiGroups"] or what.group in rule["apiGroups"])
-        and any(one in ("*", what.full, f"*/{what.subresource}") for one in rule["resources"])
-        and (names is None or what.name in names)
+        ("*" in rule["verbs"] or access.verb in rule["verbs"])
+        and ("*" in rule["apiGroups"] or access.group in rule["apiGroups"])
+        and any(one in ("*", access.full, f"*/{access.subresource}") for one in rule["resources"])
+        and (names is None or access.name in names)
     )
 
 
 class Gatekeeper:
-    """A proxy to an API server that lets through what the rules allow; the metrics APIs it answers itself.
+    """A proxy to an API server that passes requests that the rules allow; it answers the metrics APIs itself.
 
-    It knows no streaming lists (KEP-3157), as servers before 1.32, so that the verb list is needed.
+    It has no streaming lists (KEP-3157), as servers before 1.32, so that the verb list is needed.
 
-    `rules` are pairs of a namespace ("" for all) and a rule; `used` are the (number of the rule, verb, resource) that
-    let something through, `refused` what none did.
+    `rules` are pairs of a namespace ("" for all) and a rule. `used` has the number of the rule, verb and resource of
+    each passed request, `refused` the requests that no rule allows.
     """
 
     def __init__(self, upstream: str, rules: list[tuple[str, Json]]) -> None:
         self._upstream = upstream
         self._rules = rules
         self.used: set[tuple[int, str, str]] = set()
-        self.refused: list[Asked | str] = []
+        self.refused: list[Access | str] = []
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -103,25 +103,25 @@ class Gatekeeper:
             await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        what = asked(request.method, request.path, request.query.get("watch") in ("1", "true"))
-        if not self._allowed(request, what):
-            self.refused.append(what or f"{request.method} {request.path}")
+        access = access_of(request.method, request.path, request.query.get("watch") in ("1", "true"))
+        if not self._allowed(request, access):
+            self.refused.append(access or f"{request.method} {request.path}")
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}
-            return web.json_response({**status, "message": f"{what} is forbidden"}, status=403)
+            return web.json_response({**status, "message": f"{access} is forbidden"}, status=403)
         if "sendInitialEvents" in request.query:
             return web.json_response(
                 {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422}, status=422
             )
-        if what is not None and what.group in ("custom.metrics.k8s.io", "external.metrics.k8s.io"):
-            return web.json_response(metrics(what))
+        if access is not None and access.group in ("custom.metrics.k8s.io", "external.metrics.k8s.io"):
+            return web.json_response(metrics(access))
         return await self._forward(request)
 
-    def _allowed(self, request: web.Request, what: Asked | None) -> bool:
-        if what is None:
+    def _allowed(self, request: web.Request, access: Access | None) -> bool:
+        if access is None:
             return request.method == "GET" and request.path.startswith(DISCOVERY)
         for number, (namespace, rule) in enumerate(self._rules):
-            if namespace in ("", what.namespace) and allows(rule, what):
-                self.used.add((number, what.verb, what.full))
+            if namespace in ("", access.namespace) and allows(rule, access):
+                self.used.add((number, access.verb, access.full))
                 return True
         return False
 
@@ -149,22 +149,27 @@ def with_metrics_groups(groups: Json) -> Json:
     return {**groups, "groups": [*groups["groups"], extra]}
 
 
-def metrics(what: Asked) -> Json:
-    """A list of one value, whatever is asked for."""
-    group = what.group.partition(".")[0]
+def metrics(access: Access) -> Json:
+    """Returns a list of one value for any metric."""
+    group = access.group.partition(".")[0]
     moment = "2026-01-01T00:00:00Z"
     if group == "external":
-        item: Json = {"metricName": what.resource, "metricLabels": {}, "timestamp": moment, "value": "30"}
+        item: Json = {"metricName": access.resource, "metricLabels": {}, "timestamp": moment, "value": "30"}
     else:
-        described = {"kind": "Service", "namespace": what.namespace, "name": what.name, "apiVersion": "v1"}
-        item = {"describedObject": described, "metric": {"name": what.subresource}, "timestamp": moment, "value": "30"}
-    return {"kind": "MetricValueList", "apiVersion": f"{what.group}/v1", "metadata": {}, "items": [item]}
+        described = {"kind": "Service", "namespace": access.namespace, "name": access.name, "apiVersion": "v1"}
+        item = {
+            "describedObject": described,
+            "metric": {"name": access.subresource},
+            "timestamp": moment,
+            "value": "30",
+        }
+    return {"kind": "MetricValueList", "apiVersion": f"{access.group}/v1", "metadata": {}, "items": [item]}
 
 
 def hpa(name: str, kind: str, metric: Json, api_version: str = "apps/v1") -> Json:
     spec = {
         "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name},
-        "minReplicas": 2,  # above what there is: a scale has to be written
+        "minReplicas": 2,  # above the present count, so that a scale is written
         "maxReplicas": 5,
         "metrics": [metric],
     }
@@ -173,18 +178,25 @@ def hpa(name: str, kind: str, metric: Json, api_version: str = "apps/v1") -> Jso
 
 
 def populate(cluster: Cluster) -> list[Json]:
-    """Workloads of every sort, and an HPA of the same name for each, which is not applied yet."""
-    goal = {"type": "AverageValue", "averageValue": "10"}
+    """Applies workloads of all kinds; returns an HPA of the same name for each, which is not applied."""
+    metric_target = {"type": "AverageValue", "averageValue": "10"}
     service = {"apiVersion": "v1", "kind": "Service", "name": "front"}
     resource = {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "10"}}
     hpas = [
         hpa("web", "Deployment", {"type": "Resource", "resource": resource}),
-        hpa("set", "StatefulSet", {"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": goal}}),
-        hpa("replica", "ReplicaSet", {"type": "External", "external": {"metric": {"name": "depth"}, "target": goal}}),
+        hpa("set", "StatefulSet", {"type": "Pods", "pods": {"metric": {"name": "hits"}, "target": metric_target}}),
+        hpa(
+            "replica",
+            "ReplicaSet",
+            {"type": "External", "external": {"metric": {"name": "depth"}, "target": metric_target}},
+        ),
         hpa(
             "rc",
             "ReplicationController",
-            {"type": "Object", "object": {"metric": {"name": "hits"}, "target": goal, "describedObject": service}},
+            {
+                "type": "Object",
+                "object": {"metric": {"name": "hits"}, "target": metric_target, "describedObject": service},
+            },
             "v1",
         ),
         hpa("rabbit", "Rabbit", {"type": "Resource", "resource": resource}, "example.com/v1"),
@@ -202,10 +214,10 @@ def populate(cluster: Cluster) -> list[Json]:
 
 
 @contextlib.asynccontextmanager
-async def at_work(
-    rules: list[tuple[str, Json]], *, manifests: Path | None = None, **told: Any
+async def scaled_workloads(
+    rules: list[tuple[str, Json]], *, manifests: Path | None = None, **changes: Any
 ) -> AsyncIterator[tuple[Cluster, Gatekeeper]]:
-    """hpad, started with those settings and rights, on a cluster with workloads, when all of them have been scaled."""
+    """Starts hpad with these settings and permissions; yields once it has scaled all workloads of a cluster."""
     async with Cluster(auto_ready=True, kinds=[RABBITS]) as cluster:
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hpad"}})
         hpas = populate(cluster)
@@ -215,18 +227,18 @@ async def at_work(
             else:
                 (manifests / f"{each['metadata']['name']}.json").write_text(json.dumps(each), encoding="utf-8")
         async with Gatekeeper(cluster.url, rules).open() as gate:
-            pace = {"sync_period": timedelta(seconds=1), "tunables": IMPATIENT}
-            wanted = settings.Settings(listen=None, manifests=manifests, **pace, **told)
-            async with app.App(wanted, cluster_config=ClusterConfig(server=gate.url)) as daemon:
+            intervals = {"sync_period": timedelta(seconds=1), "tunables": IMPATIENT}
+            all_settings = settings.Settings(listen=None, manifests=manifests, **intervals, **changes)
+            async with app.App(all_settings, cluster_config=ClusterConfig(server=gate.url)) as daemon:
                 async with asyncio.timeout(240):
                     await daemon.ready()
-                    while not all(scaled(cluster, each["metadata"]["name"]) for each in hpas):  # noqa: ASYNC110  # no event for it
+                    while not all(scaled(cluster, each["metadata"]["name"]) for each in hpas):  # noqa: ASYNC110  # nothing signals it
                         await asyncio.sleep(0.05)
                 yield cluster, gate
 
 
 def scaled(cluster: Cluster, name: str) -> bool:
-    """Whether a target has been scaled, and its HPA said so."""
+    """Returns whether there is an event of a rescale of the target."""
     events = [each for each in cluster.list("events", "shop") if each["involvedObject"]["name"] == name]
     return any(each["reason"] == "SuccessfulRescale" for each in events)
 
@@ -248,7 +260,7 @@ SCOPES = [
 
 
 @pytest.mark.parametrize(("scope", "namespaces", "own"), SCOPES)
-async def test_the_rights_suffice_and_none_is_idle(
+async def test_the_permissions_suffice_and_each_is_used(
     only: Callable[..., Json], scope: Callable[..., Any], namespaces: tuple[str, ...], own: str
 ) -> None:
     rules = scope(only)
@@ -259,47 +271,62 @@ async def test_the_rights_suffice_and_none_is_idle(
     )
     election, store = Election(enabled=True, namespace=own), settings.StoreSettings(kind="cluster", namespace=own)
     shared = {"election": election, "store": store}
-    async with at_work(rules, namespaces=namespaces, sources=built_in, **shared) as (cluster, gate):
-        await until_written(cluster)
-        assert gate.refused == []
     granted = {(number, verb) for number, (_, rule) in enumerate(rules) for verb in rule["verbs"]}
-    assert granted - {(number, verb) for number, verb, _ in gate.used} == set(), "verbs that nothing needs"
-    for number, (_, rule) in enumerate(rules):
-        named = {one for one in rule["resources"] if "*" not in one}
-        assert named <= {full for used, _, full in gate.used if used == number}, f"nothing needs all of {rule}"
+    named = {(number, one) for number, (_, rule) in enumerate(rules) for one in rule["resources"] if "*" not in one}
+    async with scaled_workloads(rules, namespaces=namespaces, sources=built_in, **shared) as (cluster, gate):
 
+        def unused() -> set[tuple[int, str]]:
+            verbs, resources = ({(number, each[part]) for number, *each in gate.used} for part in (0, 1))
+            return (granted - verbs) | (named - resources)
 
-async def test_members_of_shards_need_no_more_than_they_are_given(only: Callable[..., Json]) -> None:
-    """Leases are deleted after a long time only."""
-    rules = [*cluster_rules(only), *(("hpad", rule) for rule in only("config/shards.yaml", "Role")["rules"])]
-    pace = {"lease_duration": timedelta(seconds=4), "renew_deadline": timedelta(seconds=3)}
-    election = Election(enabled=True, shards=True, namespace="hpad", retry_period=timedelta(seconds=0.3), **pace)
-    store = settings.StoreSettings(kind="cluster", namespace="hpad")
-    async with at_work(rules, election=election, store=store) as (cluster, gate):
-        await until_written(cluster)
+        await until(lambda: written(cluster) and not unused())
         assert gate.refused == []
-    used = {verb for number, verb, _ in gate.used if number == len(rules) - 1}
-    assert used >= {"list", "get", "update"}
+    assert written(cluster)
+    assert unused() == set(), "rules by number, and their verbs and resources that hpad does not use"
+
+
+async def test_the_permissions_of_shards_suffice(only: Callable[..., Json]) -> None:
+    """The verb delete is not checked, because Leases are deleted only after a long time."""
+    rules = [*cluster_rules(only), *(("hpad", rule) for rule in only("config/shards.yaml", "Role")["rules"])]
+    durations = {"lease_duration": timedelta(seconds=4), "renew_deadline": timedelta(seconds=3)}
+    election = Election(enabled=True, shards=True, namespace="hpad", retry_period=timedelta(seconds=0.3), **durations)
+    store = settings.StoreSettings(kind="cluster", namespace="hpad")
+    async with scaled_workloads(rules, election=election, store=store) as (cluster, gate):
+
+        def unused() -> set[str]:
+            return {"list", "get", "update"} - {verb for number, verb, _ in gate.used if number == len(rules) - 1}
+
+        await until(lambda: written(cluster) and not unused())
+        assert gate.refused == []
+    assert written(cluster)
+    assert unused() == set()
 
 
 @pytest.mark.parametrize("sees_others", [True, False])
-async def test_with_hpas_from_files_those_of_the_cluster_are_needed_only_to_see_competitors(
+async def test_with_hpas_from_files_hpas_of_the_cluster_are_read_only_to_detect_competitors(
     only: Callable[..., Json], tmp_path: Path, sees_others: bool
 ) -> None:
-    gone = ["horizontalpodautoscalers/status", *([] if sees_others else ["horizontalpodautoscalers"])]
-    rules = [pair for pair in namespace_rules(only) if pair[1]["resources"][0] not in gone]
-    assert len(rules) == len(namespace_rules(only)) - len(gone)
-    async with at_work(rules, namespaces=("shop",), manifests=tmp_path) as (_, gate):
+    removed = ["horizontalpodautoscalers/status", *([] if sees_others else ["horizontalpodautoscalers"])]
+    rules = [pair for pair in namespace_rules(only) if pair[1]["resources"][0] not in removed]
+    assert len(rules) == len(namespace_rules(only)) - len(removed)
+    async with scaled_workloads(rules, namespaces=("shop",), manifests=tmp_path) as (_, gate):
+        await until(lambda: sees_others or gate.refused)
         refused = {each if isinstance(each, str) else each.full for each in gate.refused}
         assert refused == (set() if sees_others else {"horizontalpodautoscalers"})
 
 
-async def until_written(cluster: Cluster) -> None:
-    """An event that happens again is patched; the lead is renewed, histories are saved again."""
-    wanted = (("patch", "events"), ("update", "leases"), ("update", "configmaps"))
-    async with asyncio.timeout(240):
-        while not all(cluster.log.count(*each) for each in wanted):  # noqa: ASYNC110  # no event for it
-            await asyncio.sleep(0.05)
+def written(cluster: Cluster) -> bool:
+    """Returns whether an event was patched, the Lease renewed and the state saved again."""
+    writes = (("patch", "events"), ("update", "leases"), ("update", "configmaps"))
+    return all(cluster.log.count(*each) for each in writes)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits until a condition is true, at most four minutes; the caller asserts it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(240):
+            while not condition():  # noqa: ASYNC110  # nothing signals it
+                await asyncio.sleep(0.05)
 
 
 def test_each_rule_says_what_it_is_for(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the code says now, and name every reason that Kubernetes gave in the vectors."""
+"""docs/reference is current, and describes every reason and event of the vectors."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ def test_the_reference_pages_are_current() -> None:
 
 
 def test_the_diagram_of_the_imports_is_current() -> None:
-    """`make docs` draws it."""
+    """`make docs` writes it."""
     page = diagram.PAGE.read_text("utf-8")
     assert "controller --> election" in page
     assert diagram.written(page) == page

@@ -1,4 +1,4 @@
-"""The sdist and the wheel: built as a release is, installed where there is nothing but the index, and used there."""
+"""sdist and wheel: built as for a release, installed in an empty environment, and used there."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from hpad import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 if not (ROOT / ".git").exists():
-    pytest.skip("releases are made in a clone", allow_module_level=True)
+    pytest.skip("releases are built in a clone", allow_module_level=True)
 KNOWN = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 SCENARIO = {
     "id": "one",
@@ -50,7 +50,7 @@ SCENARIO = {
         }
     ],
 }
-"""80 messages, 15 for each worker, would be 6 replicas; twice as many as there are is also what may come at once."""
+"""80 messages at 15 per worker need 6 replicas, which is also twice the present 3, the most at once."""
 LOAD = """
 import importlib.metadata
 from hpad.sources import plugins
@@ -64,8 +64,8 @@ class Release(NamedTuple):
     wheel: Path
 
 
-def ran(command: Sequence[object], cwd: Path, **environ: str) -> str:
-    """What a command prints, without this checkout in its way; it has to end well."""
+def output(command: Sequence[object], cwd: Path, **environ: str) -> str:
+    """Returns the output of a command, which must not fail, without this checkout in its environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HPAD", "COV"))}
     kept.pop("SOURCE_DATE_EPOCH", None)
     words = [str(word) for word in command]
@@ -75,7 +75,7 @@ def ran(command: Sequence[object], cwd: Path, **environ: str) -> str:
 
 
 def built(source: Path, target: Path) -> Release:
-    ran([sys.executable, source / ".ci/dist.py", target], source)
+    output([sys.executable, source / ".ci/dist.py", target], source)
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
     return Release(sdist, wheel)
 
@@ -96,15 +96,15 @@ def unpacked(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module", params=["wheel", "sdist"])
 def installed(request: pytest.FixtureRequest, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has hpad, and what the index gave for it, alone."""
+    """Returns the folder of programs of an environment with only hpad and its dependencies."""
     folder = tmp_path_factory.mktemp(request.param)
     file = getattr(release, request.param)
     if shutil.which("uv"):
-        ran(["uv", "venv", "--quiet", "--python", sys.executable, folder / "env"], folder)
-        ran(["uv", "pip", "install", "--quiet", "--python", folder / "env/bin/python", file], folder)
+        output(["uv", "venv", "--quiet", "--python", sys.executable, folder / "env"], folder)
+        output(["uv", "pip", "install", "--quiet", "--python", folder / "env/bin/python", file], folder)
     else:
         venv.create(folder / "env", with_pip=True)
-        ran([folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", file], folder)
+        output([folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", file], folder)
     return folder / "env/bin"
 
 
@@ -113,13 +113,13 @@ def files(wheel: Path) -> dict[str, str]:
         return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
 
 
-def test_all_that_git_knows_of_the_packages_is_in_the_wheel(release: Release) -> None:
+def test_the_wheel_has_all_files_of_the_packages(release: Release) -> None:
     listed = {name.removeprefix("adapters/") for name in KNOWN if name.startswith(("hpad/", "adapters/"))}
-    held = {name for name in files(release.wheel) if ".dist-info/" not in name}
-    assert held == listed | {"hpad/build.json"}
+    packed = {name for name in files(release.wheel) if ".dist-info/" not in name}
+    assert packed == listed | {"hpad/build.json"}
 
 
-def test_the_sdist_has_what_runs_hpad_for_good_and_tests_it(unpacked: Path) -> None:
+def test_the_sdist_has_configuration_and_tests(unpacked: Path) -> None:
     for name in (
         "config/hpad.yaml",
         "systemd/hpad.service",
@@ -133,43 +133,45 @@ def test_the_sdist_has_what_runs_hpad_for_good_and_tests_it(unpacked: Path) -> N
     assert not list(unpacked.rglob("*.pyc"))
 
 
-def test_an_sdist_makes_the_same_sdist_and_wheel_to_the_byte(release: Release, unpacked: Path, tmp_path: Path) -> None:
+def test_an_sdist_builds_the_same_sdist_and_wheel_byte_for_byte(
+    release: Release, unpacked: Path, tmp_path: Path
+) -> None:
     again = built(unpacked, tmp_path)
     assert files(again.wheel) == files(release.wheel)
     assert again.wheel.read_bytes() == release.wheel.read_bytes()
     assert again.sdist.read_bytes() == release.sdist.read_bytes()
 
 
-def test_it_says_what_it_was_built_from(installed: Path, tmp_path: Path) -> None:
-    said = json.loads(ran([installed / "hpad", "version", "-o", "json"], tmp_path))
-    assert said["version"] == __version__
-    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", said["commit"])
-    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", said["date"])
-    assert said["executable"].startswith(str(installed.parent))
+def test_the_version_names_the_commit(installed: Path, tmp_path: Path) -> None:
+    version = json.loads(output([installed / "hpad", "version", "-o", "json"], tmp_path))
+    assert version["version"] == __version__
+    assert re.fullmatch(r"[0-9a-f]{40}(\+changes)?", version["commit"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", version["date"])
+    assert version["executable"].startswith(str(installed.parent))
 
 
 def test_the_commands_work(installed: Path, tmp_path: Path) -> None:
-    assert ran([installed / "hpad", "demo", "--help"], tmp_path).startswith("usage: hpad demo")
+    assert output([installed / "hpad", "demo", "--help"], tmp_path).startswith("usage: hpad demo")
     scenario = tmp_path / "one.json"
     scenario.write_text(json.dumps(SCENARIO))
-    (step,) = json.loads(ran([installed / "hpad", "replay", scenario], tmp_path))["steps"]
+    (step,) = json.loads(output([installed / "hpad", "replay", scenario], tmp_path))["steps"]
     assert (step["scaleTo"], step["error"]) == (6, None)
 
 
 def test_the_adapters_load(installed: Path, tmp_path: Path) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["hpad.adapters"]
-    assert ran([installed / "python", "-c", LOAD], tmp_path).split() == sorted(declared)
+    assert output([installed / "python", "-c", LOAD], tmp_path).split() == sorted(declared)
 
 
-def test_the_data_files_are_there(installed: Path, tmp_path: Path) -> None:
+def test_data_files_are_installed(installed: Path, tmp_path: Path) -> None:
     code = "from hpad.lab.demo import documents; print(documents.__file__)"
-    package = Path(ran([installed / "python", "-c", code], tmp_path).strip()).parent
+    package = Path(output([installed / "python", "-c", code], tmp_path).strip()).parent
     assert package.is_relative_to(installed.parent)
     assert {file.name for file in (package / "manifests").iterdir()} == {"php-apache.yaml", "worker.yaml"}
     assert (package.parent.parent / "py.typed").is_file()
 
 
-def test_there_is_one_version() -> None:
+def test_changelog_and_package_have_the_same_version() -> None:
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest = re.search(r"^## (\S+)", changes, re.MULTILINE)
     assert newest is not None
@@ -179,7 +181,7 @@ def test_there_is_one_version() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Building leaves the checkout as it was."""
+    """Asserts that building leaves no files in the checkout."""
     made = [ROOT / name for name in ("dist", "build", "hpad/build.json") if not (ROOT / name).exists()]
     yield
     assert not [path for path in made if path.exists()]

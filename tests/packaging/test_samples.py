@@ -1,4 +1,4 @@
-"""The samples: all of config/hpas can be applied at once, and no two samples claim one name or one target."""
+"""The samples of config/hpas can be applied at once; their names and targets are unique."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ def samples(folder: str) -> list[dict[str, Any]]:
     return [document for path in files for document in yaml.safe_load_all(path.read_text("utf-8"))]
 
 
-def test_no_sample_takes_the_name_or_the_target_of_another() -> None:
+def test_names_and_targets_of_samples_are_unique() -> None:
     every = [each for folder in FOLDERS for each in samples(folder)]
     assert len(every) >= 13
     names = Counter(each["metadata"]["name"] for each in every)
@@ -26,11 +26,11 @@ def test_no_sample_takes_the_name_or_the_target_of_another() -> None:
     assert {each["metadata"].get("namespace") for each in every} == {None}
 
 
-async def test_the_folder_is_applied_as_a_whole(processes: kubectl_binaries.Kubectl) -> None:
-    said = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
+async def test_all_samples_can_be_applied_at_once(processes: kubectl_binaries.Kubectl) -> None:
+    text = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
     expected = {each["metadata"]["name"] for each in samples("hpas")}
-    assert len(said.splitlines()) == len(expected)
-    assert all(line.endswith(" created") for line in said.splitlines()), said
+    assert len(text.splitlines()) == len(expected)
+    assert all(line.endswith(" created") for line in text.splitlines()), text
     assert await processes.names("hpa") == expected
     again = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
     assert len(again.splitlines()) == len(expected)

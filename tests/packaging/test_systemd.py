@@ -1,4 +1,4 @@
-"""The units: what systemd thinks of them, and whether hpad takes the commands and variables in them."""
+"""The units are valid for systemd, and hpad accepts their commands and variables."""
 
 import re
 import shlex
@@ -35,7 +35,7 @@ def unit(root: Path, name: str) -> dict[str, str]:
 
 @pytest.fixture
 def installed(root: Path, tmp_path: Path) -> Path:
-    """The units in a folder, with an hpad that is there: systemd looks whether it can be executed."""
+    """Returns a folder with the units and an existing executable, because systemd checks for it."""
     for name in UNITS:
         text = (root / "systemd" / name).read_text(encoding="utf-8")
         executable = text.partition("ExecStart=")[2].split()[0]
@@ -46,7 +46,7 @@ def installed(root: Path, tmp_path: Path) -> Path:
 
 @needs_systemd
 @pytest.mark.parametrize("name", ["hpad.service", "hpad@staging.service"])
-def test_systemd_finds_nothing_wrong(installed: Path, name: str) -> None:
+def test_systemd_accepts_the_units(installed: Path, name: str) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(installed / name)], capture_output=True, text=True)
     assert (done.returncode, done.stdout, [line for line in done.stderr.splitlines() if "hpad" in line]) == (0, "", [])
 
@@ -62,8 +62,10 @@ def test_exposure_is_low(installed: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_hpad_takes_the_command(root: Path, name: str, told: Callable[..., settings.Settings], tmp_path: Path) -> None:
-    """As systemd would call it, with the sample configuration."""
+def test_hpad_accepts_the_command_of_the_unit(
+    root: Path, name: str, parsed: Callable[..., settings.Settings], tmp_path: Path
+) -> None:
+    """With the sample configuration and the folders of systemd."""
     shutil.copy(root / "config/hpad.yaml", tmp_path / "hpad.yaml")
     line = unit(root, name)["ExecStart"].replace("%i", "hpad")
     for folder in ("CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY"):
@@ -71,17 +73,17 @@ def test_hpad_takes_the_command(root: Path, name: str, told: Callable[..., setti
     command, *arguments = shlex.split(line)
     assert command == "/opt/hpad/bin/hpad"
     assert "$" not in line
-    assert told(arguments).kubeconfig == str(tmp_path / "kubeconfig")
+    assert parsed(arguments).kubeconfig == str(tmp_path / "kubeconfig")
 
 
 def test_the_variables_of_the_environment_file_are_settings(root: Path) -> None:
     lines = (root / "systemd/hpad.env").read_text(encoding="utf-8").splitlines()
-    given = dict(line.removeprefix("#").split("=", 1) for line in lines if re.match(r"#?HPAD_\w+=", line))
+    variables = dict(line.removeprefix("#").split("=", 1) for line in lines if re.match(r"#?HPAD_\w+=", line))
     known = {f"HPAD_{field.upper()}" for field in settings.PARSERS}
     broker = {f"HPAD_RABBITMQ_{field}" for field in ("URL", "USERNAME", "PASSWORD_FILE")}
-    assert given
-    assert set(given) <= known | broker
-    read = settings.load(None, given, {})
+    assert variables
+    assert set(variables) <= known | broker
+    read = settings.load(None, variables, {})
     assert read.election.enabled
     assert [source.name for source in read.sources] == ["rabbitmq"]
 
@@ -93,19 +95,21 @@ def test_the_template_is_as_hardened_as_the_service(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_stopping_has_the_time_that_hpad_takes(root: Path, name: str) -> None:
+def test_the_stop_timeout_is_longer_than_hpad_needs(root: Path, name: str) -> None:
     service = unit(root, name)
-    assert float(service["TimeoutStopSec"]) > app.DRAIN_SECONDS + app._FLUSH_SECONDS
+    assert float(service["TimeoutStopSec"]) > app.DRAIN_SECONDS + app.FLUSH_SECONDS
     assert (service["Type"], service["DynamicUser"]) == ("notify", "yes")
 
 
-def test_hpad_runs_where_no_memory_may_become_code() -> None:
-    """MemoryDenyWriteExecute=, by the kernel's own means (prctl(2), PR_SET_MDWE). A kernel before 6.3, which has none,
-    still shows whether memory that may be written may be executed, too."""
+def test_hpad_runs_without_writable_and_executable_memory() -> None:
+    """MemoryDenyWriteExecute= by means of prctl(2), PR_SET_MDWE.
+
+    A kernel before 6.3 lacks it; /proc/self/maps still shows memory that is both writable and executable.
+    """
     script = f"""
 import ctypes, errno
 if ctypes.CDLL(None, use_errno=True).prctl({PR_SET_MDWE}, {PR_MDWE_REFUSE_EXEC_GAIN}, 0, 0, 0):
-    assert ctypes.get_errno() == errno.EINVAL, "it is there, but does not work"
+    assert ctypes.get_errno() == errno.EINVAL, "the kernel has it, but it does not work"
 import asyncio, importlib.metadata, ssl
 import kubernetes_asyncio.config
 from hpad.daemon import app, process

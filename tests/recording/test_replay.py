@@ -1,4 +1,4 @@
-"""Scenarios replayed offline: the format, the state carried along, what is said about a broken one."""
+"""Scenarios replayed offline: the format, the state carried from step to step, the errors, and `hpad replay`."""
 
 import argparse
 import gzip
@@ -15,7 +15,7 @@ import pytest
 from hpad.cli import replay as command
 from hpad.engine.examine import examine
 from hpad.recording import replay
-from hpad.recording.encode import encode_scenario, encode_step
+from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
 from hpad.recording.format import RecordingError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
@@ -27,12 +27,12 @@ QUEUE: dict[str, Any] = {
 
 
 def step(second: int, length: str = "60", replicas: int = 3, **fields: Any) -> dict[str, Any]:
-    held = {
+    recorded = {
         "time": f"2026-01-01T12:00:{second:02}Z",
         "scale": {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}},
         "externalMetrics": {"queue": {"items": [{"metricName": "queue", "value": length}]}},
     }
-    return held | fields
+    return recorded | fields
 
 
 def scenario(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def scenario(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"id": "mine", "hpa": hpa, "steps": list(steps)} | fields
 
 
-def test_a_step_answers_in_the_format_of_the_vectors() -> None:
+def test_results_have_the_format_of_the_vectors() -> None:
     answered = replay.replay(scenario(step(0)))
     assert answered["id"] == "mine"
     (first,) = answered["steps"]
@@ -56,24 +56,24 @@ def test_a_step_answers_in_the_format_of_the_vectors() -> None:
     assert first["metricComputations"] == [["External", "scale_up", "none"]]
 
 
-def test_what_was_expected_is_not_looked_at() -> None:
+def test_a_replay_ignores_the_expected_results() -> None:
     assert replay.replay(scenario(step(0, expect={"scaleTo": 99}))) == replay.replay(scenario(step(0)))
 
 
 def test_status_and_history_are_carried_from_step_to_step() -> None:
     steps = replay.replay(scenario(step(0, "30"), step(15, "30"), step(30, "0")))["steps"]
     assert steps[0]["statusUpdate"] is not None
-    assert steps[1]["statusUpdate"] is None, "nothing new"
+    assert steps[1]["statusUpdate"] is None, "the status has not changed"
     assert steps[2]["statusUpdate"]["conditions"][0]["reason"] == "ScaleDownStabilized"
 
 
-def test_a_history_may_come_with_the_scenario() -> None:
-    held = {"recommendations": [{"timestamp": "2026-01-01T11:59:00Z", "replicas": 8}]}
-    (first,) = replay.replay(scenario(step(0, "0", replicas=8), history=held))["steps"]
+def test_a_scenario_may_have_a_history() -> None:
+    history = {"recommendations": [{"timestamp": "2026-01-01T11:59:00Z", "replicas": 8}]}
+    (first,) = replay.replay(scenario(step(0, "0", replicas=8), history=history))["steps"]
     assert first["scaleTo"] is None
 
 
-def test_conflicts_are_tried_again_five_times_in_all() -> None:
+def test_after_conflicts_the_write_is_tried_five_times_in_all() -> None:
     steps = replay.replay(
         scenario(
             step(0, scaleUpdateErrors=["conflict"] * 4),
@@ -88,19 +88,19 @@ def test_conflicts_are_tried_again_five_times_in_all() -> None:
     assert steps[2]["error"] == "failed to rescale Deployment/default/web: boom"
 
 
-def test_a_view_that_was_too_old_replays_as_such() -> None:
+def test_a_stale_scale_replays_as_stale() -> None:
     (first,) = replay.replay(scenario(step(0, scale=None, scaleError="too old", stale=True)))["steps"]
     assert first["events"] == [["Warning", "StaleCache", "too old"]]
     assert [each["reason"] for each in first["statusUpdate"]["conditions"]] == ["StaleCache"]
 
 
-def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
+def test_competing_hpas_are_found_by_their_selectors_and_the_pods() -> None:
     pods = [{"metadata": {"name": "web-0", "labels": {"app": "web", "tier": "x"}}}]
-    others = {"rival": "tier=x", "stranger": "tier=y"}
+    others = {"same-pods": "tier=x", "other-pods": "tier=y"}
     (first,) = replay.replay(scenario(step(0, pods=pods), otherHpaSelectors=others))["steps"]
     assert first["events"][0][1:] == [
         "AmbiguousSelector",
-        "pods by selector app=web are controlled by multiple HPAs: [default/rival default/web]",
+        "pods by selector app=web are controlled by multiple HPAs: [default/same-pods default/web]",
     ]
 
 
@@ -112,7 +112,7 @@ def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
         ({"time": "2026-01-01T12:00:00"}, "steps[0].time: expected `datetime` with a timezone component"),
         ({"pods": [{"status": {"startTime": "2026-01-01T12:00:00"}}]}, "steps[0].pods[0].status.startTime: expected"),
         ({"time": "0001-01-01T00:00:01Z"}, "steps[0]: a time, a duration or a number is out of range"),
-        ({"scale": None}, "steps[0]: either scale or scaleError is needed"),
+        ({"scale": None}, "steps[0]: needs scale or scaleError"),
         ({"pods": {}}, "steps[0].pods: expected `array`, got `object`"),
         ({"answers": []}, "steps[0].answers: 0 entries for 1 metrics"),
         (
@@ -121,49 +121,43 @@ def test_rivals_are_found_by_their_selectors_and_the_pods() -> None:
         ),
     ],
 )
-def test_a_broken_step_is_named_by_its_field(broken: dict[str, Any], message: str) -> None:
+def test_the_error_of_a_malformed_step_names_the_field(broken: dict[str, Any], message: str) -> None:
     with pytest.raises(RecordingError) as caught:
         replay.replay(scenario(step(0, **broken)))
     assert str(caught.value).startswith(message)
 
 
-def test_an_unknown_gate_is_named() -> None:
+def test_the_error_of_an_unknown_gate_names_it_and_the_known_ones() -> None:
     with pytest.raises(RecordingError, match=r"controller\.featureGates: no gate HPAMagic; there are HPAScaleToZero, "):
         replay.replay(scenario(step(0), controller={"featureGates": {"HPAMagic": True}}))
 
 
-def test_a_value_that_is_no_quantity_is_an_error_of_its_metric() -> None:
+def test_a_value_that_is_not_a_quantity_is_an_error_of_its_metric() -> None:
     (first,) = replay.replay(scenario(step(0, "many")))["steps"]
     assert first["scaleTo"] is None
-    assert "the external metric queue reads 'many', which is no quantity" in first["error"]
+    assert "the external metric queue is 'many', which is not a quantity" in first["error"]
+
+
+def as_recorded(seen: replay.Replayed) -> RecordedReconcile:
+    queries, scale_to = examine(seen.view).queries, seen.decision.scale_to
+    return RecordedReconcile(seen.view, queries, seen.answers, seen.outcome, scale_to, seen.settlement)
 
 
 def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
-    """A scenario written anew from what its replay saw."""
-    decoded = decode_scenario(row)
-    steps = [
-        encode_step(
-            now=seen.view.now,
-            pods=seen.view.pods,
-            queries=examine(seen.view).queries,
-            answers=seen.answers,
-            spec=seen.step.spec,
-            scale=seen.view.scale,
-            scale_error=seen.step.scale_error,
-            stale=seen.step.stale,
-            scale_update_errors=seen.step.scale_update_errors,
-            rivals=seen.view.competing_hpas,
-        )
-        for seen in replay.run(decoded)
-    ]
-    again = encode_scenario(decoded.id, decoded.hpa, decoded.tunables, decoded.history, steps)
-    value: dict[str, Any] = json.loads(json.dumps(again))
+    """Returns a recording of the scenario's replay."""
+    scenario = decode_scenario(row)
+    done = [(each.step.spec is not None, as_recorded(each)) for each in replay.run(scenario)]
+    recording = encode_head(done[0][1], scenario.id)
+    recording["steps"] = [encode_reconcile(each, new_spec=new_spec) for new_spec, each in done]
+    value: dict[str, Any] = json.loads(json.dumps(recording))
     return value
 
 
 @pytest.mark.parametrize("name", ["reconcile", "timeline"])
-def test_a_replay_of_a_recorded_replay_is_the_same(vectors: Vectors, name: str) -> None:
-    for row in islice(vectors(name), 0, None, 12):
+def test_a_recording_of_a_replay_replays_alike(vectors: Vectors, name: str) -> None:
+    rows = list(islice(vectors(name), 0, None, 12))
+    assert len(rows) >= 10
+    for row in rows:
         assert replay.replay(recorded_again(row)) == replay.replay(row), row["id"]
 
 
@@ -185,13 +179,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_prints_a_line_a_scenario(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_line_per_scenario(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(str(file)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line) for line in lines] == [replay.replay(scenario(step(0), step(15)))] * 2
 
 
-def test_the_command_explains(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_prints_sentences(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("--explain", str(file)) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "mine:",
@@ -200,7 +194,38 @@ def test_the_command_explains(file: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_the_command_checks(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_verbosely_prints_each_decision_in_full(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("--explain", str(file)) == 0
+    sentences = [line.partition("Z ")[2] for line in capsys.readouterr().out.splitlines() if "Z " in line]
+    assert called("--explain", "-v", str(file)) == 0
+    printed = capsys.readouterr().out.splitlines()
+    found = [line.removeprefix("Decision:").strip() for line in printed if line.startswith("Decision:")]
+    assert found == sentences != []
+    assert printed.count("Replicas:") == printed.count("Next:") == len(sentences)
+
+
+def test_verbose_needs_explain(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("-v", str(file)) == 2
+    assert capsys.readouterr().err == "hpad replay: -v needs --explain\n"
+
+
+def test_explain_names_the_cause_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error of the step keeps the nested text of Kubernetes."""
+    path = tmp_path / "web.jsonl"
+    row = scenario(step(0, answers=[{"error": "the broker is down"}]))
+    path.write_text(json.dumps(row))
+    assert called("--explain", str(path)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "mine:",
+        "  2026-01-01T12:00:00Z cannot decide: external metric queue fails: the broker is down",
+    ]
+    (first,) = replay.replay(row)["steps"]
+    assert first["error"].endswith("unable to get external metric default/queue/nil: the broker is down")
+
+
+def test_check_compares_with_the_expected_results(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called("--check", str(file)) == 0
     assert capsys.readouterr().out == "4 of 4 steps as expected\n"
     wrong = tmp_path / "wrong.jsonl"
@@ -216,20 +241,20 @@ def test_the_command_checks(file: Path, tmp_path: Path, capsys: pytest.CaptureFi
     [
         ("{]", "standard input, line 1: not JSON"),
         ("[]", "standard input, line 1: a scenario is a JSON object, not list"),
-        ("{}", "standard input, line 1: the whole: object missing required field `hpa`"),
+        ("{}", "standard input, line 1: the object: object missing required field `hpa`"),
         ('\n{"hpa": {}, "steps": [{}]}', "standard input, line 2: steps[0]: object missing required field `time`"),
     ],
 )
-@pytest.mark.parametrize("how", [[], ["--explain"], ["--check"]])
-def test_the_command_names_file_line_and_field(
-    text: str, message: str, how: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flags", [[], ["--explain"], ["--check"]])
+def test_errors_of_the_command_name_file_line_and_field(
+    text: str, message: str, flags: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    assert called(*how, "-") == 2
+    assert called(*flags, "-") == 2
     assert message in capsys.readouterr().err
 
 
-def test_the_command_says_which_file_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(str(tmp_path / "none.jsonl")) == 2
     assert "none.jsonl" in capsys.readouterr().err
 
@@ -250,9 +275,11 @@ def test_the_command_takes_a_folder(file: Path, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"", "holds no scenario"), (b"\n\xff", "not a recording: byte 0xff is not UTF-8")]
+    ("content", "words"), [(b"", "has no scenario"), (b"\n\xff", "not a recording: byte 0xff is not UTF-8")]
 )
-def test_what_is_no_recording(content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_recording_is_an_error(
+    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(content)
     assert called("--check", str(file)) == 2

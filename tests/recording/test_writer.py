@@ -1,4 +1,4 @@
-"""The flight recorder: whole lines at any moment, and a replay that decides the same."""
+"""The recording writer: its lines are complete at any moment, and a replay gives the same results."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from support import virtual_time
@@ -16,11 +17,12 @@ from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
-from hpad.engine import decide, examine, settle
+from hpad.engine import decide, examine, fallback_policy, settle
+from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.recording import encode, replay, writer
-from hpad.recording.format import RecordingError
+from hpad.recording.format import RecordingError, decode_step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -41,14 +43,18 @@ def hpa(most: int = 10) -> HorizontalPodAutoscaler:
     )
 
 
-def life(
+def reconciles(
     answers: Sequence[Sample | AdapterError],
     *,
     most: Sequence[int] = (),
     withheld: Withheld | None = None,
     competitors: tuple[Competitor, ...] = (),
+    **fields: Any,
 ) -> list[encode.RecordedReconcile]:
-    """Reconciles, 15 seconds apart, with these answers and these maxima (the last one stays)."""
+    """Returns reconciles 15 seconds apart, one per answer, with these maxReplicas (the last one stays).
+
+    `fields` are fields of each View.
+    """
     done: list[encode.RecordedReconcile] = []
     status, history, replicas = hpa().status, EMPTY, 1
     for turn, answer in enumerate(answers):
@@ -62,17 +68,18 @@ def life(
                 Pod(name=f"web-{n}", namespace="shop", labels={"app": "web"}, phase="Running") for n in range(replicas)
             ],
             competitors=competitors if turn % 2 else (),
+            **fields,
         )
         verdict = examine.examine(view)
         queries = verdict.queries
-        given = (answer,) if queries else ()
-        decision = decide.decide(view, verdict, given)
+        answered = (answer,) if queries else ()
+        decision = decide.decide(view, verdict, answered)
         outcome = None
         if decision.scale_to is not None:
             sent = () if withheld else (decision.scale_to,)
             outcome = settle.Outcome(sent, withheld=withheld)
         settlement = settle.settle(view, decision, outcome)
-        done.append(encode.RecordedReconcile(view, queries, given, outcome, decision.scale_to, settlement))
+        done.append(encode.RecordedReconcile(view, queries, answered, outcome, decision.scale_to, settlement))
         status, history = settlement.status, settlement.history
         replicas = replicas if withheld else decision.scale_to or replicas
     return done
@@ -82,187 +89,219 @@ def queue(length: int) -> ExternalSample:
     return ExternalSample((length * 1000,), START)
 
 
-def record(folder: Path, done: Sequence[encode.RecordedReconcile]) -> list[dict[str, Any]]:
-    """The scenarios on disk after these reconciles."""
+async def write(recorder: writer.RecordingWriter, done: Sequence[encode.RecordedReconcile]) -> None:
+    await recorder.start()
+    for each in done:
+        recorder.note(each)
+    await recorder.stop()
 
-    async def main() -> None:
-        recorder = writer.RecordingWriter(folder, virtual_time.VirtualClock())
-        await recorder.start()
-        for each in done:
-            recorder.note(each)
-        await recorder.stop()
 
-    virtual_time.run(main())
+def record(folder: Path, done: Sequence[encode.RecordedReconcile], limit: int = 0) -> None:
+    virtual_time.run(write(writer.RecordingWriter(folder, virtual_time.VirtualClock(), limit), done))
+
+
+def scenarios(folder: Path) -> list[dict[str, Any]]:
+    """Returns the scenarios of the only file of the folder."""
     (file,) = folder.iterdir()
     assert file.name == "shop.web.20260101T000000Z.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-LIFE = [queue(10), queue(45), AdapterError("the broker is away"), queue(90), queue(90), queue(0), queue(0)]
+def renamed(done: encode.RecordedReconcile, **metadata: str) -> encode.RecordedReconcile:
+    """Returns the reconcile of an HPA with these fields of the metadata."""
+    hpa = done.view.hpa
+    hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, **metadata))
+    return done._replace(view=msgspec.structs.replace(done.view, hpa=hpa))
 
 
-def test_a_replay_decides_the_same(tmp_path: Path) -> None:
-    (written,) = record(tmp_path, life(LIFE, most=(10, 10, 10, 6)))
-    expected = [step.pop("expect") for step in written["steps"]]
-    assert replay.replay(written)["steps"] == expected
-    assert any(step["scaleTo"] for step in expected)
-    assert [("spec" in step) for step in written["steps"]] == [False, False, False, True, False, False, False]
+def check_replay(recorded: Sequence[dict[str, Any]]) -> None:
+    """Asserts that a replay of each scenario gives the recorded results."""
+    for each in recorded:
+        expected = [step["expect"] for step in each["steps"]]
+        assert expected
+        assert replay.replay(each)["steps"] == expected
+
+
+BROKEN = AdapterError("the broker is down")
+ANSWERS = [queue(10), queue(45), BROKEN, queue(90), queue(90), queue(0), queue(0)]
+
+
+def test_a_replay_gives_the_recorded_results(tmp_path: Path) -> None:
+    record(tmp_path, reconciles(ANSWERS, most=(10, 10, 10, 6)))
+    (recorded,) = scenarios(tmp_path)
+    check_replay([recorded])
+    assert any(step["expect"]["scaleTo"] for step in recorded["steps"])
+    assert [("spec" in step) for step in recorded["steps"]] == [False, False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("withheld", [DRY_RUN, yielded(Competitor("hpa", "shop/other"))])
-def test_a_replay_withholds_what_was_withheld_and_knows_the_competitors(tmp_path: Path, withheld: Withheld) -> None:
-    (written,) = record(tmp_path, life(LIFE, withheld=withheld, competitors=(Competitor("hpa", "shop/other"),)))
-    expected = [step.pop("expect") for step in written["steps"]]
-    assert replay.replay(written)["steps"] == expected
-    assert [step["scaleTo"] for step in expected] == [None] * len(LIFE)
-    assert all(step["error"] is None for step, answer in zip(expected, LIFE, strict=True) if answer is not LIFE[2])
-    said = json.dumps(expected)
-    assert f'"reason": "{withheld.reason}"' in said
-    assert '"reason": "OtherHPA"' in said
+def test_withheld_counts_and_competitors_are_recorded(tmp_path: Path, withheld: Withheld) -> None:
+    record(tmp_path, reconciles(ANSWERS, withheld=withheld, competitors=(Competitor("hpa", "shop/other"),)))
+    (recorded,) = scenarios(tmp_path)
+    check_replay([recorded])
+    expected = [step["expect"] for step in recorded["steps"]]
+    assert [step["scaleTo"] for step in expected] == [None] * len(ANSWERS)
+    assert all(step["error"] is None for step, answer in zip(expected, ANSWERS, strict=True) if answer is not BROKEN)
+    text = json.dumps(expected)
+    assert f'"reason": "{withheld.reason}"' in text
+    assert '"reason": "OtherHPA"' in text
 
 
-def test_the_file_is_whole_after_every_step(tmp_path: Path) -> None:
-    done = life(LIFE)
+ANNOTATION_ERROR = "annotation hpad.io/x: there is no such annotation"
+
+
+@pytest.mark.parametrize("reason", ["UnknownAnnotation", None])
+def test_errors_in_annotations_are_replayed(tmp_path: Path, reason: str | None) -> None:
+    """Earlier builds recorded no reason: they sent the event, but did not set the condition."""
+    record(tmp_path, reconciles(ANSWERS, annotation_error=ANNOTATION_ERROR, annotation_reason=reason))
+    (recorded,) = scenarios(tmp_path)
+    check_replay([recorded])
+    first = recorded["steps"][0]["expect"]
+    assert ["Warning", "InvalidAnnotation", ANNOTATION_ERROR] in first["events"]
+    found = [each["reason"] for each in first["statusUpdate"]["conditions"] if each["type"] == "HpadAnnotationsValid"]
+    assert found == ([] if reason is None else [reason])
+
+
+def test_fallback_policies_are_recorded() -> None:
+    policies = (
+        FallbackPolicy(fallback=fallback_policy.parse("replicas:5 after 1m"), activation=2500),
+        FallbackPolicy(),
+    )
+    (done,) = reconciles([BROKEN])
+    view = msgspec.structs.replace(done.view, fallback_policies=policies, annotation_error="x", annotation_reason="y")
+    read = decode_step(encode.encode_reconcile(done._replace(view=view), new_spec=False))
+    assert (read.fallback_policies, read.annotation_error, read.annotation_reason) == (policies, "x", "y")
+
+
+def test_the_file_is_complete_after_every_step(tmp_path: Path) -> None:
+    done = reconciles(ANSWERS)
     for count in range(1, len(done) + 1):
         folder = tmp_path / str(count)
-        (written,) = record(folder, done[:count])
-        assert len(written["steps"]) == count
+        record(folder, done[:count])
+        (recorded,) = scenarios(folder)
+        assert len(recorded["steps"]) == count
 
 
-def test_a_long_record_goes_on_in_the_next_line_with_its_history(
+def test_a_long_scenario_continues_in_the_next_line_with_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_LONGEST", 4)
-    written = record(tmp_path, life(LIFE))
-    assert [len(each["steps"]) for each in written] == [4, 3]
-    assert written[1]["history"]["recommendations"]
-    for each in written:
-        expected = [step.pop("expect") for step in each["steps"]]
-        assert replay.replay(each)["steps"] == expected
+    monkeypatch.setattr(writer, "_MAX_STEPS", 4)
+    record(tmp_path, reconciles(ANSWERS))
+    recorded = scenarios(tmp_path)
+    assert [len(each["steps"]) for each in recorded] == [4, 3]
+    assert recorded[1]["history"]["recommendations"]
+    check_replay(recorded)
 
 
-def test_what_does_not_follow_from_the_last_step_begins_anew(tmp_path: Path) -> None:
-    """As an HPA made anew under its name, or a history that was judged after a break."""
-    done = [*life(LIFE[:3]), *life(LIFE[1:5])]
-    written = record(tmp_path, done)
-    assert [len(each["steps"]) for each in written] == [3, 4]
-    for each in written:
-        expected = [step.pop("expect") for step in each["steps"]]
-        assert replay.replay(each)["steps"] == expected
+def test_a_step_that_does_not_follow_from_the_last_one_starts_a_scenario(tmp_path: Path) -> None:
+    """For example the first step of an HPA that was deleted and created again."""
+    record(tmp_path, [*reconciles(ANSWERS[:3]), *reconciles(ANSWERS[1:5])])
+    recorded = scenarios(tmp_path)
+    assert [len(each["steps"]) for each in recorded] == [3, 4]
+    check_replay(recorded)
 
 
-def test_a_file_that_was_taken_away_or_cut_short_is_gone_on_with(tmp_path: Path) -> None:
-    done = life(LIFE)
+def test_recording_goes_on_after_the_file_was_deleted(tmp_path: Path) -> None:
+    done = reconciles(ANSWERS)
 
     async def main() -> None:
         recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
         await recorder.start()
-        file = tmp_path / "shop.web.20260101T000000Z.jsonl"
         for turn, each in enumerate(done):
             recorder.note(each)
-            await asyncio.sleep(1)  # which is not over before the thread that writes has ended
+            await asyncio.sleep(1)  # virtual time waits for threads, so the step is written
             if turn == 1:
-                file.unlink()
+                (tmp_path / "shop.web.20260101T000000Z.jsonl").unlink()
         await recorder.stop()
 
     virtual_time.run(main())
-    (file,) = tmp_path.iterdir()
-    (written,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(written["steps"]) == len(done) - 3
-    expected = [step.pop("expect") for step in written["steps"]]
-    assert replay.replay(written)["steps"] == expected
+    (recorded,) = scenarios(tmp_path)
+    assert len(recorded["steps"]) == len(done) - 3, "the file had two steps; the third met the missing file"
+    check_replay([recorded])
 
 
-def test_a_reconcile_that_no_json_can_say_is_left_out(tmp_path: Path) -> None:
-    """And so is the next one, whose status has it in a condition."""
-    odd = AdapterError("half a letter: \ud83d")
-    written = record(tmp_path, life([queue(10), odd, queue(45), queue(90), queue(90)]))
-    assert [len(each["steps"]) for each in written] == [1, 2]
+def test_a_reconcile_that_json_cannot_express_is_left_out(tmp_path: Path) -> None:
+    """So is the next one, whose status has the same text in a condition."""
+    surrogate = AdapterError("half a character: \ud83d")
+    record(tmp_path, reconciles([queue(10), surrogate, queue(45), queue(90), queue(90)]))
+    assert [len(each["steps"]) for each in scenarios(tmp_path)] == [1, 2]
 
 
-def test_an_hpa_that_was_gone_and_comes_back_begins_a_scenario_of_its_own(tmp_path: Path) -> None:
-    """Nothing is kept of it meanwhile; even so no two scenarios of a file have the same name."""
-    done = life(LIFE)
+def test_an_hpa_that_was_deleted_and_created_again_starts_a_scenario(tmp_path: Path) -> None:
+    """It has another uid. No two scenarios of a file have the same name."""
+    done = reconciles(ANSWERS)
 
     async def main() -> None:
         recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
         await recorder.start()
         for each in done[:3]:
             recorder.note(each)
-        recorder.forget(done[0].view.hpa.metadata.key)
         for each in done[3:]:
-            recorder.note(each)
+            recorder.note(renamed(each, uid="another"))
         await recorder.stop()
 
     virtual_time.run(main())
-    (file,) = tmp_path.iterdir()
-    written = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [len(each["steps"]) for each in written] == [3, len(done) - 3]
-    assert len({each["id"] for each in written}) == 2
+    recorded = scenarios(tmp_path)
+    assert [len(each["steps"]) for each in recorded] == [3, len(done) - 3]
+    assert len({each["id"] for each in recorded}) == 2
+
+
+def test_more_hpas_than_can_be_continued_start_scenarios_that_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MAX_FILES", 1)
+    done = reconciles(ANSWERS)
+    record(tmp_path, [each for one in done for each in (one, renamed(one, name="other"))])
+    recorded = [json.loads(line) for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert len(recorded) == len({each["id"] for each in recorded}) == 2 * len(done)
+    check_replay(recorded)
 
 
 def test_annotations_are_left_out(tmp_path: Path) -> None:
-    record(tmp_path, life(LIFE[:1]))
+    record(tmp_path, reconciles(ANSWERS[:1]))
     (file,) = tmp_path.iterdir()
     assert "swordfish" not in file.read_text()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
-    async def main() -> None:
-        await writer.RecordingWriter(tmp_path / "file", virtual_time.VirtualClock()).start()
-
     with pytest.raises(RecordingError, match=r"cannot record to .*file"):
-        virtual_time.run(main())
+        record(tmp_path / "file", [])
 
 
-def journalled(folder: Path, done: Sequence[encode.RecordedReconcile], limit: int) -> None:
-    async def main() -> None:
-        recorder = writer.RecordingWriter(folder, virtual_time.VirtualClock(), limit)
-        await recorder.start()
-        for each in done:
-            recorder.note(each)
-        await recorder.stop()
-
-    virtual_time.run(main())
-
-
-def taken(folder: Path) -> int:
+def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-def test_recordings_take_no_more_than_they_may_and_the_oldest_go(tmp_path: Path) -> None:
-    """What is left is the end, without a gap, in lines that replay."""
-    done = life(LIFE * 12)
-    journalled(tmp_path / "all", done, 0)
-    limit = taken(tmp_path / "all") // 3
-    journalled(tmp_path / "some", done, limit)
-    assert limit / 2 < taken(tmp_path / "some") <= limit
+def test_above_the_limit_the_oldest_files_are_deleted(tmp_path: Path) -> None:
+    """The latest steps are left, without a gap, in lines that replay."""
+    done = reconciles(ANSWERS * 12)
+    record(tmp_path / "all", done)
+    limit = size(tmp_path / "all") // 3
+    record(tmp_path / "some", done, limit)
+    assert limit / 2 < size(tmp_path / "some") <= limit
     files = sorted((tmp_path / "some").iterdir(), key=lambda file: int(file.stem.partition("Z-")[2] or 0))
     assert len(files) > 3
-    left = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    times = [step["time"] for each in left for step in each["steps"]]
-    (whole,) = [json.loads(line) for line in next((tmp_path / "all").iterdir()).read_text().splitlines()]
-    assert times == [step["time"] for step in whole["steps"]][-len(times) :]
-    for each in left:
-        expected = [step.pop("expect") for step in each["steps"]]
-        assert replay.replay(each)["steps"] == expected
+    remaining = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    times = [step["time"] for each in remaining for step in each["steps"]]
+    (complete,) = scenarios(tmp_path / "all")
+    assert times == [step["time"] for step in complete["steps"]][-len(times) :]
+    check_replay(remaining)
 
 
-def test_recordings_of_earlier_runs_go_first_and_other_files_stay(tmp_path: Path) -> None:
+def test_recordings_of_earlier_runs_are_deleted_first_and_other_files_stay(tmp_path: Path) -> None:
     earlier = tmp_path / "shop.api.20250101T000000Z.jsonl"
     other = tmp_path / "notes.jsonl"
     for number, file in enumerate((other, earlier)):
         file.write_text("x" * 50_000)
         os.utime(file, (number, number))
-    journalled(tmp_path, life(LIFE), 40_000)
+    record(tmp_path, reconciles(ANSWERS), 40_000)
     assert not earlier.exists()
     assert other.exists()
     assert (tmp_path / "shop.web.20260101T000000Z.jsonl").exists()
 
 
-def test_a_name_too_long_for_a_file_is_cut_and_stays_one_of_its_own(tmp_path: Path) -> None:
+def test_a_name_too_long_for_a_file_is_cut_and_stays_unique(tmp_path: Path) -> None:
     names = [writer.file_name("n" * 63, "w" * 252 + last, "20260101T000000Z-1234567") for last in "ab"]
     assert len(set(names)) == 2
     for name in names:
@@ -271,7 +310,7 @@ def test_a_name_too_long_for_a_file_is_cut_and_stays_one_of_its_own(tmp_path: Pa
 
 
 def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode is that of the creation: what were narrowed afterwards could be opened before."""
+    """The file is created with its mode: before a later chmod it could be opened."""
     created: list[int] = []
     opened = os.open
 
@@ -283,7 +322,7 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "open", noted)
     before = os.umask(0)
     try:
-        record(tmp_path / "made" / "records", life([queue(80), queue(90)]))
+        record(tmp_path / "made" / "records", reconciles([queue(80), queue(90)]))
     finally:
         os.umask(before)
     files = list((tmp_path / "made" / "records").iterdir())
@@ -293,25 +332,24 @@ def test_other_users_can_read_no_recording_at_any_moment(tmp_path: Path, monkeyp
     assert (tmp_path / "made" / "records").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_logged_once_and_its_end_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
         await recorder.start()
-        write = recorder._append
-        full = True
+        opened, full = os.open, True
 
-        def append(done: encode.RecordedReconcile) -> None:
-            if full:
+        def limited_open(path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+            if full and str(path).startswith(str(tmp_path)):
                 raise OSError(28, "No space left on device")
-            write(done)
+            return opened(path, flags, mode, **options)
 
-        monkeypatch.setattr(recorder, "_append", append)
-        for each in life([queue(80)] * 30):
+        monkeypatch.setattr(os, "open", limited_open)
+        for each in reconciles([queue(80)] * 30):
             recorder.note(each)
-        while len(recorder):  # noqa: ASYNC110  # the state of the world
+        while len(recorder):  # noqa: ASYNC110  # the writer signals nothing
             await asyncio.sleep(1)
         full = False
-        recorder.note(life([queue(80)])[0])
+        recorder.note(reconciles([queue(80)])[0])
         await recorder.stop()
 
     with structlog.testing.capture_logs() as logged:
@@ -319,16 +357,8 @@ def test_a_full_disk_is_said_once_and_that_it_is_over(tmp_path: Path, monkeypatc
     assert [line["event"] for line in logged] == ["not recorded", "reconciles can be recorded again"]
 
 
-def test_a_disk_that_is_too_slow_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_QUEUED", 5)
-
-    async def main() -> None:
-        recorder = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
-        await recorder.start()
-        for each in life([queue(80)] * 30):
-            recorder.note(each)
-        await recorder.stop()
-
+def test_a_slow_disk_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_MAX_QUEUED", 5)
     with structlog.testing.capture_logs() as logged:
-        virtual_time.run(main())
+        record(tmp_path, reconciles([queue(80)] * 30))
     assert [line["event"] for line in logged] == ["the disk is too slow: reconciles are not recorded"]

@@ -1,4 +1,4 @@
-"""A small answer that unpacks to a large one is cut off at the limit, and not unpacked first."""
+"""A compressed answer that expands beyond the limit is an error, and is not expanded first."""
 
 import tracemalloc
 import zlib
@@ -15,7 +15,7 @@ from hpad.adapter import AdapterError
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
 
-UNPACKED = 400 << 20
+EXPANDED = 400 << 20
 SOURCES: dict[type, dict[str, Any]] = {
     Prometheus: {"metrics": {"depth": {"query": "x"}}},
     RabbitMQ: {},
@@ -24,13 +24,13 @@ SOURCES: dict[type, dict[str, Any]] = {
 
 @asynccontextmanager
 async def bomb() -> AsyncIterator[str]:
-    """A server whose every answer is 400 MiB of spaces, packed: what clients say they accept is not looked at."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(UNPACKED >> 20)) + packer.flush()
+    """A server whose answers are 400 MiB of spaces, compressed although clients ask for `identity`."""
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    compressed = b"".join(compressor.compress(b" " * (1 << 20)) for _ in range(EXPANDED >> 20)) + compressor.flush()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         assert request.headers["Accept-Encoding"] == "identity"
-        response = web.Response(body=packed, content_type="application/json")
+        response = web.Response(body=compressed, content_type="application/json")
         response.headers["Content-Encoding"] = "gzip"
         return response
 
@@ -44,8 +44,8 @@ async def bomb() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-async def test_a_packed_answer_is_unpacked_up_to_the_limit_and_no_further(kind: Any) -> None:
-    async with bomb() as url, testing.context("packed") as context:
+async def test_a_compressed_answer_is_expanded_only_up_to_the_limit(kind: Any) -> None:
+    async with bomb() as url, testing.context("compressed") as context:
         adapter = kind(msgspec.convert({"url": url, **SOURCES[kind]}, kind.Settings), context)
         tracemalloc.start()
         try:

@@ -1,4 +1,4 @@
-"""An answer that is nested without end is a bad answer, like any other: nobody's recursion gives way."""
+"""Deeply nested input is malformed input: no decoder ends with a RecursionError."""
 
 import zlib
 from collections.abc import Callable
@@ -10,35 +10,35 @@ from hpad.api.metadata import Key
 from hpad.kube import codec, errors, watch
 from hpad.store import record
 
-DEEP = b"[" * 200_000
-INSIDE = b'{"metadata": {"name": "a", "managedFields": ' + DEEP
+NESTED = b"[" * 200_000
+INSIDE = b'{"metadata": {"name": "a", "managedFields": ' + NESTED
 
 
 @pytest.mark.parametrize("decode", [codec.hpa, codec.pod, codec.target, codec.replication_controller])
-def test_an_object_nested_without_end_is_undecodable(decode: Callable[[bytes], Any]) -> None:
-    with pytest.raises(codec.UndecodableError):
+def test_a_deeply_nested_object_is_undecodable(decode: Callable[[bytes], Any]) -> None:
+    with pytest.raises(codec.UNDECODABLE):
         decode(INSIDE)
 
 
-def test_metadata_nested_without_end_is_empty() -> None:
+def test_deeply_nested_metadata_is_empty() -> None:
     assert codec.meta(INSIDE) == codec.Meta()
 
 
-def test_a_list_nested_without_end_is_no_list() -> None:
+def test_a_deeply_nested_list_is_an_error() -> None:
     with pytest.raises(errors.ApiError, match="no list"):
         codec.page(INSIDE)
 
 
-def test_a_line_of_a_watch_nested_without_end_is_no_change() -> None:
+def test_a_deeply_nested_line_of_a_watch_is_an_error() -> None:
     with pytest.raises(errors.ApiError, match="no change"):
         watch.decode(b'{"type": "ADDED", "object": ' + INSIDE)
 
 
-def test_an_error_nested_without_end_is_an_unexplained_one() -> None:
+def test_a_deeply_nested_error_keeps_the_reason_of_its_status() -> None:
     assert errors.from_answer(404, INSIDE, {}).reason == "NotFound"
 
 
-def test_a_record_nested_without_end_is_undecodable() -> None:
+def test_a_deeply_nested_record_is_undecodable() -> None:
     body = b"\x9b" + b"\x91" * 200_000
     data = bytes((record.FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
     with pytest.raises(record.Undecodable):

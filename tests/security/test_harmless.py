@@ -1,4 +1,4 @@
-"""Control characters that a metric source sends: on a terminal, on the page, in a condition."""
+"""Control characters from a metric source are escaped on a terminal, on the page and in conditions."""
 
 import asyncio
 import json
@@ -15,7 +15,6 @@ from hpad.api.hpa import from_builtins
 from hpad.api.text import harmless, harmless_json, harmless_lines
 from hpad.cli import output
 from hpad.clock import SystemClock
-from hpad.serve import page
 from hpad.settings.model import Serving
 from hpad.sources import call, limits
 from hpad.sources.redact import Redactor
@@ -26,7 +25,7 @@ BAD = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))}
 BAD |= set("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def test_what_is_escaped_and_what_is_not() -> None:
+def test_control_characters_are_escaped_and_other_text_is_not() -> None:
     assert harmless("größer → 3, 東京, 👩‍💻, \\x1b") == "größer → 3, 東京, 👩‍💻, \\x1b"
     assert harmless("a\tb\nc\rd\x1b\x9b\u202e\udc80") == "a\\tb\\nc\\rd\\u001b\\u009b\\u202e\\udc80"
     assert harmless_lines("a\tb\nc\rd\x1b") == "a\tb\nc\\rd\\u001b"
@@ -35,7 +34,7 @@ def test_what_is_escaped_and_what_is_not() -> None:
         assert harmless(character).isprintable()
 
 
-def test_json_keeps_its_meaning() -> None:
+def test_escaped_json_keeps_its_value() -> None:
     value = {ODD: [ODD, 1.5, None, "東京\n"]}
     body = harmless_json(json.dumps(value, ensure_ascii=False).encode())
     assert json.loads(body) == value
@@ -44,7 +43,7 @@ def test_json_keeps_its_meaning() -> None:
 
 
 class Hostile:
-    """An adapter that passes on what its server has said."""
+    """An adapter that passes on the text of its server."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer
@@ -55,12 +54,12 @@ class Hostile:
         return [self._answer] * len(queries)
 
 
-@pytest.mark.parametrize("given", [AdapterError(ODD), AdapterError(ODD, "spec"), AdapterError(ODD * 1000, ODD)])
-async def test_no_error_of_a_source_holds_any(given: AdapterError) -> None:
-    """Conditions, events, logs, the page and `hpad sources` all have it from here."""
+@pytest.mark.parametrize("error", [AdapterError(ODD), AdapterError(ODD, "spec"), AdapterError(ODD * 1000, ODD)])
+async def test_errors_of_sources_have_no_control_characters(error: AdapterError) -> None:
+    """Conditions, events, logs, the page and `hpad sources` all show this text."""
     made = call.Caller(
         "odd",
-        Hostile(given),
+        Hostile(error),
         clock=SystemClock(),
         log=None,
         limits=limits.Limits(),
@@ -72,7 +71,7 @@ async def test_no_error_of_a_source_holds_any(given: AdapterError) -> None:
     assert not set(answer.message) & BAD
 
 
-async def test_an_error_of_redis_is_told_in_one_line() -> None:
+async def test_an_error_of_redis_is_one_line() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4096)
         writer.write(b"+OK\r\n+list\r\n-ERR \x1b[2J\x1b]0;owned\x07 line\n2 \xc2\x9b31m\r\n")
@@ -99,19 +98,22 @@ class One(http_server.NoHpas):
         return (from_builtins(built),)
 
 
-async def test_neither_page_nor_answers_of_the_port_hold_any() -> None:
+async def test_responses_of_the_port_have_no_control_characters() -> None:
     async with http_server.opened(Serving(), source=One(), unready=lambda: [ODD]) as server:
-        for path in ("/", "/api/hpas", "/api/hpas/shop/web", "/readyz"):
+        for path in (
+            "/api/hpas",
+            "/api/hpas/shop/web",
+            "/api/v1/hpas",
+            "/api/v1/hpas/shop/web",
+            "/api/v1/status",
+            "/readyz",
+        ):
             _, text = await http_server.get(server.url + path)
             assert "owned" in text
             assert not set(text) & (BAD - {"\n"}), path
 
 
-def test_the_page_holds_none() -> None:
-    assert not set(page.render((), [ODD], page.Mode(doing=ODD, facts=(ODD,))).replace("\n", "")) & BAD
-
-
-def test_no_command_prints_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_print_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     escaped = json.dumps(ODD)
     (tmp_path / "hpa.yaml").write_text(
         f"apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {{name: {escaped}}}\n"
@@ -128,7 +130,7 @@ def test_no_command_prints_any(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not set((printed.out + printed.err).replace("\n", "").replace("\t", "")) & BAD
 
 
-def test_a_document_for_a_file_is_printed_to_the_character(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_document_for_a_file_is_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     with output.printing():
         output.print_document("# \u200fשלום\n")
         print("\u200f!")

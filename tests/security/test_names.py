@@ -1,4 +1,4 @@
-"""Names and texts that somebody else chose: in file names, in files, on a terminal."""
+"""Names and texts from untrusted users: in file names, in files, on a terminal."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ GOOD = (
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_has_no_control_characters(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr("sys.stderr", io.TextIOWrapper(written, encoding="utf-8", write_through=True))
     before = structlog.get_config()
@@ -42,22 +42,22 @@ def test_no_text_of_others_reaches_the_terminal_as_a_command(form: str, monkeypa
     assert not set(lines) & {0x1B, 0x07, ord("\r")}
     assert not set(lines.decode()) & set("\x9b\u202e\u2028\x7f")
     assert "größer" in lines.decode()
-    if form == "json":  # also what is taken out of it
+    if form == "json":  # also the decoded values
         texts = str([json.loads(line) for line in lines.splitlines()])
         assert not set(texts.replace("\\\\u", "")) & set("\x1b\x9b\r\u202e\u2028\x7f\udc80")
     first = lines.splitlines()[0]
     assert b"fake line" in first
 
 
-def test_a_record_stays_in_its_folder(tmp_path: Path) -> None:
-    """No API server lets such a name pass; hpad does not rely on that."""
+def test_a_recording_stays_in_its_folder(tmp_path: Path) -> None:
+    """An API server rejects such names, but hpad does not rely on it."""
     name = writer.file_name("../../etc", "/passwd\n", "20260101T000000Z")
     assert (tmp_path / name).resolve().parent == tmp_path.resolve()
     assert name == "..%2F..%2Fetc.%2Fpasswd%0A.20260101T000000Z.jsonl"
     assert writer.file_name("shop", "web.v1-2", "20260101T000000Z") == "shop.web.v1-2.20260101T000000Z.jsonl"
 
 
-def test_what_is_no_file_in_a_folder_of_manifests_is_a_problem_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_entries_that_are_not_files_are_problems_and_block_no_other_manifest(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "device.yaml").symlink_to("/dev/zero")
     (tmp_path / "round.yaml").symlink_to("round.yaml")
@@ -67,27 +67,27 @@ def test_what_is_no_file_in_a_folder_of_manifests_is_a_problem_and_holds_up_nobo
         large.truncate(1 << 40)
     (tmp_path / "web.yaml").write_text(GOOD)
 
-    async def look() -> Folder:
+    async def refreshed() -> Folder:
         folder = Folder(tmp_path, clock.SystemClock())
         await folder.refresh()
         return folder
 
-    folder = asyncio.run(look())
+    folder = asyncio.run(refreshed())
     assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
-    told = {Path(file).name: problems[0].error.message for file, problems in folder.errors.items()}
-    assert set(told) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
-    assert told["pipe.yaml"] == told["device.yaml"] == "cannot be read: not a file"
-    assert told["large.yaml"] == "cannot be read: larger than 64 MiB"
+    found = {Path(file).name: problems[0].error.message for file, problems in folder.errors.items()}
+    assert set(found) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
+    assert found["pipe.yaml"] == found["device.yaml"] == "cannot be read: not a file"
+    assert found["large.yaml"] == "cannot be read: larger than 64 MiB"
 
 
-def test_a_link_to_a_file_that_is_no_manifest_quotes_nothing_of_it(tmp_path: Path) -> None:
-    """Who may put links into the folder must not read, through hpad's log, what hpad may read."""
+def test_errors_quote_nothing_of_a_linked_file(tmp_path: Path) -> None:
+    """A user who may create links in the folder must not read files of hpad through its log."""
     (tmp_path / "secret").write_text("swordfish: [\n")
     (tmp_path / "web.yaml").symlink_to("secret")
 
-    async def look() -> Folder:
+    async def refreshed() -> Folder:
         folder = Folder(tmp_path, clock.SystemClock())
         await folder.refresh()
         return folder
 
-    assert "swordfish" not in str([*asyncio.run(look()).errors.values()])
+    assert "swordfish" not in str([*asyncio.run(refreshed()).errors.values()])

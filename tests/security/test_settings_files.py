@@ -1,4 +1,4 @@
-"""A settings file that nobody wrote with care: one sentence with its name, never a traceback."""
+"""A malformed settings file is an error with its name, never a traceback."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from hpad import settings
         b"- a\n- b",
     ],
 )
-def test_what_is_no_settings_file_is_an_error_that_names_it(content: bytes, tmp_path: Path) -> None:
+def test_the_error_of_a_malformed_settings_file_names_it(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_bytes(content)
     with pytest.raises(settings.SettingsError, match=str(file)):

@@ -1,4 +1,4 @@
-"""The threat model names the tests that hold it; they are there."""
+"""The tests that SECURITY.md names exist."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").r
 
 
 @pytest.mark.parametrize(("file", "test"), sorted(set(NAMED)))
-def test_a_test_named_by_the_threat_model_is_there(file: str, test: str) -> None:
+def test_tests_named_by_the_threat_model_exist(file: str, test: str) -> None:
     assert re.search(rf"^\s*(?:async )?def {test}\b" if test else "def test_", (ROOT / file).read_text(), re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Who may look: tokens of a file, users of the cluster, and what those hear that may not."""
+"""Authentication by tokens of a file and by the cluster, and the responses to refused clients."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -33,14 +33,14 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-async def test_without_a_guard_everybody_may_look() -> None:
+async def test_without_authentication_every_request_is_answered() -> None:
     async with http_server.opened(Serving()) as server:
         assert (await http_server.get(server.url + "/"))[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/hpas", "/api/hpas/a/b", "/api/sources", "/nowhere"])
 @pytest.mark.parametrize("token", [None, "", "wrong", SECRET[:-1], SECRET + "x", "x" * 9000])
-async def test_only_the_tokens_of_the_file_let_in(token_file: Path, path: str, token: str | None) -> None:
+async def test_only_tokens_of_the_file_are_accepted(token_file: Path, path: str, token: str | None) -> None:
     async with http_server.opened(Serving(token_file=token_file)) as server:
         status, text = await http_server.get(server.url + path, token=token)
         assert status in (400, 401)
@@ -48,7 +48,7 @@ async def test_only_the_tokens_of_the_file_let_in(token_file: Path, path: str, t
         assert SECRET not in text
 
 
-async def test_a_token_of_the_file_lets_in_until_the_file_changes(token_file: Path) -> None:
+async def test_a_token_is_accepted_until_it_is_removed_from_the_file(token_file: Path) -> None:
     async with http_server.opened(Serving(token_file=token_file)) as server:
         assert (await http_server.get(server.url + "/", token=SECRET))[0] == 200
         write(token_file, f"{SECRET}\n{OTHER}\n")
@@ -64,7 +64,7 @@ async def test_a_token_of_the_file_lets_in_until_the_file_changes(token_file: Pa
         assert (await http_server.get(server.url + "/", token=OTHER))[0] == 200
 
 
-async def test_probes_are_open_but_tell_strangers_nothing(token_file: Path) -> None:
+async def test_probes_need_no_token_and_give_no_reasons(token_file: Path) -> None:
     reasons = ["the server https://10.0.0.1 does not answer"]
     async with http_server.opened(Serving(token_file=token_file), unready=lambda: reasons) as server:
         assert await http_server.get(server.url + "/livez") == (200, "ok\n")
@@ -72,15 +72,15 @@ async def test_probes_are_open_but_tell_strangers_nothing(token_file: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "token\n" * 65])
-async def test_a_file_without_a_sensible_number_of_tokens_is_refused(token_file: Path, text: str) -> None:
+async def test_a_file_with_no_tokens_or_too_many_is_refused(token_file: Path, text: str) -> None:
     write(token_file, text)
     with pytest.raises(ServeError, match=r"^listen_token_file: .* tokens"):
         async with http_server.opened(Serving(token_file=token_file)):
             pass
 
 
-class Virtual:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -95,19 +95,19 @@ class Virtual:
         await SystemClock().sleep(seconds)
 
 
-class Authority:
-    """An API server that knows one user, `scraper`, and lets her get some paths."""
+class ApiServer:
+    """An API server that knows one user, `scraper`, who may get some paths."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.reviews: Counter[str] = Counter()
         self.paths = {"/metrics"}
         self.broken = False
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def review(self, request: web.Request) -> web.Response:
         if self.broken:
             return web.json_response({"kind": "Status", "message": "etcd is at 10.0.0.9", "code": 500}, status=500)
         body = await request.json()
-        self.asked[body["kind"]] += 1
+        self.reviews[body["kind"]] += 1
         status = self.token(body["spec"]) if body["kind"] == "TokenReview" else self.access(body["spec"])
         return web.json_response({**body, "status": status}, status=201)
 
@@ -120,14 +120,14 @@ class Authority:
     def access(self, spec: dict[str, Any]) -> dict[str, Any]:
         assert (spec["user"], spec["uid"], spec["groups"]) == ("scraper", "7", ["scrapers"])
         assert spec["extra"] == {"scope": ["all"]}
-        wanted = spec["nonResourceAttributes"]
-        return {"allowed": wanted["verb"] == "get" and wanted["path"] in self.paths}
+        attributes = spec["nonResourceAttributes"]
+        return {"allowed": attributes["verb"] == "get" and attributes["path"] in self.paths}
 
 
 @asynccontextmanager
-async def reviewed(authority: Authority, clock: Clock) -> AsyncIterator[authentication.Reviewer]:
+async def reviewed(api_server: ApiServer, clock: Clock) -> AsyncIterator[authentication.Reviewer]:
     application = web.Application()
-    application.router.add_post("/{path:.*}", authority.answer)
+    application.router.add_post("/{path:.*}", api_server.review)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -139,10 +139,10 @@ async def reviewed(authority: Authority, clock: Clock) -> AsyncIterator[authenti
         await runner.cleanup()
 
 
-async def test_the_cluster_says_who_may_look_and_is_asked_once_a_minute() -> None:
-    authority, clock = Authority(), Virtual()
+async def test_the_cluster_reviews_a_token_once_a_minute() -> None:
+    api_server, clock = ApiServer(), ManualClock()
     async with (
-        reviewed(authority, clock) as reviewer,
+        reviewed(api_server, clock) as reviewer,
         http_server.opened(Serving(review=True), reviewer=reviewer) as server,
     ):
         for _ in range(3):
@@ -150,28 +150,32 @@ async def test_the_cluster_says_who_may_look_and_is_asked_once_a_minute() -> Non
             assert await http_server.get(server.url + "/", token=SECRET) == (403, "403: Forbidden")
             assert await http_server.get(server.url + "/metrics", token=OTHER) == (401, "401: Unauthorized")
             assert (await http_server.get(server.url + "/metrics"))[0] == 401
-        assert authority.asked == {"TokenReview": 3, "SubjectAccessReview": 2}
-        authority.paths.clear()
+        assert api_server.reviews == {"TokenReview": 3, "SubjectAccessReview": 2}
+        api_server.paths.clear()
         clock.at = 59.0
         assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 200
         clock.at = 61.0
         assert (await http_server.get(server.url + "/metrics", token=SECRET))[0] == 403
 
 
-async def test_when_the_cluster_cannot_tell_nobody_gets_in_and_nothing_out() -> None:
-    authority = Authority()
-    authority.broken = True
+async def test_a_failed_review_is_a_503_without_details() -> None:
+    api_server = ApiServer()
+    api_server.broken = True
     async with (
-        reviewed(authority, SystemClock()) as reviewer,
+        reviewed(api_server, SystemClock()) as reviewer,
         http_server.opened(Serving(review=True), reviewer=reviewer) as server,
     ):
         assert await http_server.get(server.url + "/metrics", token=SECRET) == (503, "503: Service Unavailable")
         assert (await http_server.get(server.url + "/livez"))[0] == 200
 
 
-async def test_verdicts_are_forgotten_before_they_are_too_many() -> None:
-    authority, clock = Authority(), Virtual()
-    async with reviewed(authority, clock) as reviewer:
-        for number in range(authentication._MAX_VERDICTS + 50):
-            reviewer._remember((b"digest", str(number)), authentication.Verdict.UNKNOWN)
-        assert len(reviewer._verdicts) == authentication._MAX_VERDICTS
+async def test_the_number_of_cached_verdicts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest verdict is dropped first."""
+    monkeypatch.setattr(authentication, "_MAX_VERDICTS", 3)
+    api_server = ApiServer()
+    async with reviewed(api_server, ManualClock()) as reviewer:
+        for path in ("/0", "/1", "/2", "/3", "/1", "/2", "/3"):
+            await reviewer.review(OTHER, path)
+        assert api_server.reviews["TokenReview"] == 4
+        await reviewer.review(OTHER, "/0")
+        assert api_server.reviews["TokenReview"] == 5

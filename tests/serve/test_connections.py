@@ -1,4 +1,4 @@
-"""More connections than there is room for, slow ones above all: probes are answered, and idle ones make room."""
+"""More connections than the server takes: probes are answered, and the longest idle connections are closed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_fa
 
 
 class Client:
-    """A connection to the server."""
+    """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -32,8 +32,8 @@ class Client:
         if not self._writer.is_closing():
             self._writer.write(data)
 
-    async def answer(self) -> bytes:
-        """The head of the next answer, what there is of it where the connection ends."""
+    async def head(self) -> bytes:
+        """Returns the head of the next response, or the part of it that came before the connection ended."""
         async with asyncio.timeout(SOON):
             try:
                 return await self._reader.readuntil(b"\r\n\r\n")
@@ -42,8 +42,8 @@ class Client:
             except ConnectionError:
                 return b""
 
-    async def ended(self) -> bytes:
-        """What comes until the server ends the connection, which it has to do soon."""
+    async def rest(self) -> bytes:
+        """Returns everything that comes until the server closes the connection."""
         async with asyncio.timeout(SOON):
             try:
                 return await self._reader.read()
@@ -60,7 +60,7 @@ class Client:
 
 @asynccontextmanager
 async def clients(server: Server, count: int) -> AsyncIterator[list[Client]]:
-    """So many connections, in the order in which the server has taken them."""
+    """Opens connections, which the server accepts in this order, and closes them."""
     host, port = server.url.partition("://")[2].split(":")
     made = []
     for _ in range(count):
@@ -74,7 +74,7 @@ async def clients(server: Server, count: int) -> AsyncIterator[list[Client]]:
 
 
 class Stuck(Telemetry):
-    """Scrapes never end; `inside` are under way."""
+    """Scrapes never end; `inside` are in progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,9 +86,15 @@ class Stuck(Telemetry):
         return b""
 
 
+@pytest.fixture
+def no_keepalive_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiohttp itself closes no idle connection within the time of a test."""
+    monkeypatch.setitem(limits.CONNECTION_OPTIONS, "keepalive_timeout", 3600.0)
+
+
 @LOOPS
-def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
-    """140 slow connections where 128 are allowed; each sends a byte now and then."""
+def test_probes_are_answered_beside_endless_request_heads(loop: Any) -> None:
+    """140 slow connections, where 128 are allowed; each sends a byte now and then."""
 
     async def main() -> list[bytes]:
         async with http_server.opened(Serving()) as server, clients(server, 140) as slow:
@@ -100,23 +106,23 @@ def test_heads_that_never_end_keep_no_probe_out(loop: Any) -> None:
                     client.send(b"a")
                 async with clients(server, 1) as (probe,):
                     probe.send(PROBE % path)
-                    found.append((await probe.answer()).partition(b"\r\n")[0])
+                    found.append((await probe.head()).partition(b"\r\n")[0])
             return found
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(main()) == [b"HTTP/1.1 200 OK"] * 4
 
 
-async def test_the_one_that_has_been_idle_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_longest_idle_connection_is_closed_when_the_server_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS", 2)
     async with http_server.opened(Serving()) as server, clients(server, 2) as (first, second):
         first.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await first.answer()).startswith(b"HTTP/1.1 200")  # from now on the second one has waited for longer
+        assert (await first.head()).startswith(b"HTTP/1.1 200")  # now the second one has been idle longest
         async with clients(server, 1) as (third,):
-            assert await second.ended() == b""
+            assert await second.rest() == b""
             for client in (first, third):
                 client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                assert b"HTTP/1.1 200" in await client.ended()
+                assert b"HTTP/1.1 200" in await client.rest()
 
 
 async def test_while_all_connections_are_busy_only_probes_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,20 +132,21 @@ async def test_while_all_connections_are_busy_only_probes_are_admitted(monkeypat
         for client in busy:
             client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(SOON):
-            while telemetry.inside < 2:  # noqa: ASYNC110  # the state of the world
+            while telemetry.inside < 2:  # noqa: ASYNC110  # nothing signals it
                 await asyncio.sleep(0.01)
         for _ in range(limits.PROBE_CONNECTIONS * 2):
             async with clients(server, 1) as (probe,):
                 probe.send(PROBE % b"/livez")
-                assert (await probe.ended()).startswith(b"HTTP/1.1 200")
+                assert (await probe.rest()).startswith(b"HTTP/1.1 200")
         async with clients(server, 1) as (other,):
             other.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            refused = await other.ended()
+            refused = await other.rest()
         assert refused.startswith(b"HTTP/1.1 503")
         assert b"Retry-After" in refused
         assert all(client.is_open for client in busy)
 
 
+@pytest.mark.usefixtures("no_keepalive_limit")
 @pytest.mark.parametrize(
     ("before", "sent"),
     [
@@ -150,22 +157,27 @@ async def test_while_all_connections_are_busy_only_probes_are_admitted(monkeypat
     ],
     ids=["nothing", "half a head", "half a second head", "half a second head at once"],
 )
-async def test_who_does_not_finish_the_head_of_a_request_is_cut_off(
+async def test_a_client_that_does_not_finish_a_request_head_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, before: bytes, sent: bytes
 ) -> None:
-    monkeypatch.setattr(limits.Connection, "head_patience", 0.3)
+    # A request that must be answered may take long on a busy machine; the patience is read once per head.
+    monkeypatch.setattr(limits.Connection, "head_patience", SOON if before else 0.3)
     async with http_server.opened(Serving()) as server, clients(server, 1) as (client,):
         if before:
             client.send(before)
-            assert (await client.answer()).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.5)  # between two requests there is more time
+            assert (await client.head()).startswith(b"HTTP/1.1 200")
+            monkeypatch.setattr(limits.Connection, "head_patience", 1.0)
+            client.send(before)
+            assert (await client.head()).startswith(b"ok\nHTTP/1.1 200")  # after the rest of the first response
+            await asyncio.sleep(1.5)  # longer than `head_patience`, which does not apply between requests
             assert client.is_open
         client.send(sent)
-        await client.ended()
+        await client.rest()
 
 
-async def test_bytes_that_trickle_in_win_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits.Connection, "head_patience", 0.5)
+@pytest.mark.usefixtures("no_keepalive_limit")
+async def test_a_head_sent_byte_by_byte_gets_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits.Connection, "head_patience", 2.0)
     async with http_server.opened(Serving()) as server, clients(server, 1) as (client,):
         client.send(b"GET / HTTP/1.1\r\nX: ")
 
@@ -175,7 +187,7 @@ async def test_bytes_that_trickle_in_win_no_time(monkeypatch: pytest.MonkeyPatch
                 await asyncio.sleep(0.02)
 
         trickling = asyncio.create_task(trickle())
-        assert b"200" not in await client.ended()
+        assert b"200" not in await client.rest()
         trickling.cancel()
 
 
@@ -192,8 +204,8 @@ async def test_tls_connections_have_the_same_limits(tmp_path: Path, monkeypatch:
         tls = http_server.client(authority)
         made = [Client(*await asyncio.open_connection(host, int(port), ssl=tls)) for _ in range(5)]
         made[-1].send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert (await made[-1].ended()).startswith(b"HTTP/1.1 200")
-        assert [await client.ended() for client in made[:3]] == [b""] * 3
+        assert (await made[-1].rest()).startswith(b"HTTP/1.1 200")
+        assert [await client.rest() for client in made[:3]] == [b""] * 3
         for client in made:
             client.close()
 
@@ -207,7 +219,7 @@ class OpenConnection:
         self.aborted = True
 
 
-def test_connections_are_bounded() -> None:
+def test_the_number_of_connections_is_limited() -> None:
     connections = Connections(2, 1)
     busy = [OpenConnection(None) for _ in range(4)]
     assert [connections.admit(connection) for connection in busy] == [
@@ -218,7 +230,9 @@ def test_connections_are_bounded() -> None:
     ]
     assert len(connections) == 3
     busy[0].idle_since, busy[2].idle_since = 5.0, 4.0
-    assert connections.admit(OpenConnection(1.0)) is Admission.PROBES  # replaces the third, idle longer
+    assert (
+        connections.admit(OpenConnection(1.0)) is Admission.PROBES
+    )  # in place of the third, which has been idle longer than the first
     assert [connection.aborted for connection in busy] == [False, False, True, False]
     connections.remove(busy[2])
     assert len(connections) == 3

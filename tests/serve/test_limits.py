@@ -1,11 +1,10 @@
-"""Clients that want too much: bytes, connections, time."""
+"""Requests that are too long, and clients that do not read their response."""
 
 import asyncio
 import contextlib
 import re
 from typing import Any
 
-import aiohttp
 import pytest
 from support import http_server
 
@@ -16,8 +15,8 @@ from hpad.serve.server import Server
 from hpad.settings.model import Serving
 
 
-async def said(server: Server, request: bytes) -> bytes:
-    """What a raw request gets before the connection ends."""
+async def raw_response(server: Server, request: bytes) -> bytes:
+    """Returns everything that the server sends until it closes the connection."""
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -43,37 +42,35 @@ async def said(server: Server, request: bytes) -> bytes:
     ],
     ids=["line", "field", "fields", "nonsense"],
 )
-async def test_what_is_too_long_is_refused(request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """And neither the answer nor the log repeats it."""
+async def test_requests_that_are_too_long_are_refused(request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the response nor the log repeats them, because they may hold a token."""
     async with http_server.opened(Serving()) as server:
-        assert re.match(rb"HTTP/1\.[01] 400 [^\0]*\r\n\r\n400: Bad Request\n$", await said(server, request_))
+        assert re.match(rb"HTTP/1\.[01] 400 [^\0]*\r\n\r\n400: Bad Request\n$", await raw_response(server, request_))
         assert (await http_server.get(server.url + "/livez"))[0] == 200
     assert caplog.text == ""
 
 
 async def test_other_methods_are_refused() -> None:
     async with http_server.opened(Serving()) as server:
-        answer = await said(
+        answer = await raw_response(
             server, b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         )
     assert answer.startswith(b"HTTP/1.1 405")
     assert b"Allow: GET,HEAD" in answer
 
 
-async def test_answers_say_what_a_browser_may_do_with_them() -> None:
+async def test_responses_have_security_headers() -> None:
     async with http_server.opened(Serving()) as server:
-        answer = await said(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    head, page = answer.split(b"\r\n\r\n", 1)
+        answer = await raw_response(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    head = answer.split(b"\r\n\r\n", 1)[0]
     assert b"Content-Security-Policy: default-src 'none'; style-src 'sha256-" in head
     assert b"frame-ancestors 'none'" in head
     assert b"X-Content-Type-Options: nosniff" in head
     assert b"aiohttp" not in head
-    assert b"<script" not in page
-    assert b"http://" not in page
 
 
-class Much(http_server.NoHpas):
-    """More HPAs than any buffer between two sockets holds, once they are JSON."""
+class ManyHpas(http_server.NoHpas):
+    """HPAs whose JSON is larger than all buffers between two sockets."""
 
     def values(self) -> tuple[Any, ...]:
         name = "x" * 200
@@ -83,21 +80,17 @@ class Much(http_server.NoHpas):
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
-def test_who_does_not_take_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, loop: Any) -> None:
+def test_a_client_that_does_not_read_its_response_is_disconnected(monkeypatch: pytest.MonkeyPatch, loop: Any) -> None:
     monkeypatch.setattr(limits.Connection, "patience", 1.0)
 
     async def main() -> int:
-        async with http_server.opened(Serving(), source=Much()) as server:
+        async with http_server.opened(Serving(), source=ManyHpas()) as server:
             host, port = server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: localhost\r\n\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-            assert server._runner is not None
-            assert server._runner.server is not None
-            async with asyncio.timeout(60):
-                while server._runner.server.connections:  # noqa: ASYNC110  # the state of the world
-                    await asyncio.sleep(0.05)
+            await asyncio.sleep(3 * limits.Connection.patience)
             taken = 0
             with contextlib.suppress(ConnectionError):
                 while chunk := await reader.read(1 << 20):
@@ -110,9 +103,9 @@ def test_who_does_not_take_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])
-def test_who_does_not_take_the_answer_keeps_nobody_from_stopping(loop: Any) -> None:
+def test_a_client_that_does_not_read_does_not_delay_the_stop(loop: Any) -> None:
     async def main() -> None:
-        async with http_server.opened(Serving(), source=Much()) as server:
+        async with http_server.opened(Serving(), source=ManyHpas()) as server:
             host, port = server.url.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
             writer.write(b"GET /api/hpas HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -123,14 +116,13 @@ def test_who_does_not_take_the_answer_keeps_nobody_from_stopping(loop: Any) -> N
         runner.run(asyncio.wait_for(main(), 60))
 
 
-async def test_who_takes_the_answer_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_reads_its_response_stays_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits.Connection, "patience", 0.5)
-    async with http_server.opened(Serving()) as server, aiohttp.ClientSession(trust_env=False) as session:
+    async with http_server.opened(Serving()) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
         for _ in range(3):
-            async with session.get(server.url + "/metrics") as answer:
-                await answer.read()
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\nok\n")).startswith(b"HTTP/1.1 200")
             await asyncio.sleep(0.8)
-        assert server._runner is not None
-        assert server._runner.server is not None
-        assert server._runner.server.requests_count == 3
-        assert len(server._runner.server.connections) == 1
+        writer.close()

@@ -1,4 +1,4 @@
-"""A whole window under clients that want too much at once, or too slowly, and under trouble of its own."""
+"""The server under concurrent, slow and endless requests, and with bugs of its own."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ async def connected(server: Server) -> tuple[asyncio.StreamReader, asyncio.Strea
     return await asyncio.open_connection(host, int(port))
 
 
-async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server ends the connection, which it has to do soon."""
+async def rest(reader: asyncio.StreamReader) -> bytes:
+    """Returns everything that comes until the server closes the connection."""
     async with asyncio.timeout(SOON):
         try:
             return await reader.read()
@@ -39,8 +39,8 @@ class Broken(http_server.NoHpas):
         raise RuntimeError("the password is hunter2")
 
 
-@pytest.mark.parametrize("path", ["/", "/api/hpas", "/api/hpas/shop/web"])
-async def test_a_bug_tells_nothing_to_who_asks(path: str) -> None:
+@pytest.mark.parametrize("path", ["/api/hpas", "/api/hpas/shop/web"])
+async def test_the_response_to_a_bug_has_no_details(path: str) -> None:
     async with http_server.opened(Serving(), source=Broken()) as server:
         with structlog.testing.capture_logs() as logged:
             assert await http_server.get(server.url + path) == (500, "500: Internal Server Error\n")
@@ -48,23 +48,23 @@ async def test_a_bug_tells_nothing_to_who_asks(path: str) -> None:
 
 
 class Slow(Reviewer):
-    """A cluster that does not answer."""
+    """A reviewer that never answers."""
 
     def __init__(self) -> None:
-        """Asks nobody."""
+        """Needs no client."""
 
     async def review(self, token: str, path: str) -> Any:
         await asyncio.Event().wait()
 
 
-async def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_takes_too_long_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.1)
     async with http_server.opened(Serving(review=True), reviewer=Slow()) as server, asyncio.timeout(SOON):
         assert await http_server.get(server.url + "/", token="x") == (503, "503: Service Unavailable\n")
 
 
 class Busy(Telemetry):
-    """Counts the scrapes that are made at a time, which last until they are told to end."""
+    """Counts concurrent scrapes, which last until `end` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,32 +79,34 @@ class Busy(Telemetry):
         return b""
 
 
-async def test_so_many_requests_are_worked_on_at_a_time() -> None:
+async def test_the_number_of_concurrent_requests_is_limited() -> None:
     telemetry = Busy()
     async with http_server.opened(Serving(), telemetry=telemetry) as server:
-        asked = [
+        requests = [
             asyncio.create_task(http_server.get(server.url + "/metrics")) for _ in range(limits.CONCURRENT_REQUESTS * 3)
         ]
         async with asyncio.timeout(SOON):
-            while telemetry.inside < limits.CONCURRENT_REQUESTS:  # noqa: ASYNC110  # the state of the world
+            while telemetry.inside < limits.CONCURRENT_REQUESTS:  # noqa: ASYNC110  # nothing signals it
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)  # more would come, if they could
+        await asyncio.sleep(0.2)  # time for further requests to get in
         telemetry.end.set()
-        answers = await asyncio.gather(*asked)
+        answers = await asyncio.gather(*requests)
     assert {status for status, _ in answers} == {200}
     assert telemetry.most == limits.CONCURRENT_REQUESTS
 
 
-async def test_who_does_not_shake_hands_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_finish_the_handshake_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "HANDSHAKE_SECONDS", 0.2)
     certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
     async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
         reader, writer = await connected(server)
-        assert await ended(reader) == b""
+        assert await rest(reader) == b""
         writer.close()
 
 
-async def test_a_body_without_end_is_not_read() -> None:
+async def test_an_endless_body_is_not_read() -> None:
     async with http_server.opened(Serving()) as server:
         reader, writer = await connected(server)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
@@ -118,16 +120,17 @@ async def test_a_body_without_end_is_not_read() -> None:
                 sent += 65536
 
         pouring = asyncio.create_task(pour())
-        await ended(reader)
+        await rest(reader)
         pouring.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
             await pouring
         writer.close()
-    assert sent < 100_000_000  # what the sockets' buffers take, of ten times as much
+    assert sent < 100_000_000  # the sockets' buffers hold some of the 1,000,000,000
 
 
-def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
+def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
     certificates = tls.Certificates(Serving(certificate=certificate, private_key=key))
-    certificates.open()
+    certificates.refresh()
+    assert certificates.context is not None
     assert certificates.context.minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -8,19 +8,22 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support import http_server
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
+from hpad.engine.history import Last, Memory
 from hpad.serve import page
-from hpad.serve.page import rows as rows_of
+from hpad.serve.deprecated import rows as rows_of
 from hpad.serve.server import ServeError, Server
-from hpad.store.memory import InMemory, Last, Memory
+from hpad.store.store import InMemory
 from hpad.telemetry import Telemetry
 
+MODE = page.Mode(doing="Scaling by 2 HPAs")
 NASTY = "<script>alert('&')</script>"
 
 
-class Source:
+class Source(http_server.NoHpas):
     def __init__(self, *found: HorizontalPodAutoscaler) -> None:
         self.found = found
 
@@ -58,7 +61,8 @@ async def client() -> AsyncIterator[Client]:
             store=store,
             telemetry=Telemetry(),
             unready=lambda: reasons,
-            troubles=lambda: [NASTY],
+            mode=lambda: MODE,
+            problems=lambda: [NASTY],
         )
         await server.start()
         stack.push_async_callback(server.stop)
@@ -88,38 +92,7 @@ async def test_the_status_in_memory_wins(client: Client) -> None:
     assert (await client.get("/api/hpas/shop/web"))[2]["desiredReplicas"] == 8
 
 
-async def test_the_page_escapes_everything(client: Client) -> None:
-    at = datetime(2026, 1, 2, tzinfo=UTC)
-    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence=NASTY, error=NASTY)))
-    status, kind, text = await client.get("/")
-    assert (status, kind) == (200, "text/html")
-    assert NASTY not in text
-    assert "&lt;script&gt;" in text
-    assert "2 → 3" in text
-
-
-def told(dry_run: bool, *conditions: dict[str, str]) -> str:
-    row = {
-        **{"namespace": "shop", "name": "web", "target": {"kind": "Deployment", "name": "web"}, "error": None},
-        **{"minReplicas": 1, "maxReplicas": 9, "currentReplicas": 2, "desiredReplicas": 3, "conditions": conditions},
-        "lastDecision": {"time": "", "sentence": "scale web from 2 to 3: cpu", "error": None},
-    }
-    return page.render([row], [], page.Mode(dry_run=dry_run))
-
-
-def test_the_page_marks_a_dry_run() -> None:
-    assert "dry run: hpad decides, but writes nothing" in told(dry_run=True)
-    assert "dry run" not in told(dry_run=False)
-
-
-def test_the_page_names_competing_writers() -> None:
-    held = {"type": "CompetingWriters", "message": "the HPA shop/other of the API server scales the same target"}
-    assert "scale web from 2 to 3: cpu; the HPA shop/other of the API server" in told(False, held)
-    assert 'class="trouble"' in told(False, held)
-    assert 'class="trouble"' not in told(False)
-
-
-async def test_rows_say_whether_it_is_a_dry_run() -> None:
+async def test_rows_state_a_dry_run() -> None:
     source, store = Source(hpa("web")), InMemory()
     assert [row["dryRun"] for row in await rows_of(source, store, dry_run=True)] == [True]
     assert [row["dryRun"] for row in await rows_of(source, store)] == [False]
@@ -139,11 +112,16 @@ async def test_metrics(client: Client) -> None:
     assert "horizontal_pod_autoscaler_controller_reconciliations_total" in text
 
 
-async def test_an_address_that_is_taken_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
+async def test_the_error_of_an_address_in_use_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
         server = Server(
-            ("127.0.0.1", port), source=Source(), store=InMemory(), telemetry=Telemetry(), unready=lambda: []
+            ("127.0.0.1", port),
+            source=Source(),
+            store=InMemory(),
+            telemetry=Telemetry(),
+            unready=lambda: [],
+            mode=lambda: MODE,
         )
         with pytest.raises(ServeError, match=f"cannot listen on 127.0.0.1:{port}"):
             await server.start()

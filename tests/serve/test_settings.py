@@ -1,4 +1,4 @@
-"""How the guard of the windows is told."""
+"""The settings of TLS and authentication."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hpad import settings
 from hpad.settings.model import Serving
 
 
-def test_the_settings_of_the_guard(tmp_path: Path) -> None:
+def test_the_settings_of_authentication(tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text("listen: 0.0.0.0:8473\ntls_cert_file: /tls/crt\nclient_ca_file: /tls/ca\nlisten_review: true\n")
     environ = {"HPAD_TLS_PRIVATE_KEY_FILE": "/tls/key"}
@@ -22,13 +22,13 @@ def test_the_settings_of_the_guard(tmp_path: Path) -> None:
     )
 
 
-def test_by_default_nobody_is_asked_on_loopback() -> None:
+def test_loopback_needs_no_authentication_by_default() -> None:
     loaded = settings.load(None, {}, {})
     assert loaded.serving == Serving()
     assert loaded.listen == ("127.0.0.1", 8473)
 
 
-def test_tokens_do_not_cross_the_network_in_the_clear() -> None:
+def test_tokens_need_tls_except_on_loopback() -> None:
     environ = {"HPAD_LISTEN": "0.0.0.0:8473", "HPAD_LISTEN_TOKEN_FILE": "/tokens"}
     with pytest.raises(settings.SettingsError, match=r"^HPAD_LISTEN_TOKEN_FILE: .* set the certificate"):
         settings.load(None, environ, {})

@@ -1,4 +1,4 @@
-"""Settings: three origins, one meaning, and errors that say what would be right."""
+"""Settings: three origins with one meaning, and errors with the expected form."""
 
 import re
 from datetime import timedelta
@@ -24,7 +24,7 @@ def problem(tmp_path: Path, text: str) -> str:
     return str(caught.value).replace(str(tmp_path) + "/", "")
 
 
-def test_nothing_said_means_the_originals_defaults() -> None:
+def test_the_defaults_are_those_of_kube_controller_manager() -> None:
     loaded = settings.load(None, {}, {})
     assert loaded.sync_period == timedelta(seconds=15)
     assert loaded.tunables == Tunables()
@@ -117,6 +117,7 @@ routes:
         ("workers: none", "hpad.yaml: workers: 'none' is not a whole number of 1 or more"),
         ("workers: true", "hpad.yaml: workers: true is not a whole number of 1 or more"),
         ("listen: '8080'", "hpad.yaml: listen: '8080' is not of the form host:port"),
+        ("listen: '::1'", "hpad.yaml: listen: '::1' is not of the form host:port"),
         ("feature_gates: {HPAScaleToZer: true}", "no feature gate 'HPAScaleToZer'; did you mean 'HPAScaleToZero'?"),
         ("feature_gates: HPAScaleToZero", "'HPAScaleToZero' has no value: write HPAScaleToZero=true or =false"),
         ("hpa_selector: a=b=c", "hpa_selector: 'a=b=c' is not a label selector such as \"autoscaler=hpad\": "),
@@ -140,22 +141,24 @@ routes:
         ),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_invalid_setting_is_named_with_its_value_and_the_expected_form(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     assert expected in problem(tmp_path, text)
 
 
-def test_bytes_that_are_no_text_are_named_with_their_place(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named_with_their_offset(tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_bytes(b"a: \x88")
     with pytest.raises(settings.SettingsError, match=f"^{file}: not UTF-8: byte 0x88 at offset 3$"):
         settings.load(file, {}, {})
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert len(problem(tmp_path, "workers: 0\ntolerance: x\nlog_format: xml\n").splitlines()) == 3
 
 
-def test_variables_and_flags_are_named_too() -> None:
+def test_errors_name_variables_and_flags() -> None:
     flags = {"workers": ("--workers", "many")}
     with pytest.raises(settings.SettingsError) as caught:
         settings.load(None, {"HPAD_TOLERANCE": "10%"}, flags)
@@ -164,7 +167,7 @@ def test_variables_and_flags_are_named_too() -> None:
     assert second.startswith("--workers: 'many' is not a whole number")
 
 
-def test_what_does_not_go_together_is_named_by_where_it_was_said(tmp_path: Path) -> None:
+def test_a_contradiction_is_reported_at_the_origin_of_its_setting(tmp_path: Path) -> None:
     """The file's Lease duration is fine with the default deadline, but not with that of the flag."""
     file = tmp_path / "hpad.yaml"
     file.write_text("leader_elect_lease_duration: 20s\n")
@@ -179,8 +182,8 @@ def test_what_does_not_go_together_is_named_by_where_it_was_said(tmp_path: Path)
 @pytest.mark.parametrize(
     ("field", "flag"), [("namespaces", "-n"), ("hpa_selector", "--hpa-selector"), ("manifests", "--manifests")]
 )
-def test_a_flag_without_a_value_does_not_mean_everything(field: str, flag: str) -> None:
-    """As where a shell's variable is not set: hpad would look after HPAs that it was never meant for."""
+def test_an_empty_flag_does_not_select_all_hpas(field: str, flag: str) -> None:
+    """A shell variable may be unset: hpad would act on all HPAs."""
     with pytest.raises(settings.SettingsError, match=f"^{flag}: '' is empty: give a value, or leave the flag out$"):
         settings.load(None, {}, {field: (flag, "")})
 
@@ -194,7 +197,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         settings.load(tmp_path / "absent.yaml", {}, {})
 
 
-def test_the_sample_configuration_says_the_defaults() -> None:
+def test_the_sample_configuration_holds_the_defaults() -> None:
     assert settings.load(CONFIG, {}, {}) == settings.Settings()
 
 
@@ -229,17 +232,17 @@ def test_a_source_has_limits_namespaces_and_a_fallback(tmp_path):
         ("fallback: replicas", "mine: fallback: 'replicas' is not one of hold, ignore, replicas:N or last-good:AGE"),
     ],
 )
-def test_what_is_wrong_with_a_source_is_named(line, complaint, tmp_path):
+def test_an_invalid_field_of_a_source_is_named(line, complaint, tmp_path):
     file = tmp_path / "hpad.yaml"
     file.write_text(f"sources:\n  mine:\n    adapter: static\n    {line}\n")
     with pytest.raises(settings.SettingsError, match=re.escape(complaint)):
         settings.load(file, {}, {})
 
 
-def test_histories_survive_where_it_fits() -> None:
+def test_the_default_store_depends_on_the_environment() -> None:
     def store(environ: dict[str, str], **flags: str) -> tuple[str, Path | None]:
-        told = settings.load(None, environ, {name: (f"--{name}", value) for name, value in flags.items()}).store
-        return told.kind, told.path
+        loaded_store = settings.load(None, environ, {name: (f"--{name}", value) for name, value in flags.items()}).store
+        return loaded_store.kind, loaded_store.path
 
     service, pod = {"STATE_DIRECTORY": "/var/lib/hpad:/var/lib/more"}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert store({}) == ("memory", None)
@@ -250,9 +253,36 @@ def test_histories_survive_where_it_fits() -> None:
     assert store({}, store="sqlite:/tmp/h.db") == ("sqlite", Path("/tmp/h.db"))
 
 
-def test_a_store_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+def test_an_invalid_store_is_named(tmp_path: Path) -> None:
     assert problem(tmp_path, "store: {kind: sqlite}").startswith("hpad.yaml: store: path is missing: name the file")
     with pytest.raises(settings.SettingsError, match=r"^--store: path is missing: name the file"):
         settings.load(None, {}, {"store": ("--store", "sqlite")})
     assert "applies only to the kind sqlite, not to cluster" in problem(tmp_path, "store: {kind: cluster, path: /x}")
     assert "'redis' is not one of memory, sqlite, cluster" in problem(tmp_path, "store: redis")
+
+
+@pytest.mark.parametrize(
+    ("written_as", "span", "disk"),
+    [
+        ("{}", timedelta(hours=24), 256 << 20),
+        ("{decision_history: 1h30m, decision_history_disk: 2Gi}", timedelta(hours=1, minutes=30), 2 << 30),
+        ("{decision_history: off, decision_history_disk: off}", timedelta(0), 0),
+        ("{decision_history: 'off', decision_history_disk: 'off'}", timedelta(0), 0),
+        ("{decision_history: 0, decision_history_disk: 0}", timedelta(0), 0),
+        ("{decision_history: 0s, decision_history_disk: '0'}", timedelta(0), 0),
+    ],
+)
+def test_the_decision_history_has_a_span_and_budgets_or_is_off(
+    tmp_path: Path, written_as: str, span: timedelta, disk: int
+) -> None:
+    loaded = settings.load(written(tmp_path, written_as), {}, {})
+    assert (loaded.decision_history, loaded.decision_history_disk) == (span, disk)
+    assert (loaded.decision_history_entries, loaded.decision_history_memory) == (1000, 16 << 20)
+
+
+def test_a_budget_of_the_decision_history_names_what_would_be_right(tmp_path: Path) -> None:
+    for value, shown in (("1000", "1000"), ("on", "true"), ("many", "'many'"), ("1Ki", "'1Ki'"), ("-5Mi", "'-5Mi'")):
+        expected = f'decision_history_memory: {shown} is not an amount of 1Mi or more such as "16Mi", or "off"'
+        assert problem(tmp_path, f"decision_history_memory: {value}") == f"hpad.yaml: {expected}"
+    assert "has no unit" in problem(tmp_path, "decision_history: 24")
+    assert "decision_history_entries: 0 is not" in problem(tmp_path, "decision_history_entries: 0")

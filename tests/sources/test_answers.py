@@ -86,7 +86,7 @@ def test_an_invalid_answer_affects_its_own_query_only():
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("returned", "complaint"),
     [
         ([], "gave 0 answers to 2 queries"),
         ([AdapterError("x")] * 3, "gave 3 answers to 2 queries"),
@@ -94,8 +94,8 @@ def test_an_invalid_answer_affects_its_own_query_only():
         ({DEPTH: 1}, "answered something else instead of a list"),
     ],
 )
-def test_a_batch_of_the_wrong_shape_is_wrong_for_all(given, complaint):
-    answers = checked("mine", [DEPTH, CPU], given)
+def test_a_batch_of_the_wrong_shape_is_an_error_for_each_query(returned, complaint):
+    answers = checked("mine", [DEPTH, CPU], returned)
     assert [(a.blame, a.message) for a in answers] == [
         ("bug", f'source "mine" {complaint} when it was asked for "{name}", a bug of its adapter')
         for name in ("depth", "cpu")

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from support import virtual_time
-from support.scripted_source import DOWN, A, B, Grouped, Scripted, failing, now, opened
+from support.scripted_source import DOWN, A, B, Grouped, Scripted, failing, opened, sleeping
+from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
@@ -19,197 +20,172 @@ from hpad.sources.limits import RateLimit
 from hpad.sources.redact import Redactor
 from hpad.sources.source import Source
 
-
-def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
-    async def main() -> None:
-        adapter = Scripted()
-        source = opened(adapter, fresh=5.0)
-        first = await source.ask(A)
-        await asyncio.sleep(5)
-        assert await source.ask(A) is first
-        assert first.timestamp == virtual_time.START
-        await asyncio.sleep(0.1)
-        assert (await source.ask(A)).timestamp == virtual_time.START + timedelta(seconds=5.1)
-        assert len(adapter.batches) == 2
-        held = source.report("x")
-        assert (held.asked, held.hits, held.hit_rate, held.calls) == (3, 1, 1 / 3, 2)
-
-    virtual_time.run(main())
+DEFAULTS = limits.Limits()
 
 
-def test_the_answer_of_a_running_call_is_shared():
-    async def main() -> None:
-        adapter = Scripted(lambda _: asyncio.sleep(2))
-        source = opened(adapter, fresh=5.0)
-        first = source.ask(A)
-        await asyncio.sleep(1)
-        assert await source.ask(A) is await first
-        assert len(adapter.batches) == 1
-
-    virtual_time.run(main())
-
-
-def test_without_freshness_nothing_is_shared():
-    async def main() -> None:
-        adapter = Scripted()
-        source = opened(adapter, fresh=0.0)
-        await source.ask(A)
-        await source.ask(A)
-        assert len(adapter.batches) == 2
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
+    adapter = Scripted()
+    source = opened(adapter, fresh=5.0)
+    first = await source.ask(A)
+    await asyncio.sleep(5)
+    assert await source.ask(A) is first
+    assert first.timestamp == virtual_time.START
+    await asyncio.sleep(0.1)
+    assert (await source.ask(A)).timestamp == virtual_time.START + timedelta(seconds=5.1)
+    assert len(adapter.batches) == 2
+    counts = source.report("x")
+    assert (counts.asked, counts.hits, counts.hit_rate, counts.calls) == (3, 1, 1 / 3, 2)
 
 
-def test_errors_are_not_cached():
-    async def main() -> None:
-        adapter = Scripted(failing)
-        source = opened(adapter, fresh=5.0)
-        assert [await source.ask(A), await source.ask(A)] == [DOWN, DOWN]
-        assert len(adapter.batches) == 2
+@in_virtual_time
+async def test_the_answer_of_a_running_call_is_shared():
+    adapter = Scripted(sleeping(2))
+    source = opened(adapter, fresh=5.0)
+    first = source.ask(A)
+    await asyncio.sleep(1)
+    assert await source.ask(A) is await first
+    assert len(adapter.batches) == 1
 
-    virtual_time.run(main())
+
+@in_virtual_time
+async def test_without_freshness_nothing_is_shared():
+    adapter = Scripted()
+    source = opened(adapter)
+    await source.ask(A)
+    await source.ask(A)
+    assert len(adapter.batches) == 2
+
+
+@in_virtual_time
+async def test_errors_are_not_cached():
+    adapter = Scripted(failing)
+    source = opened(adapter, fresh=5.0)
+    assert [await source.ask(A), await source.ask(A)] == [DOWN, DOWN]
+    assert len(adapter.batches) == 2
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Scripted, 30), (Grouped, 3)])
-def test_a_group_shares_calls_over_the_period(kind, most):
+@in_virtual_time
+async def test_a_group_shares_calls_over_the_period(kind, most):
     """30 HPAs, spread over 15 seconds, answers fresh for 5: three lists a period instead of 30 calls."""
+    adapter = kind()
+    source = opened(adapter, fresh=5.0, period=15.0)
 
-    async def main() -> None:
-        adapter = kind()
-        source = opened(adapter, fresh=5.0, period=15.0)
-
-        async def hpa(number: int) -> None:
-            await asyncio.sleep(number * 0.5)
-            for _ in range(3):
-                answer = await source.ask(testing.external(f"m{number}"))
-                assert virtual_time.VirtualClock().now() - answer.timestamp <= timedelta(seconds=5)
-                await asyncio.sleep(15)
-
-        await asyncio.gather(*(hpa(number) for number in range(30)))
-        assert sum(1 for moment, _ in adapter.batches if 29.9 < moment < 44.9) <= most + 1
-
-    virtual_time.run(main())
-
-
-def test_a_query_that_is_not_asked_any_more_is_not_expected():
-    async def main() -> None:
-        adapter = Grouped()
-        source = opened(adapter, fresh=5.0, period=15.0)
-        await source.ask(A)
-        await source.ask(B)
-        for _ in range(6):
+    async def hpa(number: int) -> None:
+        await asyncio.sleep(number * 0.5)
+        for _ in range(3):
+            answer = await source.ask(testing.external(f"m{number}"))
+            assert virtual_time.VirtualClock().now() - answer.timestamp <= timedelta(seconds=5)
             await asyncio.sleep(15)
-            await source.ask(A)
-        assert adapter.batches[-1][1] == "a"
 
-    virtual_time.run(main())
+    await asyncio.gather(*(hpa(number) for number in range(30)))
+    assert sum(1 for moment, _ in adapter.batches if 29.9 < moment < 44.9) <= most + 1
 
 
-def test_a_failed_attempt_is_retried_for_the_queries_that_failed():
+@in_virtual_time
+async def test_a_query_that_no_longer_comes_is_left_out_of_calls():
+    adapter = Grouped()
+    source = opened(adapter, fresh=5.0, period=15.0)
+    await source.ask(A)
+    await source.ask(B)
+    for _ in range(6):
+        await asyncio.sleep(15)
+        await source.ask(A)
+    assert adapter.batches[-1][1] == "a"
+
+
+@in_virtual_time
+async def test_a_failed_attempt_is_retried_for_the_queries_that_failed():
     async def behave(queries: Sequence[Query]) -> Any:
         if now() == 0:
             return [DOWN if query == B else ExternalSample((1,), virtual_time.START) for query in queries]
         return None
 
-    async def main() -> None:
-        adapter = Scripted(behave)
-        source = opened(adapter, retries=2)
-        answered = await asyncio.gather(source.ask(A), source.ask(B))
-        assert all(isinstance(answer, ExternalSample) for answer in answered)
-        assert [names for _, names in adapter.batches] == ["ab", "b"]
-        assert 0.1 <= now() <= 0.3
-        assert source.report("x").retries == 1
-
-    virtual_time.run(main())
+    adapter = Scripted(behave)
+    source = opened(adapter, retries=2)
+    answered = await asyncio.gather(source.ask(A), source.ask(B))
+    assert all(isinstance(answer, ExternalSample) for answer in answered)
+    assert adapter.names == ["ab", "b"]
+    assert 0.1 <= now() <= 0.3
+    assert source.report("x").retries == 1
 
 
 @pytest.mark.parametrize(
     "error",
     [AdapterError("no such queue", "spec"), AdapterError("x", "bug"), AdapterError("401", lasting=True)],
 )
-def test_a_lasting_error_is_not_retried(error):
+@in_virtual_time
+async def test_a_lasting_error_is_not_retried(error):
     async def behave(queries: Sequence[Query]) -> Any:
         return [error] * len(queries)
 
-    async def main() -> None:
-        adapter = Scripted(behave)
-        assert await opened(adapter, retries=3).ask(A) == error
-        assert len(adapter.batches) == 1
-
-    virtual_time.run(main())
+    adapter = Scripted(behave)
+    assert await opened(adapter, retries=3).ask(A) == error
+    assert len(adapter.batches) == 1
 
 
-def test_retries_end_within_the_budget_of_the_call():
+@in_virtual_time
+async def test_retries_end_within_the_budget_of_the_call():
     async def behave(queries: Sequence[Query]) -> Any:
         await asyncio.sleep(3)
         raise DOWN
 
-    async def main() -> None:
-        adapter = Scripted(behave)
-        assert await opened(adapter, retries=9, budget=8.0).ask(A)
-        assert now() <= 8.0
-
-    virtual_time.run(main())
+    adapter = Scripted(behave)
+    assert await opened(adapter, retries=9, budget=8.0).ask(A)
+    assert now() <= 8.0
 
 
-def test_the_number_of_attempts_that_never_end_is_bounded():
-    """An adapter that ignores its cancellation: a bounded number of its calls is left behind, and it is asked again as
-    soon as they end."""
+@in_virtual_time
+async def test_the_number_of_attempts_that_never_end_is_bounded():
+    """The adapter ignores its cancellation: a bounded number of its calls is abandoned, and it is called again as soon
+    as they end."""
+    ends = asyncio.Event()
 
-    async def main():
-        ends = asyncio.Event()
+    async def deaf(queries):
+        while not ends.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ends.wait()
 
-        async def deaf(queries):
-            while not ends.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await ends.wait()
-
-        adapter = Scripted(deaf)
-        source = opened(adapter, timeout=1.0, failures=10**6, fresh=0)
-        try:
-            said = [str(await source.ask(A)) for _ in range(call.MOST_ABANDONED + 5)]
-        finally:
-            ends.set()
-        assert len(adapter.batches) == call.MOST_ABANDONED
-        assert said[0] == 'source "mine" did not answer within 1s'
-        assert f"has {call.MOST_ABANDONED} calls that do not end even when they are cancelled" in said[-1]
-        await asyncio.sleep(1)
-        assert isinstance(await source.ask(A), ExternalSample)
-        await source.aclose()
-
-    virtual_time.run(main())
+    adapter = Scripted(deaf)
+    source = opened(adapter, timeout=1.0, failures=10**6)
+    try:
+        errors = [str(await source.ask(A)) for _ in range(call.MOST_ABANDONED + 5)]
+    finally:
+        ends.set()
+    assert len(adapter.batches) == call.MOST_ABANDONED
+    assert errors[0] == 'source "mine" did not answer within 1s'
+    assert f"has {call.MOST_ABANDONED} calls that do not end even when they are cancelled" in errors[-1]
+    await asyncio.sleep(1)
+    assert isinstance(await source.ask(A), ExternalSample)
+    await source.aclose()
 
 
-def test_calls_keep_to_the_rate_limit_and_waiting_queries_share_one():
-    async def main() -> None:
-        adapter = Scripted()
-        source = opened(adapter, rate=2.0, fresh=0.0)
-        for _ in range(100):
-            source.ask(A)
-            await asyncio.sleep(0.1)
-        assert len(adapter.batches) <= 2 + 10 * 2
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_calls_keep_to_the_rate_limit_and_waiting_queries_share_one():
+    adapter = Scripted()
+    source = opened(adapter, rate=2.0)
+    for _ in range(100):
+        source.ask(A)
+        await asyncio.sleep(0.1)
+    assert len(adapter.batches) <= 2 + 10 * 2
 
 
-def test_a_query_that_waits_for_the_rate_limit_says_so_in_the_same_words_each_time():
-    """A text that changed would cost a status write per period."""
-
-    async def main() -> list[str | None]:
-        source = opened(Scripted(), rate=0.1, fresh=0.0)
-        await source.ask(A)
-        waiting = source.ask(B)
-        messages = []
-        for _ in range(3):
-            await asyncio.sleep(4)
-            error = source.rate_limit_error(B)
-            messages.append(None if error is None else error.message)
-        assert source.rate_limit_error(A) is None  # it has its answer
-        assert isinstance(await waiting, ExternalSample)
-        return messages
-
+@in_virtual_time
+async def test_the_error_of_a_query_delayed_by_the_rate_limit_keeps_its_text():
+    """A text that changes costs a status write per period."""
     limited = 'no answer to "b": source "mine" is limited to 0.1 calls a second'
-    assert virtual_time.run(main()) == [limited, limited, None]
+    source = opened(Scripted(), rate=0.1)
+    await source.ask(A)
+    waiting = source.ask(B)
+    messages = []
+    for _ in range(3):
+        await asyncio.sleep(4)
+        error = source.rate_limit_error(B)
+        messages.append(None if error is None else error.message)
+    assert source.rate_limit_error(A) is None  # it has its answer
+    assert isinstance(await waiting, ExternalSample)
+    assert messages == [limited, limited, None]
 
 
 def test_the_rate_limit_allows_bursts_of_a_second():
@@ -221,11 +197,12 @@ def test_the_rate_limit_allows_bursts_of_a_second():
     assert limit.take(100) > 0
 
 
-@pytest.mark.parametrize(("rate", "answered"), [(limits.RATE, False), (limits.CONCURRENCY / 7.0, True)])
-def test_a_rate_limit_spreads_calls_that_take_most_of_the_time_there_is(rate: float, answered: bool):
-    """HPAs ask all over the period, and calls take 7 of the 9 seconds that a reconcile waits.
+@pytest.mark.parametrize(("rate", "answered"), [(DEFAULTS.rate, False), (DEFAULTS.concurrency / 7.0, True)])
+@in_virtual_time
+async def test_a_rate_limit_spreads_calls_that_take_most_of_the_patience(rate: float, answered: bool):
+    """The queries are spread over the period, and calls take 7 of the 9 seconds that a reconcile waits.
 
-    Without a low rate limit, all calls begin at once; later HPAs wait for one to end and then for their own, too long.
+    Without a low rate limit, all calls begin at once; a later HPA waits for one to end and then for its own, too long.
     """
     patience = limits.PERIOD * limits.PATIENCE
 
@@ -241,26 +218,21 @@ def test_a_rate_limit_spreads_calls_that_take_most_of_the_time_there_is(rate: fl
             turns.append(answer.done() and isinstance(answer.result(), ExternalSample))
         return turns
 
-    async def main() -> None:
-        source = opened(Scripted(last), rate=rate)
-        turns = await asyncio.gather(*(hpa(source, number) for number in range(20)))
-        assert all(map(all, turns)) is answered
-        await source.aclose()
-
-    virtual_time.run(main())
+    source = opened(Scripted(last), rate=rate)
+    turns = await asyncio.gather(*(hpa(source, number) for number in range(20)))
+    assert all(map(all, turns)) is answered
+    await source.aclose()
 
 
-def test_a_sample_that_is_too_old_is_an_error():
+@in_virtual_time
+async def test_a_sample_that_is_too_old_is_an_error():
     old = virtual_time.START - timedelta(seconds=95)
 
     async def behave(queries: Sequence[Query]) -> Any:
         return [ExternalSample((1,), old)]
 
-    async def main() -> None:
-        error = await opened(Scripted(behave), max_age=60.0).ask(A)
-        assert error == AdapterError('source "mine": sample is older than max_age 60s')
-
-    virtual_time.run(main())
+    error = await opened(Scripted(behave), max_age=60.0).ask(A)
+    assert error == AdapterError('source "mine": sample is older than max_age 60s')
 
 
 def test_a_pod_whose_value_is_too_old_has_none():
@@ -268,21 +240,19 @@ def test_a_pod_whose_value_is_too_old_has_none():
     sample = PodSample(
         {pod: PodValue(1, moment, timedelta(seconds=30)) for pod, moment in moments.items()}, virtual_time.START
     )
-    left = answers.not_too_old("s", sample, virtual_time.START, 60)
-    assert isinstance(left, PodSample)
-    assert list(left.values) == ["young"]
+    kept = answers.not_too_old("s", sample, virtual_time.START, 60)
+    assert isinstance(kept, PodSample)
+    assert list(kept.values) == ["young"]
     assert answers.not_too_old("s", sample, virtual_time.START, None) is sample
 
 
-def test_a_secret_in_an_error_is_not_passed_on():
+@in_virtual_time
+async def test_an_answer_that_is_an_error_holds_no_secret():
     async def behave(queries: Sequence[Query]) -> Any:
         raise AdapterError("login as admin:hunter22 at http://admin:x@broker failed")
 
-    async def main() -> None:
-        error = await opened(Scripted(behave)).ask(A)
-        assert error.message == "login as admin:*** at http://***@broker failed"
-
-    virtual_time.run(main())
+    error = await opened(Scripted(behave)).ask(A)
+    assert error.message == "login as admin:*** at http://***@broker failed"
 
 
 HIDING = (
@@ -292,14 +262,14 @@ HIDING = (
 
 
 @pytest.mark.parametrize("name", HIDING)
-def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> None:
+def test_a_field_is_hidden_in_errors_and_in_shown_settings_alike(name: str) -> None:
     class Schema(msgspec.Struct):
         settings: dict[str, str]
 
-    [flaw] = settings_errors.check({"settings": {name: 1234567}}, Schema)
-    assert "1234567" not in str(flaw)
-    given = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
-    assert "hunter22" not in str(config.without_secrets("http-json", given))
+    [error] = settings_errors.check({"settings": {name: 1234567}}, Schema)
+    assert "1234567" not in str(error)
+    configured = {"url": "http://h", "metrics": {"depth": {name: "hunter22"}}}
+    assert "hunter22" not in str(config.without_secrets("http-json", configured))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +292,7 @@ def test_the_same_fields_are_hidden_wherever_settings_are_shown(name: str) -> No
         ({}, "half a letter: \ud83d", "half a letter: \\ud83d"),
     ],
 )
-def test_what_is_redacted(settings, text, shown):
+def test_error_texts_lose_the_secrets_of_the_settings(settings, text, shown):
     assert Redactor(settings)(text) == shown
 
 

@@ -28,7 +28,7 @@ QUERIES = [testing.external("a"), testing.external("b"), testing.external("missi
 
 
 class Good:
-    """What the documentation shows: numbers from a table."""
+    """The adapter of the documentation: numbers from a table."""
 
     serves = frozenset({EXTERNAL})
 
@@ -113,6 +113,20 @@ class NoSettings(Good):
     Settings = dict
 
 
+class OneName(Good):
+    metrics = "depth"
+
+
+class NotAsync(Good):
+    def answer(self, queries):
+        return [AdapterError("the server is down")] * len(queries)
+
+
+class UnknownBlame(Good):
+    async def one(self, query):
+        return AdapterError("the server is down", "network")
+
+
 def nap():
     """Hides the call from linters."""
     sleep(0.001)
@@ -126,7 +140,7 @@ class Sleeps(Good):
 
 class Reads(Good):
     async def one(self, query):
-        Path(__file__).read_text()  # noqa: ASYNC240  # what is to be noticed
+        Path(__file__).read_text()  # noqa: ASYNC240  # the check must notice it
         return await super().one(query)
 
 
@@ -166,7 +180,7 @@ class Fetches(Selects):
 
 class Downloads(Good):
     async def one(self, query):
-        urllib.request.urlopen("http://127.0.0.1:9/", timeout=5)  # noqa: ASYNC210  # what is to be noticed
+        urllib.request.urlopen("http://127.0.0.1:9/", timeout=5)  # noqa: ASYNC210  # the check must notice it
         return await super().one(query)
 
 
@@ -187,7 +201,7 @@ class Receives(Good):
 
 class Starts(Good):
     async def one(self, query):
-        subprocess.run(["true"], check=True)  # noqa: ASYNC221  # what is to be noticed
+        subprocess.run(["true"], check=True)  # noqa: ASYNC221  # the check must notice it
         return await super().one(query)
 
 
@@ -247,10 +261,10 @@ class WhileClosing(Good):
         (WhileClosing, "time.sleep", "context.clock.sleep"),
     ],
 )
-def test_what_blocks_the_event_loop_is_named_with_its_line_and_what_to_do_instead(
+def test_a_call_that_blocks_the_event_loop_is_named_with_its_line_and_a_replacement(
     adapter, what, instead, no_blocking_calls
 ):
-    no_blocking_calls.deactivate()  # it would be the first to notice
+    no_blocking_calls.deactivate()  # it would raise before the contract check does
     line = rf"{re.escape(__file__)}:\d+"
     where = "nap" if adapter in (Sleeps, Swallows, InATask, WhileClosing) else f"{adapter.__name__}.one"
     complaint = rf"^{where} \({line}\) blocks the event loop: {what}.*({instead})"
@@ -296,7 +310,7 @@ class Streams(Good):
         return await super().one(query)
 
 
-class Shares(Good):
+class YieldsOften(Good):
     """A long computation in steps."""
 
     async def one(self, query):
@@ -307,9 +321,9 @@ class Shares(Good):
         return await super().one(query)
 
 
-@pytest.mark.parametrize("adapter", [Threads, Imports, Streams, Shares])
+@pytest.mark.parametrize("adapter", [Threads, Imports, Streams, YieldsOften])
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_what_waits_elsewhere_passes(adapter, loop_factory, no_blocking_calls):
+def test_blocking_calls_in_threads_and_asynchronous_ones_pass(adapter, loop_factory, no_blocking_calls):
     no_blocking_calls.deactivate()
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         assert len(runner.run(testing.check_adapter(adapter(), QUERIES))) == 3
@@ -331,7 +345,7 @@ def test_a_good_adapter_passes_and_its_answers_come_back():
     assert adapter.closed == 2
 
 
-def test_an_error_that_is_raised_is_as_good_as_one_that_is_returned():
+def test_an_adapter_may_raise_an_error_instead_of_returning_it():
     class Down(Good):
         async def answer(self, queries):
             raise AdapterError("the server is down")
@@ -343,24 +357,27 @@ def test_an_error_that_is_raised_is_as_good_as_one_that_is_returned():
     ("adapter", "complaint"),
     [
         (WrongLength, "gave 2 answers to 3 queries"),
-        (Raises, r"answer\(\) raised ValueError\('a'\); give an AdapterError as the answer instead"),
+        (Raises, r"answer\(\) raised ValueError\('a'\); return an AdapterError as the answer instead"),
         (Floats, "the value 0.5, which is not a whole number of thousandths"),
-        (WrongOrder, "query 0 in reverse order|asked one by one"),
-        (OnlyBatches, "asked one by one is answered"),
+        (WrongOrder, "query 0 in reverse order|sent one by one"),
+        (OnlyBatches, "sent one by one is answered"),
         (NotEmpty, "an empty batch must have an empty answer|answered nothing"),
         (Stubborn, "swallowed its cancellation"),
         (ClosesOnce, r"aclose\(\) a second time failed: RuntimeError\('closed already'\)"),
         (NeverCloses, r"aclose\(\) failed: TimeoutError"),
-        (ServesNothing, "serves must be a frozenset of some of Resource"),
+        (ServesNothing, "ServesNothing: serves must be a frozenset of some of Resource"),
         (NoSettings, "Settings must be a msgspec.Struct"),
+        (OneName, "`metrics` of its adapter is not a tuple of patterns"),
+        (NotAsync, r"answer\(\) is not a coroutine function: write async def answer"),
+        (UnknownBlame, "an error whose blame is none of spec, source, cluster, bug: the server is down"),
     ],
 )
-def test_what_breaks_the_contract_is_named(adapter, complaint):
+def test_each_breach_of_the_contract_is_named(adapter, complaint):
     with pytest.raises(ContractBroken, match=complaint):
         virtual_time.run(testing.check_adapter(adapter(), QUERIES))
 
 
-async def test_a_context_has_what_the_daemon_gives():
+async def test_a_context_has_the_fields_that_the_daemon_fills():
     async with testing.context("mine") as context:
         assert context.name == "mine"
         assert context.api is None

@@ -10,8 +10,8 @@ from hpad.adapter import AdapterError
 from hpad.sources import plugins
 
 
-def source(adapter: str = "good", **given: object) -> settings.SourceSettings:
-    return settings.SourceSettings(name="mine", adapter=adapter, settings=given)
+def source(adapter: str = "good", **values: object) -> settings.SourceSettings:
+    return settings.SourceSettings(name="mine", adapter=adapter, settings=values)
 
 
 def test_the_built_in_adapters_are_found_without_being_imported():
@@ -44,7 +44,7 @@ def test_the_error_names_what_is_wrong_with_an_adapter(name, complaint):
 
 @pytest.mark.usefixtures("outsider")
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({}, "url: is missing"),
         ({"url": 5}, "url: 5 is not text"),
@@ -57,9 +57,9 @@ def test_the_error_names_what_is_wrong_with_an_adapter(name, complaint):
         ({"url": "x", "broker": {"host": "h", "port": "a"}}, "broker.port: 'a' is not a whole number"),
     ],
 )
-def test_wrong_settings_name_source_field_and_value(given, message):
+def test_wrong_settings_name_source_field_and_value(values, message):
     with pytest.raises(AdapterError) as caught:
-        plugins.decode(source(**given), plugins.adapter_class("good").Settings)
+        plugins.decode(source(**values), plugins.adapter_class("good").Settings)
     assert caught.value.blame == "spec"
     text = caught.value.message
     assert text.startswith(f'source "mine" (adapter "good"): {message}')
@@ -73,8 +73,8 @@ async def test_an_adapter_whose_set_up_fails_is_an_error_without_its_text():
     async with testing.context("mine") as context:
         with pytest.raises(AdapterError) as caught:
             plugins.instance(source(url="boom"), adapter, context)
-    said = 'source "mine": adapter "good" could not be set up: it raised an exception, a bug of the adapter'
-    assert caught.value == AdapterError(said, "bug")
+    refusal = 'source "mine": adapter "good" could not be set up: it raised an exception, a bug of the adapter'
+    assert caught.value == AdapterError(refusal, "bug")
 
 
 @pytest.mark.usefixtures("outsider")
@@ -95,7 +95,7 @@ def test_several_instances_of_one_adapter_have_settings_of_their_own():
         ({"External": "a"}, None),
     ],
 )
-def test_what_an_adapter_offers_is_patterns_or_a_named_bug(metrics, offered):
+def test_the_metrics_of_an_adapter_are_patterns_or_an_error(metrics, offered):
     class Mine:
         def __init__(self):
             self.metrics = metrics

@@ -14,7 +14,6 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
-from hpad.api.metadata import Key
 from hpad.sources import plugins
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
@@ -67,23 +66,23 @@ import msgspec
 from hpad.adapter import ExternalSample
 
 class Settings(msgspec.Struct):
-    way: str = ""
+    mode: str = ""
 
 class Wild:
     serves = frozenset({"External"})
     Settings = Settings
     def __init__(self, settings, context):
-        self.way, self.clock = settings.way, context.clock
+        self.mode, self.clock = settings.mode, context.clock
     async def answer(self, queries):
         now = self.clock.now()
-        if self.way == "raise":
+        if self.mode == "raise":
             raise RuntimeError("x")
-        if self.way == "block":
+        if self.mode == "block":
             self.clock.hands += 1.2
-        if self.way == "future":
+        if self.mode == "future":
             now += timedelta(days=1)
-        value = {"nan": float("nan"), "inf": float("inf"), "zero": -0.0}.get(self.way, 1000)
-        return [ExternalSample((value,), now)] * (len(queries) + (self.way == "length"))
+        value = {"nan": float("nan"), "inf": float("inf"), "zero": -0.0}.get(self.mode, 1000)
+        return [ExternalSample((value,), now)] * (len(queries) + (self.mode == "length"))
     async def aclose(self):
         pass
 """
@@ -99,7 +98,7 @@ class Sleepy: pass
 
 
 def publish(folder: Path, module: str, code: str, entry: str) -> None:
-    """What pip leaves behind."""
+    """Writes the files of an installed package, as pip does."""
     (folder / f"{module}.py").write_text(code)
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
@@ -115,7 +114,7 @@ def wild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class HandClock(clocks.SystemClock):
-    """Its seconds pass only by hand, so that a busy machine cannot pass for an adapter that blocks."""
+    """Its seconds pass only when an adapter adds them: a busy machine does not look like an adapter that blocks."""
 
     hands = 0.0
 
@@ -124,24 +123,24 @@ class HandClock(clocks.SystemClock):
 
 
 async def asked(*sources: settings.SourceSettings) -> list[Answer]:
-    """One metric of each source, `NAME_x`."""
+    """Returns the answers to one metric of each source, `NAME_x`."""
     made = Gatherer(sources, contexts=Contexts(HandClock()))
     await made.start()
     try:
         queries = [testing.external(f"{source.name}_x") for source in sources]
-        return await made.gather(Key("default", "web"), queries, deadline=9)
+        return await made.gather(queries, deadline=9)
     finally:
         await made.aclose()
 
 
-def source(name: str, **given: object) -> settings.SourceSettings:
+def source(name: str, **fields: object) -> settings.SourceSettings:
     match = (settings.Match(metrics=(f"{name}_*",)),)
-    return settings.SourceSettings(name=name, adapter="wild", settings=given, match=match)
+    return settings.SourceSettings(name=name, adapter="wild", settings=fields, match=match)
 
 
 @pytest.mark.usefixtures("wild")
 @pytest.mark.parametrize(
-    ("way", "complaint"),
+    ("mode", "complaint"),
     [
         ("raise", 'cannot answer "bad_x": its adapter raised an exception, a bug of the adapter'),
         ("nan", "the value nan"),
@@ -151,8 +150,8 @@ def source(name: str, **given: object) -> settings.SourceSettings:
         ("future", "a timestamp more than five minutes in the future"),
     ],
 )
-async def test_invalid_answers_are_named_and_affect_no_other_source(way, complaint):
-    bad, good = await asked(source("bad", way=way), source("good"))
+async def test_invalid_answers_are_named_and_affect_no_other_source(mode, complaint):
+    bad, good = await asked(source("bad", mode=mode), source("good"))
     assert isinstance(good, ExternalSample)
     assert isinstance(bad, AdapterError)
     assert bad.blame == "bug"
@@ -162,13 +161,13 @@ async def test_invalid_answers_are_named_and_affect_no_other_source(way, complai
 
 @pytest.mark.usefixtures("wild")
 async def test_an_adapter_that_blocks_the_loop_is_named():
-    """As blocking looks to others: time that passes between two pauses."""
-    bad, good = await asked(source("bad", way="block"), source("good"))
+    """The adapter lets 1.2 seconds pass between two awaits, as a blocking call does."""
+    bad, good = await asked(source("bad", mode="block"), source("good"))
     assert isinstance(good, ExternalSample)
     assert bad == AdapterError('source "bad" blocked the event loop for 1.2s, a bug of its adapter', "bug")
 
 
-async def test_an_import_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+async def test_an_import_that_hangs_ends_at_its_time_limit(tmp_path, monkeypatch):
     end = tmp_path / "end"
     publish(tmp_path, "hpad_sleepy", SLEEPY.format(end=str(end)), "sleepy = hpad_sleepy:Sleepy")
     monkeypatch.syspath_prepend(tmp_path)
@@ -197,7 +196,7 @@ def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-async def test_a_package_of_others_is_found_by_its_entry_point_and_keeps_the_contract(weather, monkeypatch):
+async def test_an_installed_foreign_package_is_found_and_keeps_the_contract(weather, monkeypatch):
     monkeypatch.syspath_prepend(weather)
     assert "weather" in await asyncio.to_thread(plugins.names)
     adapter = await plugins.load("weather")

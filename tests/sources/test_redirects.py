@@ -39,7 +39,7 @@ async def test_a_redirect_on_the_same_host_is_followed():
 @pytest.mark.parametrize(
     "location", ["http://localhost/secret?token=abc", "//example.org/x", "http://127.0.0.1:1/here"]
 )
-async def test_a_redirect_to_another_host_is_not(location):
+async def test_a_redirect_to_another_host_is_an_error(location):
     async with server(location) as url, testing.context("mine") as context:
         with pytest.raises(AdapterError, match="redirects to another host") as raised:
             await context.http.get(f"{url}/go", headers={"Authorization": "Bearer abc"})

@@ -1,4 +1,4 @@
-"""Sources that are replaced while they are asked: rejected ones are closed."""
+"""A reload replaces the sources; replaced and rejected ones are closed."""
 
 import asyncio
 import sys
@@ -21,8 +21,8 @@ Slow = Good
 """
 
 
-class Kept(plugins.Contexts):
-    """Remembers the contexts that it made."""
+class RecordedContexts(plugins.Contexts):
+    """Records the contexts that it made."""
 
     def __init__(self) -> None:
         super().__init__(SystemClock())
@@ -57,18 +57,18 @@ def gatherer(made: plugins.Contexts, **adapters: str) -> Gatherer:
     return Gatherer(sources, contexts=made)
 
 
-async def test_an_exchange_that_is_cancelled_leaves_nothing_open(gate: threading.Event) -> None:
-    made = Kept()
+async def test_a_cancelled_replacement_leaves_no_session_open(gate: threading.Event) -> None:
+    made = RecordedContexts()
     sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
-    exchanging = asyncio.create_task(sources.replace(gatherer(made, quick="good", late="slow"), patience=0.0))
+    replacing = asyncio.create_task(sources.replace(gatherer(made, quick="good", late="slow"), patience=0.0))
     async with asyncio.timeout(60):
-        while "quick" not in [context.name for context in made.made]:  # noqa: ASYNC110  # the state of the world
+        while "quick" not in [context.name for context in made.made]:  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.01)
-    exchanging.cancel()
+    replacing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await exchanging
+        await replacing
     gate.set()
     assert all(context.http.closed for context in made.made if context not in kept)
     assert not any(context.http.closed for context in kept)
@@ -77,22 +77,25 @@ async def test_an_exchange_that_is_cancelled_leaves_nothing_open(gate: threading
 
 
 @pytest.mark.usefixtures("outsider")
-async def test_sources_that_are_refused_are_named_with_their_file_and_closed() -> None:
-    made = Kept()
+async def test_rejected_sources_are_named_with_their_file_and_closed() -> None:
+    made = RecordedContexts()
     sources = manager.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
     with pytest.raises(manager.SourcesRejected, match=r'^new\.yaml: source "bad": adapter "broken"'):
         await sources.replace(gatherer(made, quick="good", bad="broken"), patience=0.0)
-    assert all(context.http.closed for context in made.made if context not in kept)
+    rejected = {context.name: context.http.closed for context in made.made if context not in kept}
+    assert rejected["quick"]
+    assert all(rejected.values())
     await sources.aclose()
 
 
 @pytest.mark.usefixtures("outsider")
-async def test_sources_that_have_just_been_exchanged_are_closed_with_the_others() -> None:
-    made = Kept()
+async def test_sources_replaced_a_moment_ago_are_closed_with_the_others() -> None:
+    made = RecordedContexts()
     sources = manager.Sources(gatherer(made, one="good"), SystemClock())
     await sources.start()
     await sources.replace(gatherer(made, two="good"), patience=60.0)
     await sources.aclose()
+    assert {"one", "two"} <= {context.name for context in made.made}
     assert all(context.http.closed for context in made.made)

@@ -1,11 +1,12 @@
-"""Metrics that hang do not keep the others from their answers; in virtual time."""
+"""Metrics that hang do not delay the answers of others; in virtual time."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
 from support import virtual_time
-from support.scripted_source import A, B, C, Grouped, Scripted, now, opened
+from support.scripted_source import A, B, C, Grouped, Scripted, opened
+from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
 from hpad.adapter import ExternalSample, Query
@@ -29,7 +30,7 @@ async def hang_on_h(queries: Sequence[Query]) -> None:
 
 
 async def hpa(source: Source, query: Query, phase: float, periods: int) -> list[bool]:
-    """Whether there was a sample, turn by turn."""
+    """Returns for each turn whether it got a sample."""
     await asyncio.sleep(phase)
     turns = []
     for _ in range(periods):
@@ -42,9 +43,9 @@ async def hpa(source: Source, query: Query, phase: float, periods: int) -> list[
 
 
 def turns_of(hanging: int, well: int, concurrency: int, together: bool) -> tuple[list[list[bool]], list[list[bool]]]:
-    """24 periods of metrics that hang and of metrics that do not.
+    """Runs 24 periods of metrics that hang and of metrics that do not; returns the turns of both.
 
-    After a start, and after a change of settings, all ask at once (`together`); later each has its own moment.
+    `together`: all queries come at once, as after a start and after a reload; else they are spread over the period.
     """
 
     async def main() -> tuple[list[list[bool]], list[list[bool]]]:
@@ -60,7 +61,7 @@ def turns_of(hanging: int, well: int, concurrency: int, together: bool) -> tuple
 
 @pytest.mark.parametrize(("hanging", "well", "concurrency"), [(1, 3, 1), (6, 3, 4), (20, 3, 4), (1, 300, 4)])
 @pytest.mark.parametrize("together", [True, False])
-def test_metrics_that_hang_do_not_keep_others_from_their_answers(
+def test_metrics_that_hang_do_not_delay_the_answers_of_others(
     hanging: int, well: int, concurrency: int, together: bool
 ):
     hung, answered = turns_of(hanging, well, concurrency, together)
@@ -69,14 +70,17 @@ def test_metrics_that_hang_do_not_keep_others_from_their_answers(
 
 
 @pytest.mark.parametrize(("hanging", "concurrency", "together"), [(1, 1, True), (20, 4, False)])
-def test_without_isolation_they_do(hanging: int, concurrency: int, together: bool, monkeypatch: pytest.MonkeyPatch):
-    """With timeouts, a limit of concurrency and the circuit breaker alone."""
+def test_without_isolation_metrics_that_hang_delay_others(
+    hanging: int, concurrency: int, together: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Timeouts, the limit of concurrency and the circuit breaker do not suffice."""
     monkeypatch.setattr(SlowQueries, "learn", lambda *_: None)
     _, answered = turns_of(hanging, 3, concurrency, together)
     assert not all(all(turns[16:]) for turns in answered)
 
 
-def test_a_source_that_times_out_as_a_whole_gets_a_bounded_number_of_calls():
+@in_virtual_time
+async def test_a_source_that_times_out_as_a_whole_gets_a_bounded_number_of_calls():
     """1,000 metrics; nothing returns for two minutes."""
     adapter = Scripted()
     metrics, recovery, rounds = named("m", 1000), 120.0, 12
@@ -85,20 +89,16 @@ def test_a_source_that_times_out_as_a_whole_gets_a_bounded_number_of_calls():
         if now() < recovery:
             await asyncio.Event().wait()
 
-    async def main() -> list[bool]:
-        adapter._behave = hang
-        source = opened(adapter, **{**LIMITS, "fresh": 0.0, "failures": 100})
-        answered = []
-        for number in range(rounds):
-            await asyncio.sleep(number * PERIOD - now())
-            asked = [source.ask(query) for query in metrics]
-            await asyncio.wait(asked, timeout=PATIENCE)
-            answered.append(all(future.done() and isinstance(future.result(), ExternalSample) for future in asked))
-        return answered
-
-    answered = virtual_time.run(main())
+    adapter.behave = hang
+    source = opened(adapter, **{**LIMITS, "fresh": 0.0, "failures": 100})
+    answered = []
+    for number in range(rounds):
+        await asyncio.sleep(number * PERIOD - now())
+        asked = [source.ask(query) for query in metrics]
+        await asyncio.wait(asked, timeout=PATIENCE)
+        answered.append(all(future.done() and isinstance(future.result(), ExternalSample) for future in asked))
     per_period = [sum(begin <= at < begin + PERIOD for at, _ in adapter.batches) for begin in range(0, 180, 15)]
-    assert max(per_period[:8]) <= 2 * limits.CONCURRENCY
+    assert max(per_period[:8]) <= 2 * limits.Limits().concurrency
     assert max(per_period) <= 6 * limits.BATCHES  # batches shrink as queries return: 16 * (1 + ln(1000 / 16)) calls
     assert answered[-1]
     assert per_period[-1] == 1  # one batch again
@@ -124,36 +124,31 @@ def test_many_slow_queries_go_in_a_few_calls():
     assert sizes == [50] * limits.BATCHES
 
 
-def test_queries_that_one_call_serves_stay_together_however_slow_it_is():
+@in_virtual_time
+async def test_the_queries_of_a_group_share_a_call_even_when_it_is_slow():
     adapter = Grouped(hang_on_h)
     hung, well = ([testing.external(name) for name in names] for names in (("h1", "h2", "h3"), ("w1", "w2")))
-
-    async def main() -> None:
-        source = opened(adapter, **{**LIMITS, "fresh": 0.0, "failures": 100})
-        for _ in range(7):
-            await asyncio.gather(*(source.ask(query) for query in (*hung, *well)))
-        await source.aclose()
-
-    virtual_time.run(main())
-    assert [names for _, names in adapter.batches] == ["h1h2h3w1w2"] * 7
+    source = opened(adapter, **{**LIMITS, "fresh": 0.0, "failures": 100})
+    for _ in range(7):
+        await asyncio.gather(*(source.ask(query) for query in (*hung, *well)))
+    await source.aclose()
+    assert adapter.names == ["h1h2h3w1w2"] * 7
 
 
-def test_a_query_that_is_not_slow_is_asked_at_once_while_slow_ones_wait_for_a_call():
-    async def main() -> float:
-        source = opened(Scripted(hang_on_h), concurrency=2, failures=100, **LIMITS)
-        hung = named("h", 4)
-        for _ in range(5):
-            await asyncio.gather(*map(source.ask, hung))
-        for query in hung:
-            source.ask(query)
-        await asyncio.sleep(1)
-        began = now()
-        assert isinstance(await source.ask(A), ExternalSample)
-        took = now() - began
-        await source.aclose()
-        return took
-
-    assert virtual_time.run(main()) == 0.0
+@in_virtual_time
+async def test_a_query_that_is_not_slow_is_asked_at_once_while_slow_ones_wait_for_a_call():
+    source = opened(Scripted(hang_on_h), concurrency=2, failures=100, **LIMITS)
+    hung = named("h", 4)
+    for _ in range(5):
+        await asyncio.gather(*map(source.ask, hung))
+    for query in hung:
+        source.ask(query)
+    await asyncio.sleep(1)
+    began = now()
+    assert isinstance(await source.ask(A), ExternalSample)
+    took = now() - began
+    await source.aclose()
+    assert took == 0.0
 
 
 def test_slow_queries_go_after_the_others_and_one_by_one_until_they_answer():
@@ -163,7 +158,7 @@ def test_slow_queries_go_after_the_others_and_one_by_one_until_they_answer():
     waiting = [A, B, C, D := testing.external("d")]
     assert slow.next_batch(waiting) == [D]
     assert len(slow.next_batch([A, B, C])) == 1
-    assert [slow.is_suspect(query) for query in waiting] == [False, True, True, False]
+    assert [slow.must_be_tried_alone(query) for query in waiting] == [False, True, True, False]
     learn(slow, [B], late=False)
     assert slow.next_batch(waiting) == [B, D]
     learn(slow, [A, C], late=False)
@@ -182,12 +177,12 @@ def test_the_number_of_slow_queries_is_bounded():
 
 
 def test_slow_queries_whose_hpas_are_gone_are_forgotten():
-    """They must not count as slow: the batches of the others would grow."""
+    """Otherwise they would count as slow for ever, and the batches of the others would grow."""
     slow = SlowQueries(alone, PERIOD)
-    gone, left = named("g", 50), named("l", 2)
+    gone, remaining = named("g", 50), named("l", 2)
     learn(slow, gone, late=True)
     for moment in range(0, 1200, 60):
-        learn(slow, left, late=True, at=float(moment))
+        learn(slow, remaining, late=True, at=float(moment))
     assert gone[0] not in slow
-    assert len(slow) == len(left)
-    assert slow.is_suspect(left[0])
+    assert len(slow) == len(remaining)
+    assert slow.must_be_tried_alone(remaining[0])

@@ -1,78 +1,36 @@
-"""One source: batches, limits, isolation, in virtual time."""
+"""One source: batches, concurrency, timeouts, and errors of the adapter, in virtual time."""
 
 import asyncio
 import gc
-import importlib.util
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from datetime import timedelta
 
-import msgspec
 import pytest
-import structlog
 from support import virtual_time
+from support.scripted_source import DOWN, A, B, C, Scripted, failing, opened, sleeping
+from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Asker, ExternalSample, Query
+from hpad.adapter import AdapterError, Answer, ExternalSample, HPAIdentity, Query
 from hpad.daemon import process
-from hpad.sources.limits import Limits
-from hpad.sources.source import Source
 
-A, B, C = (testing.external(name) for name in "abc")
-
-
-class Scripted:
-    """Answers each query with the number of the call; `behave` may do anything before that."""
-
-    serves = frozenset({EXTERNAL})
-    Settings = msgspec.Struct
-
-    def __init__(self, behave: Callable[[Sequence[Query]], Awaitable[object]] | None = None) -> None:
-        self.batches: list[str] = []
-        self.closed = False
-        self._behave = behave
-
-    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        self.batches.append("".join(query.name for query in queries))
-        call = len(self.batches)
-        if self._behave is not None:
-            await self._behave(queries)
-        return [ExternalSample((call,), virtual_time.START) for _ in queries]
-
-    async def aclose(self) -> None:
-        self.closed = True
+LATE = AdapterError('source "mine" did not answer within 10s')
+RAISED = 'source "mine" cannot answer "{}": its adapter raised an exception, a bug of the adapter; the log says where'
 
 
-def opened(
-    adapter: Scripted, observed: list | None = None, clock: virtual_time.VirtualClock | None = None, **limits: Any
-) -> Source:
-    return Source(
-        "mine", adapter, clock=clock or virtual_time.VirtualClock(), log=structlog.get_logger(),
-        observer=lambda *call: observed.append(call) if observed is not None else None,
-        limits=Limits(**{"budget": 100.0, "fresh": 0.0, "retries": 0, **limits}),
-    )  # fmt: skip
+async def call_of(answer: Awaitable[Answer]) -> int:
+    """Returns the number of the call that the sample came from."""
+    sample = await answer
+    assert isinstance(sample, ExternalSample), sample
+    return sample.values[0]
 
 
-def sleep(seconds: float) -> Callable[[Sequence[Query]], Awaitable[object]]:
-    return lambda _: asyncio.sleep(seconds)
-
-
-def value(answer: Answer) -> int:
-    assert isinstance(answer, ExternalSample), answer
-    return answer.values[0]
-
-
-async def fail(answer: Awaitable[Answer]) -> AdapterError:
-    error = await answer
-    assert isinstance(error, AdapterError)
-    return error
-
-
-def test_an_error_that_is_kept_keeps_nothing_of_what_the_adapter_held():
-    """Neither the one that was raised nor the one under it, and not only until the next garbage collection."""
+def test_an_error_that_is_cached_does_not_keep_the_objects_of_the_adapter_alive():
+    """Neither through its traceback nor through its cause; without the help of the garbage collector."""
 
     class Body(bytearray):
-        """An answer, as long as it may be."""
+        """The body of a response."""
 
     bodies: list[weakref.ref[Body]] = []
 
@@ -82,157 +40,141 @@ def test_an_error_that_is_kept_keeps_nothing_of_what_the_adapter_held():
         try:
             body[:1].decode("ascii").index("x")
         except ValueError:
-            raise AdapterError("no sense in it") from None
+            raise AdapterError("not decodable") from None
 
-    async def main() -> AdapterError:
-        source = opened(Scripted(refuse))
-        return await fail(source.ask(A))
+    async def ask() -> Answer:
+        return await opened(Scripted(refuse)).ask(A)
 
     gc.disable()
     try:
-        error = virtual_time.run(main())
+        error = virtual_time.run(ask())
         [body] = bodies
         assert body() is None
     finally:
         gc.enable()
-    assert error.message == "no sense in it"
+    assert error == AdapterError("not decodable")
 
 
-def test_queries_of_one_turn_are_one_call_and_equal_ones_are_asked_once():
-    async def main() -> list[str]:
-        adapter = Scripted()
-        source = opened(adapter)
-        same = testing.external("a")
-        answers = await asyncio.gather(*(source.ask(query) for query in (A, B, same, C, B)))
-        assert [value(answer) for answer in answers] == [1] * 5
-        return adapter.batches
-
-    assert virtual_time.run(main()) == ["abc"]
+@in_virtual_time
+async def test_queries_of_one_turn_of_the_loop_share_a_call_and_equal_ones_are_asked_once():
+    adapter = Scripted()
+    source = opened(adapter)
+    equal = testing.external("a")
+    assert [await call_of(answer) for answer in [source.ask(query) for query in (A, B, equal, C, B)]] == [1] * 5
+    assert adapter.names == ["abc"]
 
 
-def test_while_all_calls_are_running_queries_wait_for_the_next():
-    async def main() -> list[str]:
-        adapter = Scripted(sleep(5))
-        source = opened(adapter, concurrency=1)
-        first = source.ask(A)
+@in_virtual_time
+async def test_while_all_calls_are_running_queries_wait_for_the_next_one():
+    adapter = Scripted(sleeping(5))
+    source = opened(adapter, concurrency=1)
+    asked = []
+    for query in (A, B, C):
+        asked.append(source.ask(query))
         await asyncio.sleep(1)
-        second = source.ask(B)
-        await asyncio.sleep(1)
-        third = source.ask(C)
-        assert [value(answer) for answer in await asyncio.gather(first, second, third)] == [1, 2, 2]
-        assert asyncio.get_running_loop().time() == 10
-        return adapter.batches
-
-    assert virtual_time.run(main()) == ["a", "bc"]
+    assert [await call_of(answer) for answer in asked] == [1, 2, 2]
+    assert now() == 10
+    assert adapter.names == ["a", "bc"]
 
 
-def test_no_more_calls_at_once_than_the_limit():
-    at_work: set[object] = set()
-    most: list[int] = []
+@in_virtual_time
+async def test_no_more_calls_run_at_once_than_the_limit():
+    running, most = 0, 0
 
     async def behave(queries: Sequence[Query]) -> None:
-        at_work.add(queries)
-        most.append(len(at_work))
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
         await asyncio.sleep(3)
-        at_work.discard(queries)
+        running -= 1
 
-    async def main() -> None:
-        source = opened(Scripted(behave), concurrency=2)
-        asked = []
-        for number in range(9):
-            asked.append(source.ask(testing.external(f"m{number}")))
-            await asyncio.sleep(0.5)
-        await asyncio.gather(*asked)
-
-    virtual_time.run(main())
-    assert max(most) == 2
+    source = opened(Scripted(behave), concurrency=2)
+    asked = []
+    for number in range(9):
+        asked.append(source.ask(testing.external(f"m{number}")))
+        await asyncio.sleep(0.5)
+    await asyncio.gather(*asked)
+    assert most == 2
 
 
 class HandClock(virtual_time.VirtualClock):
     """Its time passes only when a test sets it."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    seconds = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
 
 
-@pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not there")
-def test_a_source_that_has_to_wait_for_less_than_a_timer_can_measure_is_asked_all_the_same():
-    """uvloop's timers count milliseconds: what is due in less is no timer to it, and has no time."""
+def test_a_wait_that_is_shorter_than_a_timer_can_measure_ends():
+    """uvloop's timers count milliseconds: it runs a shorter one at once, before the rate limit has a token."""
+    sample = ExternalSample((1,), virtual_time.START)
 
-    async def main() -> list[str]:
-        clock, adapter = HandClock(), Scripted()
+    async def behave(queries: Sequence[Query]) -> list[Answer]:
+        return [sample]
+
+    adapter = Scripted(behave)
+
+    async def main() -> None:
+        clock = HandClock()
         source = opened(adapter, clock=clock, rate=1.0)
-        assert value(await source.ask(A)) == 1
+        assert await source.ask(A) == sample
         clock.seconds = 0.9999
         second = source.ask(B)
         for _ in range(5):
             await asyncio.sleep(0)
         clock.seconds = 1.0
         async with asyncio.timeout(10):
-            assert value(await second) == 2
-        return adapter.batches
+            assert await second == sample
 
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-        assert runner.run(main()) == ["a", "b"]
+        runner.run(main())
+    assert adapter.names == ["a", "b"]
 
 
-def test_a_hang_ends_at_the_timeout_and_frees_its_place():
-    async def main() -> None:
-        hang = asyncio.Event()
-        adapter = Scripted(lambda queries: hang.wait() if A in queries else asyncio.sleep(0))
-        source = opened(adapter, concurrency=1)
-        hanging = source.ask(A)
-        await asyncio.sleep(1)
-        late = source.ask(B)
-        error = await fail(hanging)
-        assert (error.message, error.blame) == ('source "mine" did not answer within 10s', "source")
-        assert value(await late) == 2
-        assert asyncio.get_running_loop().time() == 10
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_a_call_that_hangs_ends_at_the_timeout_and_frees_its_place():
+    hang = asyncio.Event()
+    source = opened(Scripted(lambda queries: hang.wait() if A in queries else asyncio.sleep(0)), concurrency=1)
+    hanging = source.ask(A)
+    await asyncio.sleep(1)
+    second = source.ask(B)
+    assert await hanging == LATE
+    assert await call_of(second) == 2
+    assert now() == 10
 
 
-def test_an_adapter_that_ignores_its_cancellation_delays_no_other_call():
+@in_virtual_time
+async def test_an_adapter_that_ignores_its_cancellation_delays_no_other_call():
     async def stubborn(queries: Sequence[Query]) -> None:
-        while A in queries and asyncio.get_running_loop().time() < 100:
+        while A in queries and now() < 100:
             try:
                 await asyncio.sleep(1000)
             except asyncio.CancelledError:
                 await asyncio.sleep(90)
 
-    async def main() -> None:
-        source = opened(Scripted(stubborn), concurrency=1)
-        assert (await fail(source.ask(A))).message == 'source "mine" did not answer within 10s'
-        assert value(await source.ask(B)) == 2
-        assert asyncio.get_running_loop().time() == 10
-        await source.aclose()
-        assert asyncio.get_running_loop().time() <= 12
-
-    virtual_time.run(main())
+    source = opened(Scripted(stubborn), concurrency=1)
+    assert await source.ask(A) == LATE
+    assert await call_of(source.ask(B)) == 2
+    assert now() == 10
+    await source.aclose()
+    assert now() <= 12
 
 
-def test_a_waiting_hpa_may_be_cancelled_and_the_others_get_their_answer():
-    async def main() -> None:
-        source = opened(Scripted(sleep(5)))
+@in_virtual_time
+async def test_a_cancelled_hpa_does_not_cancel_the_call_that_another_shares():
+    source = opened(Scripted(sleeping(5)))
 
-        async def wait() -> Answer:
-            future = source.ask(A)
-            await asyncio.wait({future})
-            return future.result()
+    async def wait() -> int:
+        future = source.ask(A)
+        await asyncio.wait({future})
+        return await call_of(future)
 
-        impatient, patient = asyncio.create_task(wait()), asyncio.create_task(wait())
-        await asyncio.sleep(1)
-        impatient.cancel()
-        assert value(await patient) == 1
-        assert impatient.cancelled()
-
-    virtual_time.run(main())
-
-
-RAISED = 'source "mine" cannot answer "{}": its adapter raised an exception, a bug of the adapter; the log says where'
+    first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
+    await asyncio.sleep(1)
+    first.cancel()
+    assert await second == 1
+    assert first.cancelled()
 
 
 @pytest.mark.parametrize(
@@ -249,83 +191,83 @@ RAISED = 'source "mine" cannot answer "{}": its adapter raised an exception, a b
         ),
         (
             AdapterError("no such queue", "user"),
-            'source "mine" gave an error that does not say whose fault it is: no such queue',
+            'source "mine" gave an error whose blame is none of spec, source, cluster, bug: no such queue',
             "bug",
         ),
         (asyncio.CancelledError(), 'source "mine" cancelled its own call, a bug of its adapter', "bug"),
     ],
 )
-def test_an_exception_of_an_adapter_answers_the_whole_batch(raised, message, blame):
+@in_virtual_time
+async def test_an_exception_of_an_adapter_answers_the_whole_batch(raised, message, blame):
     async def behave(queries: Sequence[Query]) -> None:
         raise raised
 
-    async def main() -> None:
-        observed: list[tuple[str, float, AdapterError | None]] = []
-        source = opened(Scripted(behave), observed)
-        errors = await asyncio.gather(source.ask(A), source.ask(B))
-        assert errors == [AdapterError(message.format(name), blame) for name in "ab"]
-        assert observed == [("mine", 0.0, AdapterError(message.format("a"), blame))]
-
-    virtual_time.run(main())
+    observed: list[tuple[str, float, AdapterError | None]] = []
+    source = opened(Scripted(behave), observer=lambda *call: observed.append(call))
+    errors = await asyncio.gather(source.ask(A), source.ask(B))
+    assert errors == [AdapterError(message.format(name), blame) for name in "ab"]
+    assert observed == [("mine", 0.0, AdapterError(message.format("a"), blame))]
 
 
-def test_the_observer_hears_of_every_call_and_of_no_spec_error():
-    async def main() -> None:
-        observed: list[tuple[str, float, AdapterError | None]] = []
+@in_virtual_time
+async def test_the_observer_is_called_after_each_call_and_gets_no_error_of_a_spec():
+    async def behave(queries: Sequence[Query]) -> None:
+        await asyncio.sleep(2)
+        if B in queries:
+            raise AdapterError("no such queue", "spec")
 
-        async def behave(queries: Sequence[Query]) -> None:
-            await asyncio.sleep(2)
-            if B in queries:
-                raise AdapterError("no such queue", "spec")
+    observed: list[tuple[str, float, AdapterError | None]] = []
+    source = opened(Scripted(behave), observer=lambda *call: observed.append(call))
+    await source.ask(A)
+    await source.ask(B)
+    assert observed == [("mine", 2.0, None), ("mine", 2.0, None)]
 
-        source = opened(Scripted(behave), observed)
+
+@in_virtual_time
+async def test_a_report_has_the_time_of_the_last_error():
+    source = opened(Scripted(failing))
+    assert source.report("x").last_error_at is None
+    for _ in range(2):
+        await asyncio.sleep(30)
         await source.ask(A)
-        await source.ask(B)
-        assert observed == [("mine", 2.0, None), ("mine", 2.0, None)]
-
-    virtual_time.run(main())
-
-
-def test_closing_answers_waiting_queries_and_closes_the_adapter():
-    async def main() -> None:
-        adapter = Scripted(sleep(5))
-        source = opened(adapter, concurrency=1)
-        running = source.ask(A)
-        await asyncio.sleep(1)
-        waiting = source.ask(B)
-        await source.aclose()
-        for future in (running, waiting, source.ask(C)):
-            assert (await fail(future)).message == 'source "mine" is shutting down'
-        assert adapter.closed
-        assert asyncio.get_running_loop().time() == 1
-
-    virtual_time.run(main())
+    found = source.report("x")
+    assert found.last_error == DOWN.message
+    assert found.last_error_at == virtual_time.START + timedelta(seconds=60)
 
 
-def personal(answer: Callable[[Query], object]) -> Scripted:
-    """An adapter with a method `personal`."""
-    adapter = Scripted()
-    adapter.personal = answer
-    return adapter
+@in_virtual_time
+async def test_closing_answers_all_queries_and_closes_the_adapter():
+    adapter = Scripted(sleeping(5))
+    source = opened(adapter, concurrency=1)
+    running = source.ask(A)
+    await asyncio.sleep(1)
+    waiting = source.ask(B)
+    await source.aclose()
+    for future in (running, waiting, source.ask(C)):
+        assert await future == AdapterError('source "mine" is shutting down')
+    assert adapter.closed
+    assert now() == 1
 
 
 @pytest.mark.parametrize(
-    ("adapter", "calls"),
+    ("personal", "calls"),
     [
-        (Scripted(), ["a", "b"]),
-        (personal(lambda query: False), ["a", "b"]),
-        (personal(lambda query: query.name == "a"), ["aa", "b"]),
-        (personal(lambda query: 1 / 0), ["aa", "bb"]),
+        (None, ["a", "b"]),
+        (lambda query: False, ["a", "b"]),
+        (lambda query: query.name == "a", ["aa", "b"]),
+        (lambda query: 1 / 0, ["aa", "bb"]),
     ],
 )
-def test_equal_queries_of_different_hpas_are_separate_only_if_the_adapter_says_so(adapter: Scripted, calls: list[str]):
-    web, api = (Asker(name=name, target_kind="Deployment", target_name=name) for name in ("web", "api"))
-
-    async def main() -> None:
-        source = opened(adapter, fresh=5.0)
-        for query in (A, B):
-            await asyncio.gather(source.ask(query, web), source.ask(query, api))
-            await asyncio.gather(source.ask(query, api), source.ask(query, web))
-
-    virtual_time.run(main())
-    assert adapter.batches == calls
+@in_virtual_time
+async def test_equal_queries_of_different_hpas_are_separate_only_if_the_adapter_calls_them_personal(
+    personal: Callable[[Query], object] | None, calls: list[str]
+):
+    web, api = (HPAIdentity(name=name, target_kind="Deployment", target_name=name) for name in ("web", "api"))
+    adapter = Scripted()
+    if personal is not None:
+        adapter.personal = personal
+    source = opened(adapter, fresh=5.0)
+    for query in (A, B):
+        await asyncio.gather(source.ask(query, web), source.ask(query, api))
+        await asyncio.gather(source.ask(query, api), source.ask(query, web))
+    assert adapter.names == calls

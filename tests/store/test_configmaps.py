@@ -1,4 +1,4 @@
-"""Histories in ConfigMaps, over the wire: what others write, what is damaged, what does not fit, what is refused."""
+"""The ConfigMap storage backend over HTTP: other writers, damaged values, values that do not fit, refused writes."""
 
 import base64
 import contextlib
@@ -20,7 +20,7 @@ from hpad.lab.cluster import Cluster
 from hpad.store import configmaps
 
 Rows = dict[Key, bytes]
-Shelves = Callable[..., Awaitable[configmaps.ConfigMaps]]
+Backends = Callable[..., Awaitable[configmaps.ConfigMaps]]
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def backends(cluster: Cluster) -> AsyncIterator[Shelves]:
-    """Shelves of as many hpads as the test wants, each with a client of its own, and loaded."""
+async def backends(cluster: Cluster) -> AsyncIterator[Backends]:
+    """Creates loaded backends, each with its own client."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def backend(
@@ -58,12 +58,12 @@ async def found(backend: configmaps.ConfigMaps) -> Rows:
 
 
 def value(cluster: Cluster, name: str, entry: str = "histories") -> str | None:
-    held = cluster.get("configmaps", name, "hpad")
-    return None if held is None else (held.get("binaryData") or {}).get(entry)
+    config_map = cluster.get("configmaps", name, "hpad")
+    return None if config_map is None else (config_map.get("binaryData") or {}).get(entry)
 
 
 def put(cluster: Cluster, name: str, histories: str) -> None:
-    """As somebody else writes it."""
+    """Writes the value as another client."""
     head = {"name": name, "namespace": "hpad"}
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": head, "binaryData": {"histories": histories}})
 
@@ -76,7 +76,7 @@ def writes(cluster: Cluster) -> int:
     return cluster.log.count("create", "configmaps") + cluster.log.count("update", "configmaps")
 
 
-async def test_what_was_saved_is_there_for_whoever_comes_next(backends: Shelves) -> None:
+async def test_saved_records_are_loaded_by_the_next_backend(backends: Backends) -> None:
     one = await backends()
     assert await one.save(rows(5)) == {}
     assert await one.save({Key("shop", "web-2"): None, **rows(1, first=9)}) == {}
@@ -85,7 +85,7 @@ async def test_what_was_saved_is_there_for_whoever_comes_next(backends: Shelves)
     assert await found(await backends()) == expected
 
 
-async def test_a_save_is_one_write_an_object(cluster: Cluster, backends: Shelves) -> None:
+async def test_a_save_writes_each_object_once(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     many = rows(2 * configmaps.HPAS + 1)
     assert await one.save(many) == {}
@@ -93,7 +93,7 @@ async def test_a_save_is_one_write_an_object(cluster: Cluster, backends: Shelves
     assert await one.save(dict(list(many.items())[: configmaps.HPAS])) == {}
     assert writes(cluster) == 4
     assert await found(await backends()) == many
-    assert [held["metadata"]["name"] for held in cluster.list("configmaps", "hpad")] == [
+    assert [each["metadata"]["name"] for each in cluster.list("configmaps", "hpad")] == [
         "history-0",
         "history-1",
         "history-2",
@@ -101,17 +101,17 @@ async def test_a_save_is_one_write_an_object(cluster: Cluster, backends: Shelves
 
 
 def whose(keys: set[Key]) -> Callable[[Key], bool]:
-    """The owner of these HPAs, and of every object."""
+    """Returns an `owns` that accepts these HPAs and all ConfigMaps."""
     return lambda key: key in keys or key.namespace == "hpad"
 
 
 def assigned(me: str, *others: str) -> Callable[[Key], bool]:
-    """The owner of a member's share."""
+    """Returns an `owns` that accepts the assignment of the member `me`."""
     return lambda key: assignment.first(key, (me, *others)) == me
 
 
-async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: Cluster, backends: Shelves) -> None:
-    """So that none is in another's way: a write an object and save, however many they are."""
+async def test_replicas_of_a_shard_group_write_separate_objects(cluster: Cluster, backends: Backends) -> None:
+    """Replicas cannot conflict: a save writes each object once, for any number of replicas."""
     names = ("a", "b", "c")
     sharing = {name: await backends(assigned(name, *names)) for name in names}
     for turn in range(3):
@@ -126,8 +126,8 @@ async def test_replicas_that_share_the_hpas_have_objects_of_their_own(cluster: C
     assert len(cluster.list("configmaps", "hpad")) <= 12
 
 
-async def test_where_an_hpa_goes_its_record_is_found_and_the_old_one_goes_in_time(
-    cluster: Cluster, backends: Shelves
+async def test_a_reassigned_hpa_keeps_its_record_and_the_old_copy_is_removed_later(
+    cluster: Cluster, backends: Backends
 ) -> None:
     keys, clock = rows(100), SkippingClock()
     alone = await backends(assigned("a"))
@@ -145,7 +145,7 @@ async def test_where_an_hpa_goes_its_record_is_found_and_the_old_one_goes_in_tim
     assert [key for key, record in left if record == b"old"] == []
 
 
-async def test_what_another_replica_wrote_in_between_stays(cluster: Cluster, backends: Shelves) -> None:
+async def test_records_that_another_replica_wrote_in_between_are_kept(cluster: Cluster, backends: Backends) -> None:
     ours, theirs = set(rows(3)), set(rows(3, first=3))
     one, other = await backends(whose(ours)), await backends(whose(theirs))
     assert await one.save(rows(3)) == {}
@@ -153,11 +153,11 @@ async def test_what_another_replica_wrote_in_between_stays(cluster: Cluster, bac
     newer = {key: b"newer" for key in rows(3)}
     assert await one.save(newer) == {}
     assert await found(await backends()) == {**newer, **rows(3, first=3)}
-    assert [held["metadata"]["name"] for held in cluster.list("configmaps", "hpad")] == ["history-0"]
+    assert [each["metadata"]["name"] for each in cluster.list("configmaps", "hpad")] == ["history-0"]
 
 
-async def test_what_is_not_ours_any_more_is_not_written_over(backends: Shelves) -> None:
-    """It went to another replica while our write was under way."""
+async def test_records_of_reassigned_hpas_are_not_overwritten(backends: Backends) -> None:
+    """The HPA was reassigned after the last read."""
     ours = set(rows(3))
     one, other = await backends(whose(ours)), await backends()
     assert await one.save(rows(3)) == {}
@@ -171,7 +171,7 @@ async def test_what_is_not_ours_any_more_is_not_written_over(backends: Shelves) 
     assert kept[Key("shop", "web-0")] == b"ours"
 
 
-async def test_a_conflict_that_does_not_end_fails_the_save_and_is_no_loss(cluster: Cluster, backends: Shelves) -> None:
+async def test_a_lasting_conflict_fails_the_save_and_loses_nothing(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="PUT", path="history-0", times=None, status=409)
@@ -184,8 +184,8 @@ async def test_a_conflict_that_does_not_end_fails_the_save_and_is_no_loss(cluste
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 500}, {"status": 503}, {"reset": True}])
-async def test_a_refusal_fails_the_save_and_the_next_one_makes_up_for_it(
-    cluster: Cluster, backends: Shelves, fault: Any
+async def test_a_refused_write_fails_the_save_and_the_next_save_succeeds(
+    cluster: Cluster, backends: Backends, fault: Any
 ) -> None:
     one = await backends()
     assert await one.save(rows(2)) == {}
@@ -199,8 +199,8 @@ async def test_a_refusal_fails_the_save_and_the_next_one_makes_up_for_it(
 
 
 @pytest.mark.parametrize("fault", [{"status": 403}, {"status": 500}, {"reset": True}, {"body": "[]"}, {"body": "{"}])
-async def test_what_cannot_be_read_is_trouble_and_makes_nothing_new(
-    cluster: Cluster, backends: Shelves, fault: Any
+async def test_an_unreadable_object_is_reported_and_not_replaced(
+    cluster: Cluster, backends: Backends, fault: Any
 ) -> None:
     one = await backends()
     assert await one.save(rows(2)) == {}
@@ -212,7 +212,7 @@ async def test_what_cannot_be_read_is_trouble_and_makes_nothing_new(
     assert await found(await backends()) == rows(2)
 
 
-async def test_an_answer_that_is_no_config_map_fails_the_save(cluster: Cluster, backends: Shelves) -> None:
+async def test_a_response_without_a_config_map_fails_the_save(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     assert await one.save(rows(2)) == {}
     cluster.faults.add(method="PUT", path="history-0", times=None, body='{"kind": "Table"}')
@@ -223,15 +223,15 @@ async def test_an_answer_that_is_no_config_map_fails_the_save(cluster: Cluster, 
     assert set((await found(await backends())).values()) == {b"newer"}
 
 
-async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, backends: Shelves) -> None:
-    """And whoever remembers is told that what else was in it is gone."""
+async def test_an_object_deleted_by_another_client_is_created_again(cluster: Cluster, backends: Backends) -> None:
+    """`emptied` reports once that the other records of the object are lost."""
     one = await backends()
     many = rows(configmaps.HPAS + 3)
     assert await one.save(many) == {}
     assert not one.emptied()
     cluster.delete("configmaps", "history-0", "hpad")
     last = Key("shop", f"web-{configmaps.HPAS}")
-    assert last in await found(await backends()), "the objects after it are found all the same"
+    assert last in await found(await backends()), "the objects after the deleted one are still found"
     first = Key("shop", "web-0")
     assert await one.save({first: b"newer"}) == {}
     assert one.emptied()
@@ -245,12 +245,12 @@ async def test_an_object_deleted_behind_our_back_is_made_anew(cluster: Cluster, 
     [
         pytest.param("AAAA", id="not compressed"),
         pytest.param(base64.b64encode(zlib.compress(b"x" * 100)[:-5]).decode(), id="cut short"),
-        pytest.param(packed([1, [["shop", "web"]]]), id="rows that are too short"),
-        pytest.param(packed({"format": 1}), id="of another shape"),
+        pytest.param(packed([1, [["shop", "web"]]]), id="rows too short"),
+        pytest.param(packed({"format": 1}), id="another type"),
         pytest.param(base64.b64encode(zlib.compress(b"\0" * (65 * configmaps.MOST_BYTES))).decode(), id="a bomb"),
     ],
 )
-async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, backends: Shelves, damage: str) -> None:
+async def test_a_damaged_value_is_kept_for_inspection(cluster: Cluster, backends: Backends, damage: str) -> None:
     put(cluster, "history-0", damage)
     one = await backends()
     assert await found(one) == {}
@@ -260,8 +260,8 @@ async def test_a_damaged_value_is_set_aside_for_people(cluster: Cluster, backend
     assert await found(await backends()) == rows(2)
 
 
-async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, backends: Shelves) -> None:
-    """The whole of it and a full value beside it would be more than an object may have."""
+async def test_the_beginning_of_a_large_damaged_value_is_kept(cluster: Cluster, backends: Backends) -> None:
+    """The whole value beside a full one would exceed the size limit of an object."""
     damage = base64.b64encode(random.Random(1).randbytes(configmaps.MOST_BYTES)).decode()
     put(cluster, "history-0", damage)
     one = await backends()
@@ -272,7 +272,7 @@ async def test_of_a_large_damaged_value_the_beginning_is_kept(cluster: Cluster, 
     assert len(base64.b64decode(kept)) + configmaps.MOST_BYTES < 1 << 20
 
 
-async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, backends: Shelves) -> None:
+async def test_a_damaged_record_does_not_affect_the_others(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     assert await one.save(rows(3)) == {}
     before = value(cluster, "history-0")
@@ -284,8 +284,8 @@ async def test_a_damaged_record_takes_no_other_with_it(cluster: Cluster, backend
     assert await found(await backends()) == expected
 
 
-async def test_what_a_later_version_wrote_is_left_for_it(cluster: Cluster, backends: Shelves) -> None:
-    """hpad is rolled back: it remembers elsewhere, and touches nothing that it does not understand."""
+async def test_a_value_of_a_later_version_is_kept(cluster: Cluster, backends: Backends) -> None:
+    """After a rollback hpad writes to another object and leaves an unknown format unchanged."""
     assert await (await backends()).save(rows(3)) == {}
     later = packed([2, {"whatever": "comes"}, "then"])
     put(cluster, "history-0", later)
@@ -297,21 +297,21 @@ async def test_what_a_later_version_wrote_is_left_for_it(cluster: Cluster, backe
     assert await found(await backends()) == rows(3)
 
 
-async def test_a_later_version_that_takes_over_while_we_run_is_left_alone(cluster: Cluster, backends: Shelves) -> None:
+async def test_a_later_version_that_starts_to_write_is_not_overwritten(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     assert await one.save(rows(3)) == {}
     later = packed([2, []])
     put(cluster, "history-0", later)
     key = Key("shop", "web-1")
     assert set(await one.save({key: b"newer"})) == {key}
-    assert one.emptied(), "all of them are to be saved, elsewhere"
+    assert one.emptied(), "all records must be saved again, to another object"
     assert await one.save({**rows(3), key: b"newer"}) == {}
     assert value(cluster, "history-0") == later
     assert await found(await backends()) == {**rows(3), key: b"newer"}
 
 
-async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, backends: Shelves) -> None:
-    """Records that grow past what an object may hold: none is lost on the way, and no object is too large."""
+async def test_records_without_room_in_their_object_move_to_another(cluster: Cluster, backends: Backends) -> None:
+    """Records grow past the size limit of an object: none is lost, and no object is too large."""
     one = await backends()
     assert await one.save(rows(configmaps.HPAS)) == {}
     large = rows(configmaps.HPAS, size=configmaps.MOST_BYTES // 20)
@@ -320,11 +320,11 @@ async def test_what_finds_no_room_in_its_object_moves(cluster: Cluster, backends
         waiting = {key: large[key] for key in await one.save(waiting)}
     assert waiting == {}
     assert await found(await backends()) == large
-    for held in cluster.list("configmaps", "hpad"):
-        assert len(json.dumps(held)) < 1 << 20
+    for config_map in cluster.list("configmaps", "hpad"):
+        assert len(json.dumps(config_map)) < 1 << 20
 
 
-async def test_records_that_grow_can_push_out_another_which_is_then_saved_anew(backends: Shelves) -> None:
+async def test_growing_records_can_displace_another_which_is_saved_again(backends: Backends) -> None:
     one = await backends()
     (large,) = rows(1, size=200_000).items()
     crowd = rows(configmaps.HPAS - 1, first=10)

@@ -1,4 +1,4 @@
-"""What survives is saved in time, in few writes, and whatever the shelf does, decisions go on."""
+"""The persistent store saves in time and in few writes, and a failing backend never stops decisions."""
 
 import asyncio
 import itertools
@@ -8,22 +8,22 @@ from datetime import timedelta
 import msgspec
 import pytest
 from support import virtual_time
+from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, PastRecommendation, Rescale
+from hpad.engine.history import History, Last, Memory, PastRecommendation, Rescale
 from hpad.store import persistent, record
-from hpad.store.memory import Last, Memory
 from hpad.telemetry import Telemetry
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
 LATELY = History((PastRecommendation(virtual_time.START, 3),), (Rescale(virtual_time.START, 1),))
-PACE = persistent.Pace(tick=1, rest=15)
+INTERVALS = persistent.SaveIntervals(shortest=1, longest=15)
 
 
 class Backend:
-    """Records in a dictionary, a group for each name; `trouble` is what all saves answer."""
+    """A storage backend in a dictionary, with one group per name. Every save fails with the text `trouble`, if set."""
 
-    name = "a shelf"
+    name = "memory"
 
     def __init__(self) -> None:
         self.records: dict[Key, bytes] = {}
@@ -39,7 +39,7 @@ class Backend:
         return list(self.records.items()), None
 
     async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
-        self.saves.append((asyncio.get_running_loop().time(), {key.name for key in changes}))
+        self.saves.append((virtual_time.now(), {key.name for key in changes}))
         if self.trouble is not None:
             return dict.fromkeys(changes, self.trouble)
         for key, data in changes.items():
@@ -69,7 +69,7 @@ class Bench:
     def __init__(self, backend: Backend) -> None:
         self.telemetry = Telemetry()
         self.gone: set[Key] = set()
-        self.store = persistent.PersistentStore(backend, virtual_time.VirtualClock(), self.telemetry, PACE)
+        self.store = persistent.PersistentStore(backend, virtual_time.VirtualClock(), self.telemetry, INTERVALS)
         self.running = asyncio.create_task(self.store.run(lambda key: key not in self.gone))
 
     async def stop(self) -> None:
@@ -78,244 +78,221 @@ class Bench:
         await self.store.stop()
 
 
-def test_another_pace_counts_from_the_next_save_on() -> None:
-    async def main() -> list[float]:
-        backend = Backend()
-        bench = Bench(backend)
-        bench.store.retune(PACE._replace(rest=5))
-        for _ in range(40):
-            await asyncio.sleep(1)
-            bench.store.put(WEB, Memory(uid="1", history=LATELY))
-        await bench.stop()
-        return [at for at, _ in backend.saves]
+@in_virtual_time
+async def test_changed_intervals_apply_from_the_next_save() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    bench.store.retune(INTERVALS._replace(longest=5))
+    for _ in range(40):
+        await asyncio.sleep(1)
+        bench.store.put(WEB, Memory(uid="1", history=LATELY))
+    await bench.stop()
+    times = [at for at, _ in backend.saves]
+    assert len(times) >= 6
+    assert all(later - earlier <= 5 + INTERVALS.shortest for earlier, later in itertools.pairwise(times))
 
-    times = virtual_time.run(main())
-    assert all(later - earlier <= 5 + PACE.tick for earlier, later in itertools.pairwise(times))
 
-
-def test_a_rescale_is_saved_at_once_and_alone_the_rest_once_a_period() -> None:
-    async def main() -> Backend:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        for key in (WEB, API):
-            bench.store.put(key, Memory(uid="1"))
-        await asyncio.sleep(3)
-        await bench.store.flush_now(WEB)
-        assert WEB in backend.records
-        assert API not in backend.records
-        await asyncio.sleep(20)
-        await bench.stop()
-        return backend
-
-    backend = virtual_time.run(main())
+@in_virtual_time
+async def test_a_rescale_is_saved_at_once_and_other_state_once_per_period() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    for key in (WEB, API):
+        bench.store.put(key, Memory(uid="1"))
+    await asyncio.sleep(3)
+    await bench.store.flush_now(WEB)
+    assert WEB in backend.records
+    assert API not in backend.records
+    await asyncio.sleep(20)
+    await bench.stop()
     assert backend.saves == [(pytest.approx(3), {"web"}), (pytest.approx(15), {"api"})]
 
 
-def test_a_save_that_fails_holds_nothing_up_and_is_tried_again() -> None:
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        backend.trouble = "the disk is full"
-        bench.store.put(WEB, Memory(uid="1"))
-        await bench.store.flush_now(WEB)
-        assert asyncio.get_running_loop().time() < 3
-        assert bench.store.trouble == "the disk is full"
-        assert bench.store.get(WEB).uid == "1"
-        backend.trouble = None
-        await asyncio.sleep(16)
-        assert record.decode(WEB, backend.records[WEB]).uid == "1"
-        assert bench.store.trouble is None
-        series = (await bench.telemetry.exposition()).decode()
-        assert 'hpad_store_errors_total{operation="save"} 1.0' in series
-        await bench.stop()
-
-    virtual_time.run(main(), io_grace=0.05)
+@in_virtual_time
+async def test_a_failed_save_delays_nothing_and_is_retried() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    backend.trouble = "the disk is full"
+    bench.store.put(WEB, Memory(uid="1"))
+    await bench.store.flush_now(WEB)
+    assert virtual_time.now() < 3
+    assert bench.store.trouble == "the disk is full"
+    assert bench.store.get(WEB).uid == "1"
+    backend.trouble = None
+    await asyncio.sleep(16)
+    assert record.decode(WEB, backend.records[WEB]).uid == "1"
+    assert bench.store.trouble is None
+    series = (await bench.telemetry.exposition()).decode()
+    assert 'hpad_store_errors_total{operation="save"} 1.0' in series
+    await bench.stop()
 
 
-def test_a_damaged_record_is_put_aside_and_the_others_stay() -> None:
-    async def main() -> None:
-        backend = Backend()
-        backend.records = {WEB: b"garbage", API: record.encode(API, Memory(uid="2"))}
-        bench = Bench(backend)
-        assert await bench.store.get_loaded(WEB) == Memory()
-        assert (await bench.store.get_loaded(API)).uid == "2"
-        assert (await bench.store.get_loaded(API)).loaded
-        assert backend.quarantined == {WEB}
-        await bench.stop()
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_a_damaged_record_is_quarantined_and_the_others_are_loaded() -> None:
+    backend = Backend()
+    backend.records = {WEB: b"garbage", API: record.encode(API, Memory(uid="2"))}
+    bench = Bench(backend)
+    assert await bench.store.get_loaded(WEB) == Memory()
+    assert (await bench.store.get_loaded(API)).uid == "2"
+    assert (await bench.store.get_loaded(API)).loaded
+    assert backend.quarantined == {WEB}
+    await bench.stop()
 
 
-def test_who_vanished_is_forgotten_after_a_grace() -> None:
-    async def main() -> None:
-        backend = Backend()
-        backend.records = {key: record.encode(key, Memory(uid="2")) for key in (WEB, API)}
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        bench.gone = {WEB}
-        await asyncio.sleep(persistent.GRACE.total_seconds() / 2)
-        assert WEB in backend.records
-        await asyncio.sleep(persistent.GRACE.total_seconds())
-        assert set(backend.records) == {API}
-        assert list(bench.store.keys()) == [API]
-        await bench.stop()
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_the_state_of_a_deleted_hpa_is_removed_after_the_grace_period() -> None:
+    backend = Backend()
+    backend.records = {key: record.encode(key, Memory(uid="2")) for key in (WEB, API)}
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    bench.gone = {WEB}
+    await asyncio.sleep(persistent.GRACE.total_seconds() / 2)
+    assert WEB in backend.records
+    await asyncio.sleep(persistent.GRACE.total_seconds())
+    assert set(backend.records) == {API}
+    assert list(bench.store.keys()) == [API]
+    await bench.stop()
 
 
-def test_who_vanished_and_comes_back_is_remembered_as_after_a_restart() -> None:
-    """However often everything was saved anew meanwhile; a second of absence costs nothing."""
-
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        known = Memory(
-            uid="1", history=LATELY, at=virtual_time.START, last_count=3, last=Last(virtual_time.START, "stays at 3")
-        )
-        bench.store.put(WEB, known)
-        bench.gone = {WEB}
-        bench.store.forget(WEB)
-        assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
-        await asyncio.sleep(120)
-        assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True, last=None)
-        backend.records, backend.lost = {}, True
-        bench.store.put(API, Memory(uid="2"))
-        await asyncio.sleep(40)
-        assert bench.store.get(WEB) == record.decode(WEB, backend.records[WEB])
-        bench.gone = set()
-        bench.store.put(WEB, known)
-        assert bench.store.get(WEB) == known
-        await asyncio.sleep(persistent.GRACE.total_seconds() * 2)
-        assert bench.store.get(WEB) == known
-        await bench.stop()
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_a_recreated_hpa_has_its_state_as_after_a_restart() -> None:
+    """Also if all records were saved again in between. An HPA that is back after a second loses nothing."""
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    known = Memory(
+        uid="1", history=LATELY, at=virtual_time.START, last_count=3, last=Last(virtual_time.START, "stays at 3")
+    )
+    bench.store.put(WEB, known)
+    bench.gone = {WEB}
+    bench.store.forget(WEB)
+    assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
+    await asyncio.sleep(120)
+    assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
+    backend.records, backend.lost = {}, True
+    bench.store.put(API, Memory(uid="2"))
+    await asyncio.sleep(40)
+    saved = record.decode(WEB, backend.records[WEB])
+    assert msgspec.structs.replace(bench.store.get(WEB), last=None) == saved
+    bench.gone = set()
+    bench.store.put(WEB, known)
+    assert bench.store.get(WEB) == known
+    await asyncio.sleep(persistent.GRACE.total_seconds() * 2)
+    assert bench.store.get(WEB) == known
+    await bench.stop()
 
 
-def test_of_many_who_vanish_the_last_ones_are_remembered() -> None:
-    """Those that are there stay, however many there are."""
-
-    async def main() -> None:
-        bench = Bench(Backend())
-        await bench.store.get_loaded(WEB)
-        keys = [Key("shop", f"job-{number}") for number in range(persistent.MOST_GONE + 50)]
-        for key in (WEB, *keys):
-            bench.store.put(key, Memory(uid="1"))
-        bench.gone = {*keys[:10]}
-        await asyncio.sleep(120)
-        assert len(list(bench.store.keys())) == len(keys) + 1
-        bench.gone = {*keys}
-        await asyncio.sleep(120)
-        kept = set(bench.store.keys())
-        assert len(kept) == persistent.MOST_GONE + 1
-        assert WEB in kept
-        assert not kept & bench.gone & {*keys[:10]}
-        await bench.stop()
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_the_state_of_deleted_hpas_is_bounded() -> None:
+    """The state of existing HPAs has no bound."""
+    bench = Bench(Backend())
+    await bench.store.get_loaded(WEB)
+    keys = [Key("shop", f"job-{number}") for number in range(persistent.MOST_GONE + 50)]
+    for key in (WEB, *keys):
+        bench.store.put(key, Memory(uid="1"))
+    bench.gone = {*keys[:10]}
+    await asyncio.sleep(120)
+    assert len(list(bench.store.keys())) == len(keys) + 1
+    bench.gone = {*keys}
+    await asyncio.sleep(120)
+    kept = set(bench.store.keys())
+    assert len(kept) == persistent.MOST_GONE + 1
+    assert WEB in kept
+    assert not kept & bench.gone & {*keys[:10]}
+    await bench.stop()
 
 
-def test_what_another_wrote_meanwhile_is_taken_over() -> None:
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, last_count=3))
-        later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), last_count=7)
-        backend.records[WEB] = record.encode(WEB, later)
-        bench.store.refresh()
-        assert (await bench.store.get_loaded(WEB)).last_count == 7
-        await bench.stop()
-        assert record.decode(WEB, backend.records[WEB]).last_count == 7
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_state_written_by_another_replica_is_loaded_on_refresh() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    bench.store.put(WEB, Memory(uid="1", at=virtual_time.START, last_count=3))
+    later = Memory(uid="1", at=virtual_time.START + timedelta(seconds=30), last_count=7)
+    backend.records[WEB] = record.encode(WEB, later)
+    bench.store.refresh()
+    assert (await bench.store.get_loaded(WEB)).last_count == 7
+    await bench.stop()
+    assert record.decode(WEB, backend.records[WEB]).last_count == 7
 
 
-def test_only_who_changed_hands_waits_for_what_another_wrote() -> None:
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        mine, theirs = (
-            Memory(uid="1", at=virtual_time.START),
-            Memory(uid="1", at=virtual_time.START + timedelta(seconds=5)),
-        )
-        await bench.store.get_loaded(WEB)
-        for key in (WEB, API):
-            bench.store.put(key, mine)
-        await bench.store.flush((WEB, API))
-        backend.records[API] = record.encode(API, theirs)
-        reading = asyncio.Event()
-        load = backend.load
+@in_virtual_time
+async def test_only_reassigned_hpas_wait_for_the_state_of_the_other_replica() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    mine, theirs = (
+        Memory(uid="1", at=virtual_time.START),
+        Memory(uid="1", at=virtual_time.START + timedelta(seconds=5)),
+    )
+    await bench.store.get_loaded(WEB)
+    for key in (WEB, API):
+        bench.store.put(key, mine)
+    await bench.store.flush((WEB, API))
+    backend.records[API] = record.encode(API, theirs)
+    reading = asyncio.Event()
+    load = backend.load
 
-        async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
-            await reading.wait()
-            return await load()
+    async def load_slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
+        await reading.wait()
+        return await load()
 
-        backend.load = slowly  # type: ignore[method-assign]  # a slow shelf
-        bench.store.refresh((API,))
-        async with asyncio.timeout(0.5):
-            assert await bench.store.get_loaded(WEB) == mine
-        gained = asyncio.create_task(bench.store.get_loaded(API))
-        await asyncio.sleep(3)
-        assert not gained.done()
-        reading.set()
-        assert (await gained).at == theirs.at
-        assert bench.store.get(WEB) == mine, "it is as it was, not recalled"
-        await bench.stop()
-
-    virtual_time.run(main())
+    backend.load = load_slowly  # type: ignore[method-assign]  # a slow backend
+    bench.store.refresh((API,))
+    async with asyncio.timeout(0.5):
+        assert await bench.store.get_loaded(WEB) == mine
+    gained = asyncio.create_task(bench.store.get_loaded(API))
+    await asyncio.sleep(3)
+    assert not gained.done()
+    reading.set()
+    assert (await gained).at == theirs.at
+    assert bench.store.get(WEB) == mine, "it is as it was, not recalled"
+    await bench.stop()
 
 
-def test_who_changes_hands_while_others_are_read_is_read_once_more() -> None:
-    """What the one before saved in between must not be missed."""
+@in_virtual_time
+async def test_an_hpa_reassigned_during_a_load_is_loaded_again() -> None:
+    """Otherwise a record that the previous owner saved during the load would be missed."""
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    load = backend.load
 
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        load = backend.load
+    async def load_slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
+        found = await load()
+        await asyncio.sleep(1)
+        return found
 
-        async def slowly() -> tuple[list[tuple[Key, bytes]], str | None]:
-            found = await load()
-            await asyncio.sleep(1)
-            return found
-
-        backend.load = slowly  # type: ignore[method-assign]  # a slow shelf
-        bench.store.refresh((WEB,))
-        await asyncio.sleep(0.5)
-        theirs = Memory(uid="1", at=virtual_time.START)
-        backend.records[API] = record.encode(API, theirs)
-        bench.store.refresh((API,))
-        assert (await bench.store.get_loaded(API)).at == theirs.at
-        await bench.stop()
-
-    virtual_time.run(main())
+    backend.load = load_slowly  # type: ignore[method-assign]  # a slow backend
+    bench.store.refresh((WEB,))
+    await asyncio.sleep(0.5)
+    theirs = Memory(uid="1", at=virtual_time.START)
+    backend.records[API] = record.encode(API, theirs)
+    bench.store.refresh((API,))
+    assert (await bench.store.get_loaded(API)).at == theirs.at
+    await bench.stop()
 
 
-def test_a_flush_saves_what_is_asked_for_at_once() -> None:
-    async def main() -> Backend:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        await asyncio.sleep(3)
-        for key in (WEB, API):
-            bench.store.put(key, Memory(uid="1", at=virtual_time.START))
-        began = asyncio.get_running_loop().time()
-        await bench.store.flush((WEB,))
-        assert asyncio.get_running_loop().time() - began <= PACE.tick
-        assert set(backend.records) == {WEB}
-        await bench.store.flush(())
-        await bench.stop()
-        return backend
-
-    assert set(virtual_time.run(main()).records) == {WEB, API}
+@in_virtual_time
+async def test_a_flush_saves_the_given_hpas_at_once() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    await asyncio.sleep(3)
+    for key in (WEB, API):
+        bench.store.put(key, Memory(uid="1", at=virtual_time.START))
+    began = virtual_time.now()
+    await bench.store.flush((WEB,))
+    assert virtual_time.now() - began <= INTERVALS.shortest
+    assert set(backend.records) == {WEB}
+    await bench.store.flush(())
+    await bench.stop()
+    assert set(backend.records) == {WEB, API}
 
 
 @pytest.mark.parametrize("trouble", [None, "disk full"])
-def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
-    """One that fails is tried once more before the flush returns."""
+@in_virtual_time
+async def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
+    """A save that fails is tried once more before the flush returns."""
 
     class Slow(Backend):
         async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
@@ -323,66 +300,59 @@ def test_a_flush_waits_for_a_save_in_flight(trouble: str | None) -> None:
             await asyncio.sleep(0.5)
             return await super().save(changes)
 
-    async def main() -> None:
-        backend = Slow()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        await asyncio.sleep(PACE.rest - 0.5)
-        bench.store.put(WEB, Memory(uid="1", at=virtual_time.START))
-        await asyncio.sleep(0.75)
-        assert not backend.records, "the regular save is in flight"
-        await bench.store.flush((API,))
-        assert not backend.records, "other HPAs are not waited for"
-        await bench.store.flush((WEB,))
-        assert set(backend.records) == {WEB}
-        await bench.stop()
-
-    virtual_time.run(main())
+    backend = Slow()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    await asyncio.sleep(INTERVALS.longest - 0.5)
+    bench.store.put(WEB, Memory(uid="1", at=virtual_time.START))
+    await asyncio.sleep(0.75)
+    assert not backend.records, "the regular save is in flight"
+    await bench.store.flush((API,))
+    assert not backend.records, "other HPAs are not waited for"
+    await bench.store.flush((WEB,))
+    assert set(backend.records) == {WEB}
+    await bench.stop()
 
 
-def test_what_was_taken_away_is_saved_anew() -> None:
-    async def main() -> None:
-        backend = Backend()
-        bench = Bench(backend)
-        await bench.store.get_loaded(WEB)
-        for key in (WEB, API):
-            bench.store.put(key, Memory(uid="1"))
-        await asyncio.sleep(16)
-        backend.records.clear()
-        backend.lost = True
-        bench.store.put(WEB, Memory(uid="1"))
-        await bench.store.flush_now(WEB)
-        assert set(backend.records) == {WEB}
-        await asyncio.sleep(PACE.rest)
-        assert set(backend.records) == {WEB, API}
-        await bench.stop()
-
-    virtual_time.run(main())
+@in_virtual_time
+async def test_records_lost_by_the_backend_are_saved_again() -> None:
+    backend = Backend()
+    bench = Bench(backend)
+    await bench.store.get_loaded(WEB)
+    for key in (WEB, API):
+        bench.store.put(key, Memory(uid="1"))
+    await asyncio.sleep(16)
+    backend.records.clear()
+    backend.lost = True
+    bench.store.put(WEB, Memory(uid="1"))
+    await bench.store.flush_now(WEB)
+    assert set(backend.records) == {WEB}
+    await asyncio.sleep(INTERVALS.longest)
+    assert set(backend.records) == {WEB, API}
+    await bench.stop()
 
 
-def test_who_becomes_urgent_while_many_are_saved_goes_next() -> None:
+@in_virtual_time
+async def test_an_urgent_save_goes_before_the_rest_of_a_long_one() -> None:
     class Slow(Backend):
         async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
             await asyncio.sleep(1)
             return await super().save(changes)
 
-    async def main() -> None:
-        backend = Slow()
-        bench = Bench(backend)
-        many = [Key("shop", f"web-{number:03}") for number in range(200)]
-        await bench.store.get_loaded(WEB)
-        for key in many:
-            bench.store.put(key, Memory(uid="1"))
-        await asyncio.sleep(PACE.rest + 3.5)
-        assert 0 < len(backend.records) < 100, "all are being saved"
-        began = asyncio.get_running_loop().time()
-        bench.store.put(API, Memory(uid="1"))
-        await bench.store.flush_now(API)
-        assert API in backend.records
-        assert asyncio.get_running_loop().time() - began < 2
-        assert len(backend.records) < 100
-        await asyncio.sleep(30)
-        assert set(backend.records) == {*many, API}
-        await bench.stop()
-
-    virtual_time.run(main())
+    backend = Slow()
+    bench = Bench(backend)
+    many = [Key("shop", f"web-{number:03}") for number in range(200)]
+    await bench.store.get_loaded(WEB)
+    for key in many:
+        bench.store.put(key, Memory(uid="1"))
+    await asyncio.sleep(INTERVALS.longest + 3.5)
+    assert 0 < len(backend.records) < 100, "all are being saved"
+    began = virtual_time.now()
+    bench.store.put(API, Memory(uid="1"))
+    await bench.store.flush_now(API)
+    assert API in backend.records
+    assert virtual_time.now() - began < 2
+    assert len(backend.records) < 100
+    await asyncio.sleep(30)
+    assert set(backend.records) == {*many, API}
+    await bench.stop()

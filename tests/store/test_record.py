@@ -1,4 +1,4 @@
-"""Records: what goes in comes out, and nothing that was never written does."""
+"""Records of state: decoding returns what was encoded, and damaged records are refused."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.engine.history import History, LastSample, PastRecommendation, Rescale
+from hpad.engine.history import History, LastSample, Memory, PastRecommendation, PendingRescale, Rescale, Validity
 from hpad.store import record
-from hpad.store.memory import Memory, PendingRescale, Validity
 
 KEY = Key("shop", "web")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,8 +19,8 @@ counts = st.integers(0, 2**31 - 1)
 seconds = st.floats(0, 1e9)
 rescales = st.lists(st.builds(Rescale, moments, counts, st.booleans(), st.booleans()), max_size=5).map(tuple)
 recommendations = st.lists(st.builds(PastRecommendation, moments, counts, st.booleans()), max_size=30).map(tuple)
-heard = st.builds(LastSample, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
-histories = st.builds(History, recommendations, rescales, rescales, st.lists(heard, max_size=2).map(tuple))
+last_samples = st.builds(LastSample, st.text(max_size=20), st.none() | moments, st.none() | moments, counts)
+histories = st.builds(History, recommendations, rescales, rescales, st.lists(last_samples, max_size=2).map(tuple))
 conditions = st.builds(
     HorizontalPodAutoscalerCondition,
     st.sampled_from(["AbleToScale", "ScaledToZero"]),
@@ -54,12 +53,12 @@ memories = st.builds(
 
 
 @given(memories)
-def test_a_record_holds_the_memory(memory: Memory) -> None:
+def test_a_record_decodes_to_the_encoded_state(memory: Memory) -> None:
     assert record.decode(KEY, record.encode(KEY, memory)) == memory
 
 
 @given(memories, st.data())
-def test_a_record_that_is_cut_short_is_refused(memory: Memory, data: st.DataObject) -> None:
+def test_a_truncated_record_is_refused(memory: Memory, data: st.DataObject) -> None:
     whole = record.encode(KEY, memory)
     length = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(record.Undecodable):
@@ -75,12 +74,12 @@ def test_a_record_with_a_changed_byte_is_refused(memory: Memory, data: st.DataOb
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(record.Undecodable):
         record.decode(KEY, data)
 
 
-def test_a_record_belongs_to_its_key() -> None:
+def test_a_record_of_another_key_is_refused() -> None:
     with pytest.raises(record.Undecodable, match="shop/web"):
         record.decode(Key("shop", "api"), record.encode(KEY, Memory(uid="1")))
 
@@ -91,12 +90,12 @@ def test_a_later_format_is_named() -> None:
         record.decode(KEY, later)
 
 
-def test_an_hour_of_recommendations_takes_two_kilobytes() -> None:
+def test_an_hour_of_recommendations_takes_less_than_two_kilobytes() -> None:
     past = tuple(PastRecommendation(START + timedelta(seconds=15 * turn), 100 + turn) for turn in range(240))
     assert len(record.encode(KEY, Memory(uid="0" * 36, history=History(past)))) < 2048
 
 
-def test_what_is_too_much_is_stood_for_by_what_holds_longer() -> None:
+def test_a_history_that_is_too_long_is_merged_conservatively() -> None:
     count = record.MOST + 500
     past = tuple(PastRecommendation(START + timedelta(seconds=turn), (turn * 7919) % 1000) for turn in range(count))
     ups = downs = tuple(Rescale(START + timedelta(seconds=turn), 1 + turn % 5) for turn in range(count))
@@ -104,13 +103,13 @@ def test_what_is_too_much_is_stood_for_by_what_holds_longer() -> None:
     assert len(kept.recommendations) == len(kept.scale_ups) == len(kept.scale_downs) == record.MOST
     for second in range(0, count, 50):
         since = START + timedelta(seconds=second)
-        before = [held.replicas for held in past if held.timestamp >= since]
-        after = [held.replicas for held in kept.recommendations if held.timestamp >= since]
+        before = [each.replicas for each in past if each.timestamp >= since]
+        after = [each.replicas for each in kept.recommendations if each.timestamp >= since]
         assert max(after) >= max(before)
         assert min(after) <= min(before)
-        assert sum(held.change for held in kept.scale_downs if held.timestamp >= since) >= sum(
-            held.change for held in downs if held.timestamp >= since
+        assert sum(each.change for each in kept.scale_downs if each.timestamp >= since) >= sum(
+            each.change for each in downs if each.timestamp >= since
         )
-        assert sum(held.change for held in kept.scale_ups if held.timestamp >= since) <= sum(
-            held.change for held in ups if held.timestamp >= since
+        assert sum(each.change for each in kept.scale_ups if each.timestamp >= since) <= sum(
+            each.change for each in ups if each.timestamp >= since
         )

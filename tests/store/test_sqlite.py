@@ -1,4 +1,4 @@
-"""The state file: what survives, what is put aside, and that nothing is made up."""
+"""The SQLite storage backend: saved records survive, damaged files are set aside, no record is invented."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ import pytest
 from support import virtual_time
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, PastRecommendation
+from hpad.engine.history import History, Memory, PastRecommendation
 from hpad.store import record, sqlite
-from hpad.store.memory import Memory, StoreError
+from hpad.store.store import StoreError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOBODY = 65534
@@ -54,7 +54,7 @@ def aside(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.damaged-*"))
 
 
-def test_what_was_saved_is_there(tmp_path: Path) -> None:
+def test_saved_records_are_loaded(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history.db"
     first, second = rows(20), rows(10, salt=1)
     assert save(path, first) == {}
@@ -66,29 +66,27 @@ def test_what_was_saved_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 99, 100, 1000, 4095, 4096, 5000, 8192, 20000])
-def test_a_file_that_was_cut_short_is_put_aside(tmp_path: Path, length: int) -> None:
+def test_a_truncated_file_is_set_aside(tmp_path: Path, length: int) -> None:
     path = tmp_path / "history.db"
     save(path, rows(60))
     whole = path.read_bytes()
     assert len(whole) > 20000
     path.write_bytes(whole[:length])
     assert load(path) == ({}, None)
-    kept = aside(path)
-    assert [file.read_bytes() for file in kept[:1]] == (
-        [whole[:length]] if length > 1 else []
-    )  # SQLite takes one byte for nothing
+    kept = [file.read_bytes() for file in aside(path)[:1]]
+    assert kept == ([whole[:length]] if length > 1 else [])  # SQLite opens a file of one byte as an empty database
     assert save(path, rows(3)) == {}
     assert load(path) == (rows(3), None)
 
 
-def test_of_damaged_files_the_last_few_are_kept(tmp_path: Path) -> None:
+def test_only_the_latest_damaged_files_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     older = [path.with_name(f"{path.name}.damaged-202{year}0101T000000.000000Z") for year in range(6)]
     for file in older:
         file.write_bytes(b"older")
         file.with_name(f"{file.name}-wal").write_bytes(b"older")
     unrelated = path.with_name(f"{path.name}.damaged-notes.txt")
-    unrelated.write_bytes(b"somebody's")
+    unrelated.write_bytes(b"unrelated")
     path.write_bytes(b"garbage" * 1000)
     assert load(path) == ({}, None)
     kept = [file for file in aside(path) if file.name.endswith("Z")]
@@ -98,14 +96,14 @@ def test_of_damaged_files_the_last_few_are_kept(tmp_path: Path) -> None:
     assert unrelated.exists()
 
 
-def test_whatever_was_garbled_nothing_is_made_up(tmp_path: Path) -> None:
-    """Every record that is read is one that was written, under its own key."""
+def test_random_damage_never_yields_a_false_record(tmp_path: Path) -> None:
+    """Every record that can be decoded was written under its key."""
     path = tmp_path / "history.db"
     written = rows(60)
     save(path, written)
     whole = path.read_bytes()
     dice = random.Random(7)
-    quarantined = 0
+    quarantined = compared = 0
     for _ in range(150):
         garbled = bytearray(whole)
         for _ in range(dice.choice([1, 1, 4, 64])):
@@ -120,14 +118,16 @@ def test_whatever_was_garbled_nothing_is_made_up(tmp_path: Path) -> None:
             except record.Undecodable:
                 continue
             assert data == written[key]
+            compared += 1
         assert trouble is None or "locked" not in trouble
         quarantined += bool(aside(path))
         for file in tmp_path.iterdir():
             file.unlink()
     assert quarantined > 20
+    assert compared > 1000
 
 
-def test_a_file_of_a_later_version_is_kept_for_it(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_set_aside_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     save(path, rows(3))
     with sqlite3.connect(path) as later:
@@ -140,7 +140,7 @@ def test_a_file_of_a_later_version_is_kept_for_it(tmp_path: Path) -> None:
     found.close()
 
 
-def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_in_use_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
 
     async def main() -> None:
@@ -149,7 +149,7 @@ def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
         found, trouble = await other.load()
         assert found == []
         assert trouble == f"{path}: it is locked: another hpad probably uses it"
-        await asyncio.to_thread(sqlite.check, path)  # whoever has it may be about to end
+        await asyncio.to_thread(sqlite.check, path)  # accepted: the process that holds the lock may be about to end
         assert set(await other.save(rows(1, salt=9))) == set(rows(1))
         await other.close()
         assert await one.save(rows(4)) == {}
@@ -160,7 +160,7 @@ def test_a_file_in_use_is_left_alone(tmp_path: Path) -> None:
     assert aside(path) == []
 
 
-def test_a_full_disk_fails_the_save_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_fails_the_save_and_keeps_the_saved_records(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     assert save(path, rows(20)) == {}
     full = path.stat().st_size
@@ -170,7 +170,7 @@ def test_a_full_disk_fails_the_save_and_keeps_what_was_there(tmp_path: Path) -> 
     assert load(path) == (rows(20), None)
 
 
-def test_a_folder_that_cannot_be_written_is_trouble_and_no_more(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found, trouble = load(tmp_path / "file" / "history.db")
     assert found == {}
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_written_is_trouble_and_no_more(tmp_path: Path) 
     assert "history.db" in trouble
 
 
-def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
+def test_a_path_where_no_file_can_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, why in ((tmp_path / "file" / "history.db", "File exists"), (tmp_path, "Is a directory")):
         with pytest.raises(StoreError, match=f"^store: {re.escape(str(path))}: {why}: "):
@@ -191,8 +191,8 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ours() -> Iterator[Path]:
-    """A folder of whoever runs the test, for whom root becomes nobody: root may write everywhere."""
+def unprivileged() -> Iterator[Path]:
+    """A folder of an unprivileged user. Root, which may write everywhere, becomes the user nobody for the test."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, -1)
@@ -201,20 +201,20 @@ def ours() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_place_that_is_not_ours_to_write_is_refused(ours: Path) -> None:
-    good = ours / "file"
+def test_a_path_without_write_permission_is_refused(unprivileged: Path) -> None:
+    good = unprivileged / "file"
     sqlite.check(good)
-    for mode, path in ((0o400, good), (0o500, ours / "folder" / "file")):
+    for mode, path in ((0o400, good), (0o500, unprivileged / "folder" / "file")):
         path.parent.mkdir(exist_ok=True)
         path.touch()
         (path if path == good else path.parent).chmod(mode)
         with pytest.raises(StoreError, match="Permission denied"):
             sqlite.check(path)
-    (ours / "folder").chmod(0o700)
+    (unprivileged / "folder").chmod(0o700)
 
 
-def test_a_damaged_record_takes_no_other_with_it(tmp_path: Path) -> None:
-    """Not even if hpad is killed before it saves again."""
+def test_a_damaged_record_does_not_affect_the_others(tmp_path: Path) -> None:
+    """Also if hpad is killed before its next save."""
     path = tmp_path / "history.db"
     written, bad = rows(60), Key("shop", "web-1")
 
@@ -236,8 +236,8 @@ def test_a_damaged_record_takes_no_other_with_it(tmp_path: Path) -> None:
     assert damaged == [(b"garbage",)]
 
 
-def test_a_file_that_was_deleted_while_in_use_is_made_anew(tmp_path: Path) -> None:
-    """What is saved into a file that has no name any more would be lost with the process."""
+def test_a_file_deleted_while_in_use_is_created_again(tmp_path: Path) -> None:
+    """Records saved to a deleted file would be lost when the process ends."""
     path = tmp_path / "state" / "history.db"
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A real kube-apiserver with its etcd on loopback, without a kubelet and without controllers."""
+"""Runs a real kube-apiserver with its etcd on loopback, without kubelet and controllers."""
 
 import base64
 import json
@@ -21,14 +21,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 BINARIES = ("etcd", "kube-apiserver")
-_STARTS_WITHIN_S = 60.0
+_START_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """Where it listens, a kubeconfig of an administrator, and where its etcd listens.
+    """A running API server: its URL, the kubeconfig of an administrator, and the URL of its etcd.
 
-    `restart` ends the API server and starts it anew, with what etcd has kept; it blocks until that is ready.
+    `restart` stops the API server, starts it again on the same etcd, and blocks until it is ready.
     """
 
     url: str
@@ -37,22 +37,19 @@ class Running:
     restart: Callable[[], None]
 
     def compact(self) -> None:
-        """Have etcd forget all that objects were before. Blocks.
-
-        An API server with watch caches may answer from these all the same.
-        """
+        """Compacts etcd to its newest revision; blocks. An API server may still answer from its watch caches."""
         newest = self._etcd("range", {"key": base64.b64encode(b"/").decode()})["header"]["revision"]
         self._etcd("compaction", {"revision": newest, "physical": True})
 
     def _etcd(self, call: str, body: dict[str, Any]) -> Any:
-        """Ask etcd's gateway for JSON."""
+        """Calls etcd's JSON gateway."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{self.etcd}/v3/kv/{call}", data=json.dumps(body).encode(), timeout=10) as answer:
             return json.load(answer)
 
 
 def missing(*more: str) -> str | None:
-    """Why it, and whatever else is named, cannot be started here; None where it can."""
+    """Returns why the API server (and the programs `more`) cannot be started here, None if they can."""
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     if not folder:
         return f"KUBEBUILDER_ASSETS names no folder with {' and '.join((*BINARIES, *more))}"
@@ -62,10 +59,7 @@ def missing(*more: str) -> str | None:
 
 @contextmanager
 def start(folder: Path, flags: Sequence[str] = ()) -> Iterator[Running]:
-    """Start both, wait until they are ready, and stop them by their own process ids. Blocks.
-
-    `flags` are more of kube-apiserver's.
-    """
+    """Starts etcd and kube-apiserver with further `flags`, and stops them with the context; blocks."""
     binaries = Path(os.environ["KUBEBUILDER_ASSETS"])
     authority, token = trustme.CA(), secrets.token_hex(16)
     authority.cert_pem.write_to_path(str(folder / "ca.crt"))
@@ -104,7 +98,7 @@ def _etcd(folder: Path, client: int, peer: int) -> list[str]:
 
 
 def _apiserver(folder: Path, etcd: int, secure: int) -> list[str]:
-    """Everybody with the token may do anything; pods need no service account, as nobody makes accounts here."""
+    """Returns the flags: the token is that of an administrator, and pods need no service account."""
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd}",
         "--bind-address=127.0.0.1",
@@ -149,7 +143,7 @@ def _write_kubeconfig(folder: Path, url: str, authority: trustme.CA, token: str)
 
 @contextmanager
 def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program whose output goes to a file; stopped by its own process id. Blocks."""
+    """Runs a program with its output in a file, and stops it with the context; blocks."""
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process
@@ -162,23 +156,23 @@ def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, token: str, folder: Path) -> None:
-    """Until /readyz answers 200; raises RuntimeError with the end of the log."""
+    """Waits until `url` answers 200; raises RuntimeError with the end of the log."""
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
-    deadline = time.monotonic() + _STARTS_WITHIN_S
+    deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with opener.open(request, timeout=2):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.25)
-    said = (folder / "kube-apiserver.log").read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise RuntimeError(f"kube-apiserver is not ready within {_STARTS_WITHIN_S:g} s (exit {process.poll()}):\n{said}")
+    log = (folder / "kube-apiserver.log").read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise RuntimeError(f"kube-apiserver is not ready within {_START_TIMEOUT:g} s (exit {process.poll()}):\n{log}")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on at the moment."""
+    """Returns free ports of loopback."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

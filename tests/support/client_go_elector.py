@@ -1,7 +1,8 @@
-"""A candidate that follows the rules of client-go's elector, told in our words, to stand against ours.
+"""A candidate with the rules of client-go's elector, as an opponent of hpad's.
 
-What differs from ours: its observation of the Lease restarts with each change of the record, a renewal may take the
-whole renew deadline from when it began (not from the last success), and a process that lost is started anew.
+The differences from hpad's: its observation of the Lease restarts with each change of the record, a renewal may take
+the whole renew deadline from its start (not from the last success), and a process that lost is started again.
+Source: Kubernetes 1.36, client-go/tools/leaderelection/leaderelection.go.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ FIELDS = ("holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", 
 
 
 class Original(Switched):
-    """Has the face of a Candidate."""
+    """The elector of client-go, with the interface of `Candidate`."""
 
     def __init__(self, name: str, server: Server, *, clock: OddClock, dice: random.Random) -> None:
         self.name = name
@@ -28,18 +29,18 @@ class Original(Switched):
         self.network = Network(server, clock, dice)
         self.leads = False
         self._dice = dice
-        self._told = Election()
-        self._held: dict[str, Any] | None = None
+        self._election = Election()
+        self._stored: dict[str, Any] | None = None
         self._record: dict[str, Any] = {}
         self._observed = 0.0
 
     def start(self) -> "Original":
-        self._held, self._record, self._observed = None, {}, 0.0
+        self._stored, self._record, self._observed = None, {}, 0.0
         self._running = asyncio.create_task(self._live())
         return self
 
     async def _live(self) -> None:
-        retry = self._told.retry_period.total_seconds()
+        retry = self._election.retry_period.total_seconds()
         try:
             while True:
                 while not await self._try():
@@ -55,7 +56,7 @@ class Original(Switched):
                     await self._write(lease.release_spec(self._record, self.clock.now()))
 
     async def _renewed(self) -> bool:
-        retry, deadline = self._told.retry_period.total_seconds(), self._told.renew_deadline.total_seconds()
+        retry, deadline = self._election.retry_period.total_seconds(), self._election.renew_deadline.total_seconds()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline / self.clock.rate):
                 while not await self._try():
@@ -81,7 +82,7 @@ class Original(Switched):
         except errors.ApiError as error:
             if not error.not_found:
                 raise
-            self._held = None
+            self._stored = None
             return await self._write({**mine, "leaseTransitions": 0})
         holder, transitions = self._record["holderIdentity"], self._record["leaseTransitions"]
         if holder not in ("", self.name) and self._valid(began):
@@ -95,15 +96,15 @@ class Original(Switched):
         return self._observed + self._record["leaseDurationSeconds"] > now
 
     async def _read(self) -> None:
-        self._held = await self._ask("GET")
-        record = {name: self._held["spec"][name] for name in FIELDS}
+        self._stored = await self._ask("GET")
+        record = {name: self._stored["spec"][name] for name in FIELDS}
         if record != self._record:
             self._record, self._observed = record, self.clock.monotonic()
 
     async def _write(self, record: dict[str, Any]) -> bool:
-        head = {"name": "hpad"} if self._held is None else self._held["metadata"]
+        head = {"name": "hpad"} if self._stored is None else self._stored["metadata"]
         body = json.dumps({"metadata": head, "spec": record}).encode()
-        self._held = await self._ask("POST" if self._held is None else "PUT", body)
+        self._stored = await self._ask("POST" if self._stored is None else "PUT", body)
         self._record, self._observed = record, self.clock.monotonic()
         return True
 

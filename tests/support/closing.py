@@ -1,4 +1,4 @@
-"""The end of servers on loopback, such that no connection is left behind that nobody closes."""
+"""Closes servers on loopback without leaking connections."""
 
 import asyncio
 
@@ -6,7 +6,9 @@ from hpad.lab.cluster import listener
 
 
 async def close(server: asyncio.Server) -> None:
-    """Let nobody in any more, and close the server once it knows of everybody who has been: the socket of whoever
-    nobody knows of fails whichever test runs when it is collected."""
-    await listener.let_nobody_in(server.sockets)
+    """Stops accepting connections, then closes the server.
+
+    A connection that is being accepted during the close would leak its socket, whose warning fails some later test.
+    """
+    await listener.stop_accepting(server.sockets)
     server.close()

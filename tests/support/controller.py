@@ -1,8 +1,8 @@
-"""A small world in memory, for the heartbeat under virtual time."""
+"""A controller with a cluster and metrics in memory, for tests in virtual time."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,23 +21,25 @@ from hpad.api.hpa import (
 )
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, Asker, ExternalSample, Query, Sample
+from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handoff
+from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import Options, Reconciler
+from hpad.controller.reconcile import DecisionLog, Reconciler, ReconcileRecorder
 from hpad.election.owner import EVERYTHING, Owner
+from hpad.engine import annotations as own
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
 from hpad.kube import errors
-from hpad.store.memory import InMemory, Store
+from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
 
-def hpa(name: str, *, goal: int = 10, uid: str = "1", **spec: Any) -> HorizontalPodAutoscaler:
-    """An HPA of the Deployment of its name, by one External metric of its name."""
-    target = {"type": "AverageValue", "averageValue": str(goal)}
+def hpa(name: str, *, average: int = 10, uid: str = "1", **spec: Any) -> HorizontalPodAutoscaler:
+    """Returns an HPA of the Deployment of its name, with one External metric of its name."""
+    target = {"type": "AverageValue", "averageValue": str(average)}
     body = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": 1,
@@ -50,8 +52,35 @@ def hpa(name: str, *, goal: int = 10, uid: str = "1", **spec: Any) -> Horizontal
     return v2.defaulted(from_builtins({"metadata": metadata, "spec": body}))
 
 
+def annotated(**annotations: str) -> HorizontalPodAutoscaler:
+    """The HPA "web" with these annotations of hpad, named without their prefix."""
+    made = hpa("web")
+    prefixed = {f"{own.PREFIX}{name}": value for name, value in annotations.items()}
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=prefixed))
+
+
+class Switch(Owner):
+    """An owner of all HPAs while `on`, otherwise of none."""
+
+    def __init__(self, on: bool = True) -> None:
+        self.on = on
+
+    def owns(self, key: Key) -> bool:
+        return self.on
+
+
+class Named(Owner):
+    """An owner of the HPAs with these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+
+    def owns(self, key: Key) -> bool:
+        return key.name in self.names
+
+
 class Source:
-    """HPAs in a dictionary, with the face of a cache."""
+    """HPAs in a dictionary, with the interface of a cache."""
 
     def __init__(self, *found: HorizontalPodAutoscaler) -> None:
         self.synced = asyncio.Event()
@@ -67,10 +96,10 @@ class Source:
     def subscribe(self, callback: Any) -> None:
         self._callbacks.append(callback)
 
-    def put(self, new: HorizontalPodAutoscaler) -> None:
+    def put(self, new: HorizontalPodAutoscaler, *, notify: bool = True) -> None:
         old = self._found.get(new.metadata.key)
         self._found[new.metadata.key] = new
-        for callback in self._callbacks:
+        for callback in self._callbacks if notify else ():
             callback(new.metadata.key, old, new)
 
     def drop(self, name: str) -> None:
@@ -81,9 +110,9 @@ class Source:
 
 
 class FakeCluster:
-    """Scales by name; pods labelled app=name; writes are kept, and answer what `refusals` say, in order.
+    """Scales by name, with pods labelled app=NAME. Records writes; these raise the errors in `refusals`, in order.
 
-    Targets that are `unwatched` cost a request each time they are looked at.
+    Reading the scale of an `unwatched` target takes a request each time.
     """
 
     def __init__(self, source: Source) -> None:
@@ -172,20 +201,21 @@ class FakeCluster:
 
 
 class Metrics:
-    """External metrics by name, in whole units; what is missing or an error fails, a function may do as it likes."""
+    """External metrics by name, in whole units. A value may be an error, or an async function that returns a value."""
 
     def __init__(self, clock: virtual_time.VirtualClock) -> None:
         self.clock = clock
         self.values: dict[str, int | AdapterError | Callable[[], Any]] = {}
         self.asked: list[tuple[float, str]] = []
-        self.askers: list[Asker | None] = []
+        self.identities: list[HPAIdentity | None] = []
 
     async def gather(
-        self, hpa: Key, queries: Sequence[Query | AdapterError], *, deadline: float, asker: Asker | None
+        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None
     ) -> list[Sample | AdapterError]:
-        self.asked.append((self.clock.monotonic(), hpa.name))
-        self.askers.append(asker)
-        value = self.values.get(hpa.name)
+        assert identity is not None
+        self.asked.append((self.clock.monotonic(), identity.name))
+        self.identities.append(identity)
+        value = self.values.get(identity.name)
         if callable(value):
             value = await value()
         if value is None or isinstance(value, AdapterError):
@@ -197,7 +227,7 @@ class Metrics:
 
 
 class Bench:
-    """A controller on a small world. Make it inside the virtual loop."""
+    """A controller with its fakes. Create it inside the virtual loop."""
 
     def __init__(
         self,
@@ -210,6 +240,9 @@ class Bench:
         telemetry: Telemetry | None = None,
         clock: virtual_time.VirtualClock | None = None,
         store: Store | None = None,
+        recorder: ReconcileRecorder | None = None,
+        decisions: DecisionLog | None = None,
+        release: Callable[[Collection[Key]], None] | None = None,
         **options: Any,
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
@@ -219,29 +252,37 @@ class Bench:
         self.store = store or InMemory()
         self.selectors = SelectorIndex()
         self.telemetry = telemetry or Telemetry()
-        told = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
+        chosen = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
         self.reconciler = Reconciler(
-            options=Options(**told),
+            options=Options(**chosen),
             clock=self.clock,
             cluster=self.cluster,
             metrics=self.metrics,
             store=self.store,
             selectors=self.selectors,
             telemetry=self.telemetry,
-            owner=owner,
+            recorder=recorder,
+            decisions=decisions,
         )
         self.controller = Controller(
             self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers, owner=owner
         )
         self.handoff = Handoff(
-            self.source, self.controller, self.store, self.telemetry, self.clock, cooldown=cooldown, lease=lease
+            self.source,
+            self.controller,
+            self.store,
+            self.telemetry,
+            self.clock,
+            cooldown=cooldown,
+            lease=lease,
+            release=release,
         )
         for each in found:
             self.cluster.scales[each.metadata.name] = 1
             self.metrics.values[each.metadata.name] = 10
 
     async def advance(self, seconds: float) -> None:
-        """Run the controller that long, then stop it."""
+        """Runs the controller for a number of seconds, then stops it."""
         self.controller.start()
         await asyncio.sleep(seconds)
         await self.controller.stop(5)

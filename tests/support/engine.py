@@ -1,7 +1,7 @@
 """One HPA with its target, its pods and a virtual clock, for tests of decisions.
 
-`Workload.reconcile` takes the answers of the metric sources, decides, writes the scale and keeps the history. No pod is
-started.
+`Workload.reconcile` takes the answers of the metric sources, decides, applies the count to the target in memory and
+keeps the history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,16 @@ import msgspec
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
+from hpad.decisions.stretch import kept, without_status
+from hpad.engine import annotations as own
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
+from hpad.engine.evidence import Evidence, make_trace
 from hpad.engine.examine import examine
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.spec import CompiledMetric, compiled_spec
+from hpad.engine.trace import Trace, decode, encode
 from hpad.engine.view import Gates, Tunables, View
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -66,41 +71,49 @@ def object_metric(name: str, selector: Mapping[str, str] | None = None, **target
     return {"type": "Object", "object": {"describedObject": described, "metric": metric, "target": _target(target)}}
 
 
+def compiled(*metrics: dict[str, Any]) -> tuple[CompiledMetric, ...]:
+    """Returns the compiled metrics of an HPA that has these."""
+    return compiled_spec(from_builtins({"metadata": {"name": "web"}, "spec": {"metrics": list(metrics)}})).metrics
+
+
 def _target(target: dict[str, Any]) -> dict[str, Any]:
     kind = {"averageUtilization": "Utilization", "averageValue": "AverageValue", "value": "Value"}[next(iter(target))]
     return {"type": kind, **target}
 
 
 def pod(name: str, *, cpu: int | None = 200, phase: str = "Running", age: float = 3600, **fields: Any) -> Pod:
-    """A pod that has been ready for `age` seconds (less one) and asks for `cpu` milli-cores."""
+    """Returns a pod that started `age` seconds ago, is ready since one second later and requests `cpu` millicores."""
     started = START - timedelta(seconds=age)
-    held: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "start_time": started,
         "ready": "True",
         "ready_since": started + timedelta(seconds=1),
         "containers": (ContainerRequests("app", {} if cpu is None else {"cpu": cpu}),),
     }
-    return Pod(name=name, phase=phase, **(held | fields))
+    return Pod(name=name, phase=phase, **(defaults | fields))
 
 
 def used(values: Mapping[str, int] | Sequence[int], now: datetime = START, window: float = 30) -> PodSample:
-    """The usage of pods in milli-units: by name, or of web-0, web-1 …"""
+    """Returns the usage of pods in milli-units, by name or of web-0, web-1 and so on, over `window` seconds."""
     named = values if isinstance(values, Mapping) else {f"web-{index}": value for index, value in enumerate(values)}
     return PodSample({name: PodValue(v, now, timedelta(seconds=window)) for name, v in named.items()}, now)
 
 
 def series(*values: int) -> ExternalSample:
-    """Series of an External metric, in whole units."""
+    """A sample of an External metric with one value per series, in whole units."""
     return ExternalSample(tuple(value * 1000 for value in values), START)
 
 
 def one(value: int) -> ObjectSample:
-    """An Object metric, in whole units."""
+    """Returns a sample of an Object metric; `value` is in whole units."""
     return ObjectSample(value * 1000, START)
 
 
 class Workload:
-    """One HPA and its target. A written count is in effect at the next reconcile."""
+    """One HPA and its target. The next reconcile finds the count that the last one wrote.
+
+    `low` and `high` are the minimum and maximum of replicas, `numbers` are numeric fields of `Tunables`.
+    """
 
     def __init__(
         self,
@@ -110,6 +123,7 @@ class Workload:
         high: int = 10,
         behavior: dict[str, Any] | None = DEFAULT_BEHAVIOR,
         gates: Gates | None = None,
+        annotations: Mapping[str, str] | None = None,
         **numbers: Any,
     ) -> None:
         spec = {
@@ -121,6 +135,7 @@ class Workload:
         if behavior is not None:
             spec["behavior"] = behavior
         self.hpa = from_builtins({"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        self.annotations = annotations
         self.tunables = Tunables(gates=gates or Gates(), **numbers)
         self.now = START
         self.history = History()
@@ -128,11 +143,12 @@ class Workload:
         self.selector = "app=web"
         self.pods: Sequence[Pod] | None = None
         self.settled: Settlement | None = None
+        self.evidence: Evidence | None = None
 
     def view(self, **fields: Any) -> View:
-        """What a reconcile sees now: as many healthy pods as replicas, unless `pods` says otherwise."""
+        """Returns the view of a reconcile at this moment. Without `pods` the target has one ready pod per replica."""
         pods = [pod(f"web-{n}", age=3600) for n in range(self.replicas)] if self.pods is None else self.pods
-        held: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "hpa": self.hpa,
             "now": self.now,
             "tunables": self.tunables,
@@ -140,28 +156,42 @@ class Workload:
             "scale": Scale(spec=ScaleSpec(self.replicas), status=ScaleStatus(self.replicas, self.selector)),
             "pods": pods,
         }
-        return View(**(held | fields))
+        view = View(**(defaults | fields))
+        found = own.read(self.annotations, view.spec.metrics)
+        return msgspec.structs.replace(
+            view, fallback_policies=found.policies, annotation_error=found.error, annotation_reason=found.reason
+        )
 
     def reconcile(self, *answers: Answer, after: float = 0, refused: str | None = None, **fields: Any) -> Decision:
-        """Advances the clock by `after` seconds, decides, writes (unless the write is `refused`) and settles."""
+        """Advances the clock by `after` seconds, decides, writes and settles.
+
+        With `refused` the write of the scale fails with this error text. `fields` replace fields of the view.
+        """
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
         decision = decide(view, examine(view), answers)
         outcome = None if decision.scale_to is None else Outcome((decision.scale_to,), refused)
         self.settled = settle(view, decision, outcome)
+        self.evidence = Evidence(view, answers, decision, outcome, self.settled)
         self.history = self.settled.history
         self.hpa = msgspec.structs.replace(self.hpa, status=self.settled.status)
         if outcome is not None and refused is None:
             self.replicas = outcome.attempts[-1]
         return decision
 
+    @property
+    def trace(self) -> Trace:
+        """The trace of the last reconcile, read back from its JSON."""
+        assert self.evidence is not None
+        return decode(encode(make_trace(kept(self.evidence, without_status(self.evidence.view.hpa)))))
+
     def condition(self, kind: str) -> Condition:
-        held = find(self.hpa.status.conditions, kind)
-        assert held is not None, f"no condition {kind}"
-        return held
+        condition = find(self.hpa.status.conditions, kind)
+        assert condition is not None, f"no condition {kind}"
+        return condition
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """Reasons and messages of the last reconcile's events."""
+        """The reason and message of each event of the last reconcile."""
         assert self.settled is not None
         return [(event.reason, event.message) for event in self.settled.events]

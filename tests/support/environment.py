@@ -1,8 +1,7 @@
-"""What the tests take from the environment of the machine: as little as can be, so that they go alike on any.
+"""Removes environment variables that would change the tests, so that they run alike on every machine.
 
-Variables that hpad, or a server that the tests start, would read are removed before anything is imported; a test that
-is about one sets it. So an HPAD_ variable of the shell reaches no daemon under test, and no test finds the cluster of
-whoever runs it.
+The variables are those that hpad, or a server started by tests, would read. They are removed before any import; a test
+of such a variable sets it. So no test reaches the developer's own cluster.
 """
 
 from collections.abc import MutableMapping
@@ -15,7 +14,7 @@ OURS = (
     "HPAD_SHARDS_SEED",
     "HPAD_SHARDS_ROUNDS",
 )
-"""For people who run the tests; CONTRIBUTING.md says what they do."""
+"""Variables for developers; see CONTRIBUTING.md."""
 _READ = (
     "HPAD_", "KUBECONFIG", "KUBECTL_", "KUBERNETES_",
     "NOTIFY_SOCKET", "WATCHDOG_", "JOURNAL_STREAM", "INVOCATION_ID", "LISTEN_", "MEMORY_PRESSURE_", "STATE_DIRECTORY",
@@ -24,11 +23,11 @@ _READ = (
     "LANGUAGE", "LC_", "TZ",
     "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS",
 )  # fmt: skip
-"""Variables that begin so are read by hpad, systemd's clients, the servers, what prints, or Python."""
+"""Prefixes of variables that hpad, systemd's clients, the servers, terminal output or Python read."""
 
 
 def settle(environ: MutableMapping[str, str]) -> None:
-    """Remove what is read by what is under test; set the locale that every machine has, and no proxy for loopback."""
+    """Removes these variables, sets a locale that every machine has, and excludes loopback from proxies."""
     for name in [name for name in environ if name.startswith(_READ) and name not in OURS]:
         del environ[name]
     environ["LANG"] = "C.UTF-8"

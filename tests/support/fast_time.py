@@ -1,4 +1,4 @@
-"""A loop on which time goes by ten times as fast as outside, for what takes minutes; sockets work as ever."""
+"""An event loop whose time runs ten times as fast as real time; sockets work as usual."""
 
 import asyncio
 import selectors
@@ -12,7 +12,7 @@ TIMES = 10
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # which class it is depends on the system
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]  # its base class depends on the system
     def select(self, timeout: float | None = None) -> Any:
         return super().select(timeout if timeout is None else timeout / TIMES)
 
@@ -26,13 +26,13 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class Clock(SystemClock):
-    """The loop's time, on the wall as well."""
+    """A clock whose wall time is also that of the loop."""
 
     def now(self) -> datetime:
         return _START + timedelta(seconds=self.monotonic())
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end on such a loop."""
+    """Runs a coroutine to its end on such a loop."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         runner.run(main)

@@ -1,13 +1,16 @@
-"""Ports of the loopback interface that are nobody else's, also while nobody listens on them."""
+"""Reserves ports of the loopback interface, also while no server listens on them."""
 
 import contextlib
 import socket
 from collections.abc import Iterator
 
 
-def held() -> socket.socket:
-    """A socket that keeps a free port to itself as long as it is open: those who ask for any port get another, and
-    connections are refused. Whoever asks for this very one may listen on it (with SO_REUSEADDR, as servers do)."""
+def reserved() -> socket.socket:
+    """Returns a socket that reserves a free port until it is closed.
+
+    Connections to the port are refused, and no process gets it as a free port. A server can still listen on it if it
+    sets SO_REUSEADDR.
+    """
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.bind(("127.0.0.1", 0))
@@ -16,6 +19,6 @@ def held() -> socket.socket:
 
 @contextlib.contextmanager
 def port() -> Iterator[int]:
-    """A port that is held for so long."""
-    with held() as made:
+    """Reserves a port during the context."""
+    with reserved() as made:
         yield made.getsockname()[1]

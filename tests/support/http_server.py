@@ -1,7 +1,8 @@
 """An HTTP server of hpad on loopback with its files, and clients for it."""
 
+import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,37 +10,64 @@ from typing import Any
 import aiohttp
 import trustme
 
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.metadata import Key
 from hpad.clock import Clock
+from hpad.election import owner
+from hpad.election.owner import Replica
+from hpad.serve.api import Decisions
 from hpad.serve.authentication import Reviewer
-from hpad.serve.page import HpaSource
+from hpad.serve.page import Mode
 from hpad.serve.server import Server
+from hpad.serve.summary import HpaSource
 from hpad.settings.model import Serving
-from hpad.store.memory import InMemory
+from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
+from hpad.telemetry.series import SourceReport
+
+MODE = Mode(doing="Scaling by 0 HPAs")
 
 
 class NoHpas:
+    """A source of HPAs; subclasses override `values`."""
+
     def values(self) -> tuple[Any, ...]:
         return ()
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
+        return next((hpa for hpa in self.values() if hpa.metadata.key == key), None)
 
 
 @asynccontextmanager
 async def opened(
     serving: Serving,
     *,
+    address: str = "127.0.0.1",
     reviewer: Reviewer | None = None,
     unready: Callable[[], list[str]] = list,
+    problems: Callable[[], list[str]] = list,
+    replicas: Callable[[Collection[Key]], Sequence[Replica]] = owner.alone,
+    port: int = 0,
     clock: Clock | None = None,
     source: HpaSource | None = None,
+    store: Store | None = None,
+    decisions: Decisions | None = None,
     telemetry: Telemetry | None = None,
+    mode: Mode = MODE,
+    reports: Sequence[SourceReport] = (),
 ) -> AsyncIterator[Server]:
-    """A server on a free port of loopback."""
+    """Starts a server on that address, on a free port (0) or another, and stops it."""
     server = Server(
-        ("127.0.0.1", 0),
+        (address, port),
         source=source or NoHpas(),
-        store=InMemory(),
+        store=store or InMemory(),
+        decisions=decisions,
         telemetry=telemetry or Telemetry(),
         unready=unready,
+        problems=problems,
+        replicas=replicas,
+        mode=lambda: mode,
+        reports=lambda: reports,
         serving=serving,
         reviewer=reviewer,
         clock=clock,
@@ -51,8 +79,13 @@ async def opened(
         await server.stop()
 
 
+def session() -> aiohttp.ClientSession:
+    """Returns a client that uses no proxy."""
+    return aiohttp.ClientSession(trust_env=False)
+
+
 async def get(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> tuple[int, str]:
-    """Status and text of a GET on a connection of its own."""
+    """Returns status and text of a GET on a new connection."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     connector = aiohttp.TCPConnector(ssl=tls if tls is not None else True)
     async with (
@@ -63,7 +96,7 @@ async def get(url: str, *, token: str | None = None, tls: ssl.SSLContext | None 
 
 
 def write_certificate(folder: Path, authority: trustme.CA) -> tuple[Path, Path]:
-    """A certificate for loopback and its key, in place of those that are there."""
+    """Writes a certificate for loopback and its key; existing ones are replaced."""
     leaf = authority.issue_cert("127.0.0.1")
     certificate, key = folder / "tls.crt", folder / "tls.key"
     leaf.cert_chain_pems[0].write_to_path(str(certificate))
@@ -71,10 +104,15 @@ def write_certificate(folder: Path, authority: trustme.CA) -> tuple[Path, Path]:
     return certificate, key
 
 
-def client(trusts: trustme.CA, *, shows: trustme.CA | None = None) -> ssl.SSLContext:
-    """A client's side of TLS; it has a certificate if an authority is given that signs one."""
+def client(trusts: trustme.CA, *, signed_by: trustme.CA | None = None) -> ssl.SSLContext:
+    """Returns a client's TLS context that trusts `trusts`, with a client certificate signed by `signed_by`."""
     context = ssl.create_default_context()
     trusts.configure_trust(context)
-    if shows is not None:
-        shows.issue_cert("scraper@example.com").configure_cert(context)
+    if signed_by is not None:
+        signed_by.issue_cert("scraper@example.com").configure_cert(context)
     return context
+
+
+def decoded(text: str) -> Any:
+    """Returns the JSON of an answer."""
+    return json.loads(text)

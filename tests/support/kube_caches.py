@@ -1,11 +1,11 @@
-"""What tests of caches share: HPAs as a server lists them, and what a cache made of them."""
+"""Shared by tests of caches: listed HPAs, and the contents of caches."""
 
 import asyncio
 
 from support.scripted_server import says
 
 from hpad.kube import cluster, codec, paths
-from hpad.kube.cache import Kind
+from hpad.kube.reflector import Kind
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 HPA = Kind(paths.HPAS, codec.hpa, lambda hpa: hpa.metadata.resource_version, absent=cluster.ABSENT)
@@ -25,7 +25,7 @@ def names(cache):
 
 
 def lists(script):
-    """How often everything was listed (a look at the server's version asks for one object)."""
+    """Returns the number of full lists; the version probe lists with limit=1."""
     return sum(1 for _, path, query in script.asked if path == HPAS and query.get("limit") != "1")
 
 

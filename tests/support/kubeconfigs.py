@@ -1,4 +1,4 @@
-"""What tests of kubeconfigs share: how one is written, and what comes of it."""
+"""Shared by tests of kubeconfigs: writing and loading them."""
 
 import asyncio
 import base64
@@ -41,7 +41,7 @@ async def sent(loaded, clock):
 
 
 async def load(*arguments):
-    """What hpad makes of a kubeconfig; but readings are waited for however long plugins take on a busy machine."""
+    """Loads a kubeconfig, with a longer timeout for credential plugins, which are slow on a busy machine."""
     loaded = await asyncio.to_thread(load_cluster_config, *arguments)
     loaded.identity._patience = 60.0
     return loaded

@@ -1,4 +1,4 @@
-"""Real kubectls for tests: an old one and a current one where there are two."""
+"""Runs real kubectls: Debian's, which is old, and the one on the PATH."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 BESIDE = ROOT / ".cache" / "kubectl-debian" / "usr" / "bin" / "kubectl"
-"""Where tests/packages.sh puts Debian's kubectl when another one is installed already."""
+"""Debian's kubectl, where tests/packages.sh unpacks it if another kubectl is installed already."""
 SECONDS = 120
 
 
 def kubectls() -> list[Any]:
-    """Debian's and the one on the PATH, each with a name."""
+    """Returns test parameters with the paths of the kubectls."""
     found = {"debian": str(BESIDE)} if BESIDE.exists() else {}
     if installed := shutil.which("kubectl"):
         found["current" if found else "installed"] = installed
@@ -41,27 +41,27 @@ class Kubectl:
             self.path, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd=self.home
         )
 
-    async def run(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
-        """Exit status, standard output and standard error."""
+    async def run(self, *arguments: str, input_text: str = "") -> tuple[int, str, str]:
+        """Runs a command with `input_text` as its input; returns exit status, standard output and standard error."""
         process = await self.start(*arguments)
         try:
             async with asyncio.timeout(SECONDS):
-                out, err = await process.communicate(given.encode())
+                out, err = await process.communicate(input_text.encode())
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         return process.returncode or 0, out.decode(), err.decode()
 
-    async def __call__(self, line: str, *, given: str = "") -> str:
-        """The output of a command line that succeeds."""
-        status, out, err = await self.run(*line.split(), given=given)
+    async def __call__(self, line: str, *, input_text: str = "") -> str:
+        """Runs a command line that succeeds; returns its output."""
+        status, out, err = await self.run(*line.split(), input_text=input_text)
         assert status == 0, f"kubectl {line}: {out}{err}"
         return out
 
-    async def refused(self, line: str, *, given: str = "") -> str:
-        """The complaint of a command line that does not succeed."""
-        status, out, err = await self.run(*line.split(), given=given)
+    async def refused(self, line: str, *, input_text: str = "") -> str:
+        """Runs a command line that fails; returns its error output."""
+        status, out, err = await self.run(*line.split(), input_text=input_text)
         assert status != 0, f"kubectl {line}: {out}"
         return err
 
@@ -69,7 +69,7 @@ class Kubectl:
         return json.loads(await self(f"{line} -o json"))
 
     async def apply(self, *objects: dict[str, Any], options: str = "") -> str:
-        return await self(f"apply {options} -f -", given=yaml.safe_dump_all(objects))
+        return await self(f"apply {options} -f -", input_text=yaml.safe_dump_all(objects))
 
     async def names(self, kind: str = "pods") -> set[str]:
         return {item["metadata"]["name"] for item in (await self.json(f"get {kind}"))["items"]}
@@ -85,7 +85,7 @@ def nginx(replicas: int, image: str) -> dict[str, Any]:
 
 
 def recorded_text(recordings: Path, name: str) -> str:
-    """What a current kubectl printed of a real cluster."""
+    """Returns the recorded output of a current kubectl on a real cluster."""
     return (recordings / "kubectl" / f"{name}.txt").read_text()
 
 
@@ -94,7 +94,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 def labels_of(described: str) -> list[str]:
-    """What a description says before its colons, and the headings of its tables, down to the events."""
+    """Returns the labels and table headings of a `describe`, without its events."""
     text = described.partition("\nEvents:")[0]
     return [
         re.split(r": |:$", line)[0].strip() if ":" in line else " ".join(line.split()) for line in text.splitlines()

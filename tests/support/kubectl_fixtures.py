@@ -1,4 +1,4 @@
-"""A pytest plugin: each kubectl there is, on clusters of three kinds."""
+"""A pytest plugin: runs a test with each kubectl, on one of three kinds of clusters."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,14 +17,14 @@ def kubectl_path(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def kubectl(kubectl_path: str, world: Any, tmp_path: Path) -> kubectl_binaries.Kubectl:
-    """On a cluster of pods that are ready at once; `world` is the way to it for everything else."""
+    """A kubectl for the cluster of `world`, whose pods are ready at once."""
     await world.cluster.kubeconfig(tmp_path / "kubeconfig")
     return kubectl_binaries.Kubectl(kubectl_path, tmp_path)
 
 
 @pytest.fixture
 async def processes(kubectl_path: str, tmp_path: Path) -> AsyncIterator[kubectl_binaries.Kubectl]:
-    """On a cluster whose pods are processes."""
+    """A kubectl for a cluster whose pods are processes."""
     async with Cluster(sampling_seconds=0.3) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
         yield kubectl_binaries.Kubectl(kubectl_path, tmp_path)
@@ -32,7 +32,7 @@ async def processes(kubectl_path: str, tmp_path: Path) -> AsyncIterator[kubectl_
 
 @pytest.fixture
 async def pending(kubectl_path: str, tmp_path: Path) -> AsyncIterator[tuple[Cluster, kubectl_binaries.Kubectl]]:
-    """A cluster whose pods stay as their status is written, and what is deleted stays Terminating."""
+    """A cluster without a kubelet, whose deleted pods stay Terminating, and a kubectl for it."""
     async with Cluster(kubelet=False) as cluster:
         await cluster.kubeconfig(tmp_path / "kubeconfig")
         yield cluster, kubectl_binaries.Kubectl(kubectl_path, tmp_path)

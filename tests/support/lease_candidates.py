@@ -1,4 +1,4 @@
-"""Candidates of one Lease on a server in memory, with networks, clocks and bystanders that misbehave by a seed."""
+"""Candidates of one Lease on a server in memory, with faults of networks and clocks that follow from a seed."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ CONFLICT = errors.ApiError(409, "Conflict", "the object has been modified")
 
 
 class OddClock:
-    """Ticks at a rate of its own from a beginning of its own; its wall clock is hours off."""
+    """A clock with its own rate and start; its wall clock is off by `skew`."""
 
     def __init__(self, rate: float = 1.0, offset: float = 0.0, skew: timedelta = timedelta(0)) -> None:
         self.rate = rate
@@ -39,6 +39,11 @@ class OddClock:
         await asyncio.sleep(max(0.0, seconds) / self.rate)
 
 
+def odd(dice: random.Random) -> OddClock:
+    """Returns a clock that runs up to 10 % fast or slow, and is hours off."""
+    return OddClock(dice.uniform(0.9, 1.1), dice.uniform(0, 1e6), timedelta(hours=dice.uniform(-9, 9)))
+
+
 class Server:
     """One Lease with a resourceVersion. `committed` is called with the holders before and after each write of it."""
 
@@ -48,74 +53,80 @@ class Server:
         self.writes = 0
         self.committed: Callable[[str, str], None] = lambda before, after: None
 
-    def answer(self, method: str, body: bytes | None) -> bytes:
+    def answer(self, method: str, path: str, params: Any, body: bytes | None) -> bytes:
         if method == "GET":
             if self.lease is None:
                 raise errors.ApiError(404, "NotFound", 'leases.coordination.k8s.io "hpad" not found')
             return json.dumps(self.lease).encode()
         assert body is not None
-        wanted = json.loads(body)
+        sent = json.loads(body)
         if method == "POST" and self.lease is not None:
             raise errors.ApiError(409, "AlreadyExists", 'leases.coordination.k8s.io "hpad" already exists')
         if method == "PUT" and (
-            self.lease is None or wanted["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]
+            self.lease is None or sent["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]
         ):
             raise CONFLICT
-        self.commit(wanted)
+        self.commit(sent)
         return json.dumps(self.lease).encode()
 
-    def commit(self, wanted: dict[str, Any]) -> None:
+    def commit(self, sent: dict[str, Any]) -> None:
         before = self.lease["spec"]["holderIdentity"] if self.lease is not None else ""
         self.version += 1
         self.writes += 1
-        self.lease = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": str(self.version)}}
-        self.committed(before, wanted["spec"]["holderIdentity"])
+        self.lease = {**sent, "metadata": {**sent["metadata"], "resourceVersion": str(self.version)}}
+        self.committed(before, sent["spec"]["holderIdentity"])
 
 
 class Network:
-    """A client's way to the server. While `cut`, nothing arrives and nothing is answered.
+    """The connection of a client to a server in memory. While `cut`, no request arrives and no answer comes back.
 
-    With dice, requests take their time, fail before or after they were carried out, or arrive long after nobody waits
-    for them any more.
+    With dice, requests are slow, fail before or after they were carried out, or arrive long after the client gave up.
+    A roll below `fails`, `late` or `hangs`, or above `slow` or `breaks`, decides the fate of a request.
     """
 
-    def __init__(self, server: Server, clock: OddClock, dice: random.Random | None = None) -> None:
+    fails, late_below, hangs, slow, breaks = 0.05, 0.10, 0.15, 0.95, 0.97
+    latency, latest = 0.0, 8.0
+    """Seconds that a request takes without dice; the longest delay of a late one."""
+
+    def __init__(self, server: Any, clock: OddClock, dice: random.Random | None = None) -> None:
         self.clock = clock
         self.cut = False
         self.late: set[asyncio.Task[None]] = set()
+        self.dice = dice
         self._server = server
-        self._dice = dice
+
+    def calm(self) -> None:
+        """Ends all faults; requests that are late already still arrive."""
+        self.cut, self.dice = False, None
 
     async def request(
         self, method: str, path: str, *, params: Any = None, body: bytes | None = None, timeout: float | None = None
     ) -> bytes:
         if self.cut:
             await asyncio.get_running_loop().create_future()
-        if self._dice is None:
-            return self._server.answer(method, body)
-        await asyncio.sleep(self._dice.random() * 0.3)
-        fate = self._dice.random()
-        if fate < 0.05:
+        dice = self.dice
+        if dice is None:
+            await asyncio.sleep(self.latency)
+            return self._server.answer(method, path, params, body)
+        await asyncio.sleep(dice.random() * 0.3)
+        fate = dice.random()
+        if fate < self.fails:
             raise errors.ApiError(500, "InternalError", "not today")
-        if fate < 0.10 and body is not None:
-            self._carry_out_later(method, body)
-        if fate < 0.15:
+        if fate < self.late_below and body is not None:
+            self._carry_out_later(dice.random() * self.latest, method, path, params, body)
+        if fate < self.hangs:
             await asyncio.get_running_loop().create_future()
-        answer = self._server.answer(method, body)
-        await asyncio.sleep(self._dice.random() * (0.3 if fate < 0.95 else 6.0))
-        if fate > 0.97:
-            raise errors.ApiError(0, "Connection", "the answer broke off")
+        answer = self._server.answer(method, path, params, body)
+        await asyncio.sleep(dice.random() * (0.3 if fate < self.slow else 6.0))
+        if fate > self.breaks or self.cut:
+            raise errors.ApiError(0, "Connection", "the connection was lost")
         return answer
 
-    def _carry_out_later(self, method: str, body: bytes) -> None:
-        delay = self._dice.random() * 8 if self._dice is not None else 0.0
-
+    def _carry_out_later(self, delay: float, *request: Any) -> None:
         async def later() -> None:
             await asyncio.sleep(delay)
-            try:
-                self._server.answer(method, body)
-            except errors.ApiError:
-                return
+            with contextlib.suppress(errors.ApiError):
+                self._server.answer(*request)
 
         task = asyncio.create_task(later())
         self.late.add(task)
@@ -123,7 +134,7 @@ class Network:
 
 
 class Switched:
-    """What runs in the background until its power switch is turned, on a network of its own."""
+    """A process with a network of its own, which a test starts and ends."""
 
     network: Any
     _running: asyncio.Task[None] | None = None
@@ -133,12 +144,12 @@ class Switched:
         return self._running is not None and not self._running.done()
 
     def end(self) -> None:
-        """Begin an orderly end."""
+        """Begins an orderly end."""
         if self._running is not None:
             self._running.cancel()
 
     async def stop(self) -> None:
-        """An orderly end; requests that nobody waits for are forgotten."""
+        """Ends in an orderly way; drops late requests."""
         self.end()
         if self._running is not None:
             with contextlib.suppress(asyncio.CancelledError):
@@ -148,7 +159,7 @@ class Switched:
 
 
 class Candidate(Switched):
-    """A candidate, what it was told, and its power switch."""
+    """A candidate in a process of its own. `turns`: the times of its callbacks, and whether it led then."""
 
     def __init__(
         self,
@@ -163,10 +174,10 @@ class Candidate(Switched):
         self.clock = clock or OddClock()
         self.network = Network(server, self.clock, dice)
         self.telemetry = Telemetry()
-        told = election or Election(enabled=True)
-        self.elector = lease.Elector(self.network, told, identity=name)  # type: ignore[arg-type]  # it has its face
+        settings = election or Election(enabled=True)
+        self.elector = lease.Elector(self.network, settings, identity=name)  # type: ignore[arg-type]  # a client without HTTP
         roll = dice.random if dice is not None else lambda: 0.5
-        self.leader = Leader(self.elector, told, self.telemetry, self.clock, dice=roll)
+        self.leader = Leader(self.elector, settings, self.telemetry, self.clock, dice=roll)
         self.turns: list[tuple[float, bool]] = []
         self.leader.subscribe(self._note)
 
@@ -183,4 +194,4 @@ class Candidate(Switched):
         return [line for line in text.splitlines() if line.startswith("leader_election_master_status")]
 
     def _note(self) -> None:
-        self.turns.append((asyncio.get_running_loop().time(), self.leads))
+        self.turns.append((virtual_time.now(), self.leads))

@@ -1,4 +1,4 @@
-"""Servers of numbers in every kind of trouble, on loopback."""
+"""HTTP servers of numbers on loopback, working or with a fault."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from support import closing, free_ports
 STATUSES = ("401", "403", "404", "422", "503")
 KINDS = (*STATUSES, "down", "slow", "hang", "redirect", "truncated", "big", "html", "untrusted", "dns")
 _BIG = 20 << 20
-SLOW_SECONDS = 30.0
+SLOW_SECONDS = 60.0
 
 
 class Numbers:
-    """An HTTP server that answers every path with `document`, unless `kind` names a trouble."""
+    """An HTTP server that answers every path with `document`, unless `kind` is a fault (see KINDS)."""
 
     def __init__(self, kind: str = "") -> None:
         self.kind = kind
@@ -26,7 +26,7 @@ class Numbers:
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, kept alive."""
+        """Serves one connection, kept alive."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -63,7 +63,7 @@ class Numbers:
 
 @contextlib.asynccontextmanager
 async def numbers(kind: str = "") -> AsyncIterator[Numbers]:
-    """A server of that kind; `url` says where it is, or would be."""
+    """Starts a server of a kind; for "dns" and "down", `url` leads to no server."""
     made = Numbers(kind)
     if kind == "dns":
         made.url = "http://no-such-host.invalid"

@@ -1,4 +1,4 @@
-"""The three metrics APIs as an aggregated API server would serve them, with numbers that a test sets."""
+"""Serves the three metrics APIs as an aggregated API server does, with values set by a test."""
 
 import contextlib
 import ssl
@@ -15,10 +15,13 @@ VERSIONS = {RESOURCE: "v1beta1", CUSTOM: "v1beta2", EXTERNAL: "v1beta1"}
 
 
 class Load:
-    """What is measured. A pod's number is that of its label `app`; what is not set is missing.
+    """The values; a metric without a value is missing. The value of a pod is that of its label `app`.
 
-    `usage`: CPU by app and container. `pods`: a number by app and metric. `objects`: by resource, name and metric.
-    `external`: by metric. `failing`: API groups that answer 503.
+    - `usage`: CPU by app, then by container.
+    - `pods`: by app and metric.
+    - `objects`: by resource, name and metric.
+    - `external`: by metric.
+    - `failing`: API groups that answer 503.
     """
 
     def __init__(self) -> None:
@@ -31,7 +34,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def serving(load: Load, pods: Callable[[], Sequence[Json]]) -> AsyncIterator[int]:
-    """Serve the numbers over TLS for those pods; the port on loopback."""
+    """Serves the values over TLS for the pods; yields the port on loopback."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert("localhost").configure_cert(context)
     app = web.Application()
@@ -67,7 +70,7 @@ class _Answers:
 
     async def usage(self, request: web.Request) -> web.Response:
         if RESOURCE in self._load.failing:
-            return _away()
+            return _unavailable()
         items = []
         for pod in self._chosen(request):
             containers = self._load.usage.get(pod["metadata"]["labels"]["app"], {})
@@ -79,7 +82,7 @@ class _Answers:
 
     async def external(self, request: web.Request) -> web.Response:
         if EXTERNAL in self._load.failing:
-            return _away()
+            return _unavailable()
         metric = request.match_info["metric"]
         if metric not in self._load.external:
             return _refusal(404, "NotFound", f"the server could not find the metric {metric}")
@@ -89,7 +92,7 @@ class _Answers:
 
     async def of_pods(self, request: web.Request) -> web.Response:
         if CUSTOM in self._load.failing:
-            return _away()
+            return _unavailable()
         metric = request.match_info["metric"]
         items = [
             _value("Pod", pod["metadata"]["name"], metric, value)
@@ -102,7 +105,7 @@ class _Answers:
 
     async def of_object(self, request: web.Request) -> web.Response:
         if CUSTOM in self._load.failing:
-            return _away()
+            return _unavailable()
         resource, name, metric = (request.match_info[part] for part in ("resource", "name", "metric"))
         value = self._load.objects.get((resource, name, metric))
         if value is None:
@@ -110,10 +113,10 @@ class _Answers:
         return _list("MetricValueList", CUSTOM, [_value(resource, name, metric, value)])
 
     def _chosen(self, request: web.Request) -> list[Json]:
-        """The pods that the label selector names, which is one of equalities."""
-        asked = request.query.get("labelSelector", "")
-        wanted = dict(term.split("=", 1) for term in asked.split(",") if term)
-        return [pod for pod in self._pods() if wanted.items() <= pod["metadata"]["labels"].items()]
+        """Returns the pods of the label selector, which has equalities only."""
+        selector = request.query.get("labelSelector", "")
+        labels = dict(term.split("=", 1) for term in selector.split(",") if term)
+        return [pod for pod in self._pods() if labels.items() <= pod["metadata"]["labels"].items()]
 
 
 def _value(kind: str, name: str, metric: str, value: str) -> Json:
@@ -126,8 +129,8 @@ def _list(kind: str, group: str, items: list[Json]) -> web.Response:
     return web.json_response(body)
 
 
-def _away() -> web.Response:
-    return _refusal(503, "ServiceUnavailable", "nobody is at home")
+def _unavailable() -> web.Response:
+    return _refusal(503, "ServiceUnavailable", "the metrics API is down")
 
 
 def _refusal(code: int, reason: str, message: str) -> web.Response:

@@ -1,4 +1,4 @@
-"""A Prometheus with a history, and the cluster whose pods it measures, at a moment NOW at which time stands still."""
+"""A Prometheus with ten minutes of samples until NOW, the pods that it measures, and a clock that stands at NOW."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ ODD = 'a"b\\c\'d`e\n{}[5m],x=~".*"} or vector(1) # .+*?()|^$'
 
 
 class FrozenClock:
-    """Always NOW."""
+    """A clock whose time of day is always NOW."""
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(NOW, UTC)
@@ -41,7 +41,7 @@ class FrozenClock:
 
 
 class PodsApi:
-    """The pods of PODS, as the API server lists them; `requests` holds what was asked."""
+    """Lists PODS as an API server does; `requests` records the paths and parameters."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, Mapping[str, str]]] = []
@@ -61,7 +61,7 @@ class PodsApi:
 
 
 def serve(written: str | None = None, **options: str) -> Iterator[PrometheusServer]:
-    """A server with this history, or that which ends at NOW, for a fixture."""
+    """Runs a server with these samples, by default those of `history`, for a fixture."""
     if not PrometheusServer.installed():
         pytest.skip(ABSENT)
     server = PrometheusServer(history=history() if written is None else written, **options)
@@ -71,7 +71,7 @@ def serve(written: str | None = None, **options: str) -> Iterator[PrometheusServ
 
 
 def history() -> str:
-    """Ten minutes of samples that end at NOW."""
+    """Returns ten minutes of samples that end at NOW."""
     lines = ["# TYPE http_requests counter"]
     for namespace, pod in PODS:
         if pod in REQUESTS_PER_SECOND:
@@ -84,21 +84,21 @@ def history() -> str:
         lines += _line("container_cpu_usage_seconds_total", labels, lambda age, cores=cores: (600 - age) * cores)
     lines += ["# TYPE windowed gauge"]
     for index in range(20):
-        # 100 at the newest, 99 a step before it, and so on.
+        # 100 at the newest sample, 99 one step before
         lines.append(f'windowed{{namespace="shop",pod="web-1"}} {100 - index} {NEWEST_OF_WINDOWED - index * STEP}')
     return "\n".join([*_by_time(lines), "# EOF", ""])
 
 
-def steady(**queues: int) -> str:
-    """Depths of queues that stay as they are, for whoever asks by the real clock: from now on for two hours.
+def steady(past: int = 120, **queues: int) -> str:
+    """Returns constant depths of queues since `past` seconds ago, for two hours, for tests that use the real clock.
 
-    NOW is when the tests were collected, which may be long ago when one of them begins.
+    NOW is the time of collection of the tests, which may be long before a test starts.
     """
     now = int(time.time())
     lines = [
         f'queue_depth{{namespace="shop",queue="{queue}"}} {depth} {now + age}'
         for queue, depth in queues.items()
-        for age in range(-120, 7200, 60)
+        for age in range(-past, 7200, 60)
     ]
     return "\n".join(["# TYPE queue_depth gauge", *lines, "# EOF", ""])
 
@@ -130,7 +130,7 @@ def _line(name: str, labels: str, value: object) -> list[str]:
 
 
 def _by_time(lines: list[str]) -> list[str]:
-    """As they come, but each series from the oldest to the newest sample."""
+    """Sorts the samples of each series by time, and keeps the order of the series."""
     series: dict[str, list[tuple[int, str]]] = {}
     order: list[str] = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""What hpad's objects hold on to."""
+"""Finds the containers that hpad's objects refer to."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def containers(root: Any) -> dict[str, int]:
-    """The sizes of all containers that hpad's own objects hold, by where they are held."""
+    """Maps the attribute path of each container in hpad's objects to its size."""
     sizes: dict[str, int] = {}
     seen: set[int] = set()
     todo = [("", root)]
@@ -28,5 +28,5 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     yield from getattr(value, "__dict__", {}).items()
     for kind in type(value).__mro__:
         for name in getattr(kind, "__slots__", ()):
-            if name != "__weakref__" and hasattr(value, name):  # CPython before 3.11.3 cannot be asked for it
+            if name != "__weakref__" and hasattr(value, name):  # reading it fails on CPython before 3.11.3
                 yield name, getattr(value, name)

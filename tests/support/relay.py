@@ -1,4 +1,4 @@
-"""A relay between hpad and the API server, that breaks connections the way networks, proxies and gatekeepers do."""
+"""A TCP relay between hpad and the API server that breaks connections as networks and proxies do."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ REFUSAL = b'{"kind":"Status","status":"Failure","message":"Unauthorized","reason
 
 
 class Relay:
-    """Listens on a free port of 127.0.0.1, and passes bytes on to another.
+    """Listens on a free port of 127.0.0.1, and relays to the port `target`.
 
-    The port stays ours from the first start to the stop. `tls` ends TLS here; with `token` set, requests without that
-    bearer token are refused; `rewrite` changes what is asked, a piece of a request at a time.
+    The port stays reserved from the first `start` until `stop`. `tls` terminates TLS in the relay. With `token` set,
+    requests without this bearer token get 401. `rewrite` changes the bytes of requests.
     """
 
     def __init__(
@@ -26,39 +26,39 @@ class Relay:
         self.tls = tls
         self._target = target
         self._rewrite = rewrite
-        self._held: socket.socket | None = None
+        self._reserved: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Event, tuple[asyncio.StreamWriter, ...]] = {}
 
     async def start(self) -> None:
-        """Listen, on the same port as before if there was one."""
-        if self._held is None:
-            self._held = free_ports.held()
-            self.port = self._held.getsockname()[1]
+        """Listens, after a pause on the same port as before."""
+        if self._reserved is None:
+            self._reserved = free_ports.reserved()
+            self.port = self._reserved.getsockname()[1]
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
 
     async def stop(self) -> None:
-        """End for good."""
+        """Closes the relay; it cannot be started again."""
         await self.pause()
-        if self._held is not None:
-            self._held.close()
+        if self._reserved is not None:
+            self._reserved.close()
 
     async def pause(self) -> None:
-        """Refuse new connections, and break those that are open, until the next start."""
+        """Refuses new connections and resets open ones, until the next start."""
         if self._server is not None:
             await closing.close(self._server)
             self.abort()
             await self._server.wait_closed()
 
     def abort(self) -> int:
-        """Reset all connections; how many there were."""
+        """Resets all connections; returns their number."""
         for writers in self._open.values():
             for writer in writers:
                 writer.transport.abort()
         return len(self._open)
 
     def freeze(self) -> int:
-        """Pass nothing on any more over the connections that are open now, without a word; new ones work."""
+        """Stops relaying on the open connections without closing them; returns their number. New ones work."""
         for flowing in self._open:
             flowing.clear()
         return len(self._open)
@@ -73,15 +73,15 @@ class Relay:
                 writer.transport.abort()
                 return
             self._open[flowing] = (writer, back)
-            ways = [
+            directions = [
                 asyncio.create_task(self._pass(reader, back, flowing, writer)),
                 asyncio.create_task(self._pass(there, writer, flowing)),
             ]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
+                for direction in directions:
+                    direction.cancel()
                 del self._open[flowing]
                 back.close()
         writer.close()

@@ -1,16 +1,16 @@
-"""ScaledObjects of the shapes that people write, for tests of the conversion."""
+"""Typical ScaledObjects, for tests of the conversion."""
 
 import copy
 from typing import Any
 
 
 def trigger(kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
-    """One entry of `spec.triggers`."""
+    """Returns an entry of `spec.triggers`."""
     return {"type": kind, "metadata": metadata, **rest}
 
 
 def scaled(*triggers: Any, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-    """A ScaledObject shop/worker."""
+    """Returns a ScaledObject shop/worker."""
     metadata: dict[str, Any] = {"name": "worker", "namespace": "shop"}
     if annotations:
         metadata["annotations"] = dict(annotations)
@@ -101,4 +101,4 @@ FULL = scaled(
         "scalingModifiers": {"formula": "a + b", "target": "2", "activationTarget": "1", "metricType": "Value"},
     },
 )
-"""One with about every field."""
+"""A ScaledObject with nearly every field."""

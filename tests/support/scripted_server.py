@@ -1,4 +1,4 @@
-"""A server of scripted answers on loopback, and a clock that does not wait."""
+"""An HTTP server of scripted answers on loopback, and a clock that does not wait."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ QUICK = watch.ReflectorOptions(shortest_watch=5, longest_watch=5, grace=1, initi
 
 
 class SkippingClock:
-    """Sleeping takes no time but moves the clock, and is written down."""
+    """A clock whose `sleep` returns at once, advances the time, and is recorded in `slept`."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -40,7 +40,7 @@ class SkippingClock:
 
 
 class Script:
-    """Answers, by method and path, in the order they were given; the last of them stays."""
+    """Answers requests by method and path, in order; the last answer repeats. Records the requests."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -50,11 +50,11 @@ class Script:
         self._answers: dict[tuple[str, str], list[Answer]] = {}
 
     def on(self, method: str, path: str, *answers: Answer) -> None:
-        """`path` with `?watch` stands for watches of it, with `?stream` for streaming lists, refused by default."""
+        """Adds answers. A `path` with `?watch` means watches, with `?stream` streaming lists (by default a 422)."""
         self._answers.setdefault((method, path), []).extend(answers)
 
     def replace(self, method: str, path: str, *answers: Answer) -> None:
-        """Forget what was to be answered there."""
+        """Replaces all answers of a method and path."""
         self._answers[method, path] = list(answers)
 
     def count(self, path: str) -> int:
@@ -76,7 +76,7 @@ class Script:
 
 @contextlib.asynccontextmanager
 async def serving(handle: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server for one handler; the port it listens on."""
+    """Starts a server for one handler; yields its port."""
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{path:.*}", handle)
     listener = await Listener.open(app, tls=tls, patience=0.1)
@@ -87,7 +87,7 @@ async def serving(handle: Answer, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Answer:
-    """Answer with JSON (or with bytes as they are)."""
+    """Returns an answer with JSON, or with unchanged bytes."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -98,7 +98,7 @@ def says(body: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def streams(*chunks: bytes | float, then: str = "end") -> Answer:
-    """Answer with chunks (a number waits so many seconds), then `end`, `reset` the connection, or `hang`."""
+    """Returns an answer that sends chunks (a number is a pause in seconds), then `end`, `reset` or `hang`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -119,14 +119,14 @@ def streams(*chunks: bytes | float, then: str = "end") -> Answer:
 
 
 async def resets(request: web.Request) -> web.StreamResponse:
-    """Break the connection off without an answer."""
+    """Resets the connection without an answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def hangs(request: web.Request) -> web.StreamResponse:
-    """Never answer."""
+    """Does not answer for a minute."""
     await asyncio.sleep(60)
     return web.Response()
 
@@ -143,14 +143,14 @@ def line(kind: str, value: Any) -> bytes:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait until something holds."""
+    """Waits until a condition is true."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  it may be about the server too
+        while not condition():  # noqa: ASYNC110  the condition may be about the server
             await asyncio.sleep(0.002)
 
 
 async def refused(request: Awaitable[Any]) -> ApiError:
-    """What a request fails with."""
+    """Awaits a request that fails; returns its ApiError."""
     with pytest.raises(ApiError) as caught:
         await request
     return caught.value

@@ -1,18 +1,20 @@
-"""A loop whose time is a number: timers fire at once, in order, and no test waits for real.
+"""An event loop with virtual time: timers fire in order without real waiting.
 
-Time moves only when nothing else is left to do, and then straight to the next timer: not while a thread of an executor
-is at work. Real I/O on loopback still works: before it moves, the loop gives sockets `io_grace` real seconds to say
-something, and again where the machine is so busy that the loop itself was woken late.
+Time advances to the next timer once nothing else can run and no thread of an executor works. Real I/O on loopback
+works: before time advances, the loop waits `io_grace` real seconds for sockets, and again if the machine is so busy
+that the loop woke up late.
 """
 
 import asyncio
+import functools
 import selectors
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -22,7 +24,7 @@ _GRACES = 50
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Waits for threads, or for the grace; the timeout is added to the loop's time instead."""
+    """Waits in real time for threads and for `io_grace` only; adds timeouts to the loop's time."""
 
     def __init__(self, loop: "VirtualLoop", io_grace: float) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping.threads -= 1
 
     async def shutdown_default_executor(self, *timeout: float | None) -> None:
-        """A thread of its own waits for the others, and Python 3.13 has a limit to how long it may do so."""
+        """Counts as a working thread, since Python 3.13 waits here with a timeout, which must not elapse."""
         self._jumping.threads += 1
         try:
             await super().shutdown_default_executor(*timeout)
@@ -89,7 +91,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """A Clock that follows the running loop: second 0 is START on the wall."""
+    """A Clock that follows the running loop; its time of day is START at second 0."""
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.monotonic())
@@ -102,7 +104,7 @@ class VirtualClock:
 
 
 class SetClock(VirtualClock):
-    """One whose wall clock can be set: it is `off` by so much."""
+    """A virtual clock whose time of day is shifted by `off`."""
 
     off = timedelta(0)
 
@@ -110,19 +112,50 @@ class SetClock(VirtualClock):
         return super().now() + self.off
 
 
+class ManualClock:
+    """A clock that stands still at START, and at 100 monotonic seconds, until a test advances it."""
+
+    def __init__(self) -> None:
+        self.wall, self.ticks = START, 100.0
+
+    def now(self) -> datetime:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.ticks
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    def advance(self, seconds: float, jump: timedelta = timedelta(0)) -> None:
+        """Lets time pass, and sets the wall clock forward by `jump`."""
+        self.ticks += seconds
+        self.wall += timedelta(seconds=seconds) + jump
+
+
 def run(main: Coroutine[Any, Any, T], *, io_grace: float = 0.0) -> T:
-    """Run a coroutine to its end under a loop of its own."""
+    """Runs a coroutine to its end in a new virtual loop."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(io_grace)) as runner:
         return runner.run(main)
 
 
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Decorates an async test, so that it runs in a new virtual loop."""
+
+    @functools.wraps(test)
+    def runs(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(test(*args, **kwargs))
+
+    return runs
+
+
 def now() -> float:
-    """The loop's time, in seconds."""
+    """Returns the loop's time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 async def until(condition: Callable[[], Any], seconds: float = 120.0, every: float = 0.05) -> float:
-    """Wait until something holds; when that was, by the loop's time."""
+    """Waits until a condition is true; returns the time of the loop at that moment."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  virtual time costs nothing
             await asyncio.sleep(every)

@@ -1,10 +1,12 @@
 """The exported series: present from the start, named as in Kubernetes, removed with their HPA."""
 
+import pytest
 from prometheus_client import parser
 
 from hpad.api.metadata import Key
-from hpad.sources.report import Report
+from hpad.api.sample import AdapterError
 from hpad.telemetry import Telemetry
+from hpad.telemetry.series import SourceReport
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 
@@ -18,7 +20,7 @@ async def samples(telemetry: Telemetry) -> dict[tuple[str, tuple[tuple[str, str]
     }
 
 
-async def test_every_combination_of_fixed_labels_is_there_at_zero() -> None:
+async def test_every_combination_of_fixed_labels_starts_at_zero() -> None:
     found = await samples(Telemetry())
     for action in ("scale_up", "scale_down", "none"):
         for error in ("spec", "internal", "none"):
@@ -33,7 +35,7 @@ async def test_every_combination_of_fixed_labels_is_there_at_zero() -> None:
         assert found[f"workqueue_{name}", queue] == 0
 
 
-async def test_requests_per_reconcile_count_all_but_those_for_the_lead() -> None:
+async def test_requests_per_reconcile_exclude_those_of_leader_election() -> None:
     telemetry = Telemetry()
     found = await samples(telemetry)
     assert (found["hpad_requests_per_reconcile_sum", ()], found["hpad_requests_per_reconcile_count", ()]) == (0, 0)
@@ -48,15 +50,24 @@ async def test_requests_per_reconcile_count_all_but_those_for_the_lead() -> None
     assert found["rest_client_requests_total", client] == 1
 
 
-async def test_the_buckets_are_the_originals() -> None:
+@pytest.mark.parametrize(
+    ("name", "buckets"),
+    [
+        # monitor/metrics.go: ExponentialBuckets(0.001, 2, 15)
+        (f"{PREFIX}reconciliation_duration_seconds", [0.001 * 2**k for k in range(15)]),
+        (f"{PREFIX}metric_computation_duration_seconds", [0.001 * 2**k for k in range(15)]),
+        # workqueue/metrics.go: ExponentialBuckets(10e-9, 10, 10)
+        ("workqueue_queue_duration_seconds", [10.0**k for k in range(-8, 2)]),
+        ("workqueue_work_duration_seconds", [10.0**k for k in range(-8, 2)]),
+    ],
+)
+async def test_histograms_have_the_buckets_of_kubernetes(name: str, buckets: list[float]) -> None:
     found = await samples(Telemetry())
-    edges = {
-        float(dict(labels)["le"]) for name, labels in found if name == f"{PREFIX}reconciliation_duration_seconds_bucket"
-    }
-    assert edges == {*(0.001 * 2**k for k in range(15)), float("inf")}
+    edges = {float(dict(labels)["le"]) for sample, labels in found if sample == f"{name}_bucket"}
+    assert sorted(edges) == pytest.approx([*buckets, float("inf")])
 
 
-async def test_series_of_an_hpa_go_with_it() -> None:
+async def test_the_series_of_an_hpa_end_with_it() -> None:
     telemetry = Telemetry()
     telemetry.controller.desired(Key("shop", "web"), 7, 10, 0.0)
     labels = (("hpa_name", "web"), ("namespace", "shop"))
@@ -65,27 +76,27 @@ async def test_series_of_an_hpa_go_with_it() -> None:
     assert (f"{PREFIX}desired_replicas", labels) not in await samples(telemetry)
 
 
-async def test_time_at_the_maximum_adds_up_and_goes_with_the_hpa() -> None:
+async def test_time_at_max_replicas_adds_up_and_ends_with_the_hpa() -> None:
     telemetry = Telemetry()
     labels = (("hpa_name", "web"), ("namespace", "shop"))
     for now, replicas in ((0, 5), (15, 10), (30, 10), (45, 4), (60, 4), (75, 10), (80, 10)):
         telemetry.controller.desired(Key("shop", "web"), replicas, 10, float(now))
     assert (await samples(telemetry))["hpad_hpa_at_max_seconds_total", labels] == (45 - 15) + (80 - 75)
     telemetry.controller.forget(Key("shop", "web"))
-    assert not [name for name, held in await samples(telemetry) if held == labels]
+    assert not [name for name, found in await samples(telemetry) if found == labels]
 
 
-async def test_what_happens_is_counted() -> None:
+async def test_reports_are_counted() -> None:
     telemetry = Telemetry()
     telemetry.sources.configured("broker")
     telemetry.controller.reconciled("scale_up", "none", 0.004)
     telemetry.controller.computed("External", "scale_up", "none", 0.002)
-    telemetry.sources.answered("broker", 0.1, "source")
+    telemetry.sources.answered("broker", 0.1, AdapterError("down"))
     telemetry.controller.requested("GET", "api:6443", "200", 0.01)
     telemetry.process.cache_staleness("pods", 3.5)
-    telemetry.controller.late(0.2)
-    telemetry.process.bug()
-    telemetry.before_scrape(lambda: telemetry.controller.hpas(12))
+    telemetry.controller.lateness.observe(0.2)
+    telemetry.process.bugs.inc()
+    telemetry.before_scrape(lambda: telemetry.controller.hpas.set(12))
     found = await samples(telemetry)
     outcome = (("action", "scale_up"), ("error", "none"))
     assert found[f"{PREFIX}reconciliations_total", outcome] == 1
@@ -102,9 +113,11 @@ async def test_what_happens_is_counted() -> None:
     assert found[f"{PREFIX}num_horizontal_pod_autoscalers", ()] == 12
 
 
-async def test_sources_are_seen_as_they_count_themselves():
+async def test_the_figures_of_sources_are_exported() -> None:
     telemetry = Telemetry()
-    telemetry.sources.report([Report(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)])
+    telemetry.sources.report(
+        [SourceReport(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)]
+    )
     text = (await telemetry.exposition()).decode()
     assert 'hpad_source_state{source="broker",state="open"} 1.0' in text
     assert 'hpad_source_state{source="broker",state="ok"} 0.0' in text

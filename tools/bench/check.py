@@ -1,6 +1,6 @@
-"""What `hpad check` costs: `python tools/bench/check.py` prints the seconds for a file of a thousand HPAs.
+"""Benchmark of `hpad check`: `python tools/bench/check.py` prints the seconds for a file of a thousand HPAs.
 
-`--short` takes a file of ten.
+`--short` uses a file of ten.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ HPAS = 10 if SHORT else 1_000
 
 
 def run() -> None:
-    """Check a file of valid HPAs, one JSON document a line."""
+    """Checks a file of valid HPAs, one JSON document per line."""
     head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "hpas.jsonl"
         path.write_text("".join(json.dumps({**head, **engine.HPA}) + "\n" for _ in range(HPAS)))
-        began = time.perf_counter()
+        started = time.perf_counter()
         with contextlib.redirect_stdout(io.StringIO()):
             status = main(["check", str(path)])
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
     assert status == 0, "the HPAs are valid"
     print(f"check: {HPAS:,} HPAs in {seconds:.2f} s")
 

@@ -1,7 +1,7 @@
-"""What one decision costs: `python tools/bench/engine.py` prints decisions per second on one core.
+"""Benchmark of a decision: `python tools/bench/engine.py` prints decisions per second on one core.
 
-One HPA with one CPU metric and five pods that use ever more and less, with the default behavior and the history of
-its five-minute window; examine, decide and settle, with the specs decoded beforehand. `--short` decides 20 times.
+It runs examine, decide and settle for one HPA with one CPU metric, five pods of varying usage, the default behavior and
+the history of a five-minute window; the spec is decoded before. `--short` decides 20 times.
 """
 
 import statistics
@@ -51,7 +51,7 @@ HPA = {
 
 
 def samples(now: datetime) -> list[PodSample]:
-    """A few answers of the metrics API, from idle to busy."""
+    """Returns answers of the metrics API, from idle to busy."""
     moment = now + timedelta(days=1)
     return [
         PodSample({f"web-{pod}": PodValue(used + pod, moment, timedelta(seconds=30)) for pod in range(PODS)}, moment)
@@ -60,7 +60,7 @@ def samples(now: datetime) -> list[PodSample]:
 
 
 def run() -> float:
-    """Seconds a decision."""
+    """Returns seconds per decision."""
     hpa, history, tunables = from_builtins(HPA), History(), Tunables()
     scale = Scale(spec=ScaleSpec(PODS), status=ScaleStatus(PODS, "app=web"))
     request = (ContainerRequests("app", {"cpu": 200}),)

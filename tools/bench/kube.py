@@ -1,8 +1,8 @@
-"""What watching costs: `python tools/bench/kube.py` prints time and memory for a pod, and two ways to write a status.
+"""Benchmark of watching: `python tools/bench/kube.py` prints time and memory per pod, and two ways to write a status.
 
-50,000 pods of 10,000 workloads come in pages of 500 as an API server sends them, and go through a pod cache with its
-index. A status is written to the embedded API server by a PUT of the whole object and by a merge patch; the CPU of
-both sides counts, as they share a process. `--short` takes 1,000 pods and 10 writes.
+50,000 pods of 10,000 workloads, in pages of 500 as an API server sends them, are put into a pod cache with its index. A
+status is written to the embedded API server by PUT and by merge patch; the CPU time includes that of the server, which
+runs in the same process. `--short` uses 1,000 pods and 10 writes.
 """
 
 import asyncio
@@ -18,8 +18,10 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.kube import codec, paths, status
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cache import HpaCache, Kind, PodCache
+from hpad.kube.cache import HpaCache, PodCache
 from hpad.kube.client import Client
+from hpad.kube.reflector import Kind
+from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
 
 SHORT = "--short" in sys.argv[1:]
@@ -29,7 +31,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def pod(number: int) -> dict[str, Any]:
-    """About 4 kB, most of which no decision reads."""
+    """Returns a pod of about 4 kB, most of which no decision reads."""
     app = f"web-{number // EACH}"
     mounts = [
         {"name": f"volume-{index}", "mountPath": f"/var/lib/data/{index}", "readOnly": True} for index in range(8)
@@ -60,13 +62,13 @@ def page(first: int) -> bytes:
 
 
 def resident() -> int:
-    """Bytes of memory that are in use."""
+    """Returns the resident memory in bytes."""
     with open("/proc/self/statm", encoding="ascii") as figures:
         return int(figures.read().split()[1]) * resource.getpagesize()
 
 
 def watched() -> None:
-    cache = PodCache(Client(ClusterConfig("http://127.0.0.1:1"), SystemClock()))
+    cache = PodCache(WatchScope(Client(ClusterConfig("http://127.0.0.1:1"), SystemClock())))
     bodies = [page(first) for first in range(0, PODS, PAGE)]
     size, before, began = sum(map(len, bodies)), resident(), time.process_time()
     for body in bodies:
@@ -88,8 +90,8 @@ async def written() -> None:
 
 
 async def put(client: Client) -> float:
-    """µs of CPU on both sides."""
-    cache = HpaCache(client, Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
+    """Writes statuses by PUT; returns µs of CPU of client and server per write."""
+    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
     cache.put(status.decode(await client.request("GET", path())))
     (held,) = cache.values()
     began = time.process_time()
@@ -101,7 +103,7 @@ async def put(client: Client) -> float:
 
 
 async def patched(client: Client) -> float:
-    """The same by a merge patch, which needs no more than the new status."""
+    """Writes statuses by merge patch; returns µs of CPU of client and server per write."""
     began = time.process_time()
     for number in range(WRITES):
         body = msgspec.json.encode({"status": {"desiredReplicas": number % 9, "currentMetrics": None}})

@@ -1,7 +1,7 @@
-"""What a thousand External metrics of one Prometheus cost: `python tools/bench/prometheus.py`.
+"""Benchmark of a thousand External metrics of one Prometheus: `python tools/bench/prometheus.py`.
 
-One rule, one namespace, a queue per HPA, asked as the HPAs of one tick ask. Prints requests per tick and CPU per metric
-(of this process); needs Debian's prometheus. `--short` takes 20 metrics.
+One rule, one namespace and a queue per HPA, queried in one batch as the HPAs of one tick do. Prints requests per tick
+and CPU time of this process per metric; needs Debian's prometheus. `--short` uses 20 metrics.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def history() -> str:
 
 
 async def main() -> None:
-    """Start a server, ask, print."""
+    """Starts a server, queries it, and prints the results."""
     requests: list[str] = []
 
     async def note(session: object, context: object, parameters: aiohttp.TraceRequestStartParams) -> None:

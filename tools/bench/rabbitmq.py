@@ -1,8 +1,8 @@
-"""What a thousand queues of one RabbitMQ cost: `python tools/bench/rabbitmq.py`.
+"""Benchmark of a thousand queues of one RabbitMQ: `python tools/bench/rabbitmq.py`.
 
-One vhost, a queue per HPA, asked as the HPAs of one tick ask. Prints requests per tick and CPU per metric (of this
-process) for each way to read, and fails where it takes more requests than the way needs; needs Debian's
-rabbitmq-server. `--short` takes 20 queues.
+One vhost and a queue per HPA, queried in one batch as the HPAs of one tick do. Prints requests per tick and CPU time of
+this process per metric for each way to read, and fails if a way takes more requests than it needs; needs Debian's
+rabbitmq-server. `--short` uses 20 queues.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ SHORT = "--short" in sys.argv[1:]
 QUEUES = 20 if SHORT else 1_000
 PAGES = 2
 TICKS = 2 if SHORT else 5
-COLLECTED_SECONDS = 120  # statistics are collected each five seconds, on a machine that has the time
+COLLECTED_SECONDS = 120  # statistics are collected every five seconds, later on a busy machine
 EACH = tuple(f"queue=q{number}" for number in range(QUEUES))
 
 
-class Way(NamedTuple):
-    """One way to read all queues, with the selectors (None: a pattern over all) and how many requests a tick takes."""
+class Method(NamedTuple):
+    """A way to read all queues: the selectors (None: a pattern for all queues), and the requests per tick."""
 
     name: str
     selectors: Sequence[str | None]
     requests: int
 
 
-WAYS = (
-    Way("counts, one queue each", EACH, PAGES),
-    Way("rates, one queue each", [f"{each},mode=consumers" for each in EACH], PAGES),
-    # A list with counts leaves out queues that do not answer in time; the list of names, read as well, has them all.
-    Way("one pattern over all", [None], 2 * PAGES),
+METHODS = (
+    Method("counts, one queue each", EACH, PAGES),
+    Method("rates, one queue each", [f"{each},mode=consumers" for each in EACH], PAGES),
+    # a list with counts lacks queues that do not answer in time, so the list of names is read too
+    Method("one pattern over all", [None], 2 * PAGES),
 )
 
 
 async def collected(adapter: RabbitMQ, queries: Sequence[Query]) -> None:
-    """Wait until the broker has counted every queue."""
+    """Waits until the broker has statistics of each queue."""
     async with asyncio.timeout(COLLECTED_SECONDS):
         while True:
             if all(isinstance(answer, ExternalSample) for answer in await adapter.answer(queries)):
@@ -55,7 +55,7 @@ async def collected(adapter: RabbitMQ, queries: Sequence[Query]) -> None:
 
 
 async def measured(adapter: RabbitMQ, queries: Sequence[Query], requests: list[str], allowed: int) -> str:
-    """A line of figures; raises AssertionError where an answer is an error or a tick takes more requests than that."""
+    """Returns the results as text; raises AssertionError on an error or more than `allowed` requests per tick."""
     cpu, wall = [], []
     for _ in range(TICKS):
         requests.clear()
@@ -72,7 +72,7 @@ async def measured(adapter: RabbitMQ, queries: Sequence[Query], requests: list[s
 
 
 async def main() -> None:
-    """Start a broker, ask, print."""
+    """Starts a broker, queries it, and prints the results."""
     requests: list[str] = []
 
     async def note(session: object, context: object, parameters: aiohttp.TraceRequestStartParams) -> None:
@@ -83,19 +83,19 @@ async def main() -> None:
     broker = rabbitmq.RabbitMQServer(queues=[rabbitmq.Queue(f"q{number}") for number in range(QUEUES)])
     async with broker, aiohttp.ClientSession(trace_configs=[trace]) as http:
         context = Context(name="bench", http=http, clock=clocks.SystemClock(), log=structlog.get_logger())
-        for way in WAYS:
+        for method in METHODS:
             settings = RabbitMQ.Settings(
                 url=broker.management_url,
                 page_size=QUEUES // PAGES,
                 username=broker.admin.name,
                 password=broker.admin.password,
-                metrics={"depth": Metric(queue_regex="q.*")} if None in way.selectors else {},
+                metrics={"depth": Metric(queue_regex="q.*")} if None in method.selectors else {},
             )
-            queries = [testing.external("depth", selector) for selector in way.selectors]
+            queries = [testing.external("depth", selector) for selector in method.selectors]
             adapter = RabbitMQ(settings, context)
             await collected(adapter, queries)
-            figures = await measured(adapter, queries, requests, way.requests)
-            print(f"rabbitmq: {QUEUES:,} queues, {way.name}: {figures}")
+            figures = await measured(adapter, queries, requests, method.requests)
+            print(f"rabbitmq: {QUEUES:,} queues, {method.name}: {figures}")
 
 
 if __name__ == "__main__":

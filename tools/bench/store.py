@@ -1,9 +1,9 @@
-"""What remembering costs: `python tools/bench/store.py` prints bytes and milliseconds a tick, for both stores.
+"""Benchmark of the persistent store: `python tools/bench/store.py` prints bytes and milliseconds per tick.
 
-HPAs with the history of a five-minute window at 15 seconds a turn, two rescales each; a tick changes all of them. CPU
-is that of this process, whose event loop has other things to do; `longest` is for how long it had no time for them (the
-embedded API server of the ConfigMaps has a process of its own). A rescale waits for one save of its own HPA's records.
-`--short` takes 20 HPAs.
+It measures SQLite and ConfigMaps. Each HPA has two rescales and the history of a five-minute window with a turn every
+15 seconds; a tick changes all HPAs. CPU is that of this process; `longest` is the longest block of its event loop. The
+embedded API server of the ConfigMaps is another process. A rescale waits for one save of its own record. `--short` uses
+20 HPAs.
 """
 
 import asyncio
@@ -25,12 +25,11 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.engine.history import History, PastRecommendation, Rescale
+from hpad.engine.history import History, Memory, PastRecommendation, Rescale
 from hpad.kube import client
 from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
 from hpad.store import configmaps, persistent, sqlite
-from hpad.store.memory import Memory
 from hpad.telemetry import Telemetry
 
 SHORT = "--short" in sys.argv[1:]
@@ -39,11 +38,11 @@ TICKS = 1 if SHORT else 3
 TURN = timedelta(seconds=15)
 WINDOW = 21
 START = datetime(2026, 1, 1, tzinfo=UTC)
-NEVER = persistent.Pace(tick=0.0, rest=3600.0)
+NEVER = persistent.SaveIntervals(shortest=0.0, longest=3600.0)
 
 
 class Cost(NamedTuple):
-    """Of one save: in seconds."""
+    """The cost of one save in seconds; `longest` is the longest block of the event loop."""
 
     wall: float
     cpu: float
@@ -51,7 +50,7 @@ class Cost(NamedTuple):
 
 
 def memory(number: int, tick: int) -> Memory:
-    """Of an HPA with a load, moments and a uid of its own."""
+    """Returns the memory of an HPA with random counts, times and uid."""
     dice = random.Random(f"{number} {tick}")
     now = START + TURN * (WINDOW + tick)
     moments = [now - TURN * (WINDOW - turn) + timedelta(microseconds=dice.randrange(100_000)) for turn in range(WINDOW)]
@@ -62,7 +61,7 @@ def memory(number: int, tick: int) -> Memory:
 
 
 def serve(pipe: Connection) -> None:
-    """In a process of its own: an API server, until the other end is closed."""
+    """Runs an API server in a separate process, until the other end of the pipe is closed."""
 
     async def main() -> None:
         async with Cluster(kubelet=False, controllers=False) as cluster:
@@ -96,7 +95,7 @@ async def in_the_cluster() -> AsyncIterator[persistent.Backend]:
 
 
 async def timed(keys: list[Key], store: persistent.PersistentStore) -> Cost:
-    """Until the last of these is saved."""
+    """Measures until the last of the keys is saved."""
     longest = 0.0
 
     async def watch() -> None:

@@ -1,8 +1,8 @@
-"""Fuzzing at length: `python -m tools.fuzz --seconds 240 [TARGET...]`, or `make fuzz SECONDS=240`.
+"""Fuzzes hpad: `python -m tools.fuzz --seconds 240 [TARGET...]`, or `make fuzz SECONDS=240`.
 
-Each target gets its share of the time in a process of its own, as many at once as there are cores. With atheris (the
-extra `fuzz`) inputs are chosen by the code they reach, and those that reach new code are kept in .cache/fuzz; without
-it, by chance alone. An input that shows a bug is written to .cache/fuzz/crashes and its name printed; put it into
+Each target runs in its own process with an equal share of the time, as many at once as there are cores. With atheris
+(the extra `fuzz`) inputs are chosen by coverage, and those that reach new code are kept in .cache/fuzz; without it,
+inputs are random. An input that shows a bug is written to .cache/fuzz/crashes, and its name is printed; put it into
 tests/fuzz/found with the fix.
 """
 
@@ -25,11 +25,11 @@ _RUNS = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
 _REACHED = re.compile(r"\bcov: (\d+) .*\bcorp: (\d+)/")
 _LAST_LINES = 80
 _SEEDED = 100_000
-"""Inputs of a target with a seed, at most: most targets try the same ones on every machine that has the time."""
+"""Maximum number of inputs per target with a seed, so that most targets try the same inputs on every machine."""
 
 
 def main() -> int:
-    """Exit status 1 where a target failed."""
+    """Runs the targets; returns exit status 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description="Fuzz hpad, guided by coverage.")
     parser.add_argument("--seconds", type=int, default=240, help="for all targets together")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time (the cores)")
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _run(name: str, seconds: int, seed: int) -> bool:
-    """Fuzz one target in a process of its own; whether it came to its end without a find."""
+    """Fuzzes one target in a separate process; returns whether it found no bug."""
     command = [
         *_placed(),
         sys.executable,
@@ -81,9 +81,9 @@ def _run(name: str, seconds: int, seed: int) -> bool:
 
 @functools.cache
 def _placed() -> list[str]:
-    """What to start a process with for its objects to have the same addresses each time, where that is allowed.
+    """Returns a command prefix that disables the randomization of addresses, empty if that is not allowed.
 
-    Sets of classes and functions are gone through in the order of addresses: by it a seed would lead elsewhere.
+    Sets of classes and functions iterate in the order of addresses, so the inputs of a seed would differ otherwise.
     """
     placed = ["setarch", "-R"]
     try:
@@ -93,11 +93,11 @@ def _placed() -> list[str]:
     return placed
 
 
-def _summary(said: str) -> str:
-    """What a run that found nothing has to say for itself."""
-    runs, reached = _RUNS.search(said), _REACHED.findall(said)
+def _summary(output: str) -> str:
+    """Returns the summary of a run without a bug."""
+    runs, reached = _RUNS.search(output), _REACHED.findall(output)
     if runs is None or not reached:
-        return said.strip().rpartition("\n")[2]
+        return output.strip().rpartition("\n")[2]
     edges, kept = reached[-1]
     return f"{int(runs[1]):,} inputs, {edges} edges reached by {kept} of them, none shows a bug"
 
@@ -132,7 +132,7 @@ def _one(name: str, seconds: int, seed: int) -> int:
     options += [f"-runs={_SEEDED}"] if seed else []
     with target.opened() as check:
         arguments = [sys.argv[0], *options, str(kept), str(seeds)]
-        atheris.Setup(arguments, lambda data: budget.held(check, data, target.patience), custom_mutator=mutated)
+        atheris.Setup(arguments, lambda data: budget.limited(check, data, target.patience), custom_mutator=mutated)
         atheris.Fuzz()
     return 0
 
@@ -147,7 +147,7 @@ def _by_chance(name: str, seconds: int, seed: int) -> int:
         while time.monotonic() < until and not (seed and runs == _SEEDED):
             data = mutation.mutated(rng.choice(inputs), target.seeds, rng)
             try:
-                budget.held(check, data, target.patience)
+                budget.limited(check, data, target.patience)
             except Exception:
                 crash = CACHE / "crashes" / f"{name}-{_digest(data)}"
                 crash.parent.mkdir(parents=True, exist_ok=True)

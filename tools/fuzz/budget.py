@@ -1,4 +1,4 @@
-"""No input may cost more time than its size allows."""
+"""Limits the CPU time of an input by its size."""
 
 import time
 from collections.abc import Callable
@@ -8,10 +8,10 @@ _SECONDS_A_BYTE = 40e-6
 _TRIES = 3
 
 
-def held(check: Callable[[bytes], None], data: bytes, patience: float = 1.0) -> None:
-    """Run the check; raises AssertionError where it takes longer, each time, than a linear budget of CPU time.
+def limited(check: Callable[[bytes], None], data: bytes, patience: float = 1.0) -> None:
+    """Runs a check; raises AssertionError if each of several tries exceeds a linear budget of CPU time.
 
-    `patience` stretches the budget.
+    `patience` multiplies the budget.
     """
     taken = [_seconds(check, data)]
     allowed = patience * (_FIXED_SECONDS + _SECONDS_A_BYTE * len(data))

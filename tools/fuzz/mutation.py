@@ -1,4 +1,4 @@
-"""Inputs that are almost right: seeds with something changed, given a random generator and nothing else."""
+"""Mutates inputs; the result depends on the random generator only."""
 
 import json
 import random
@@ -21,7 +21,7 @@ _VALUES: Final[tuple[Any, ...]] = (
 
 
 def mutated(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """The input with one to four changes; at most 64 KiB."""
+    """Returns the input with one to four changes, at most 64 KiB."""
     for _ in range(rng.randint(1, 4)):
         data = rng.choice(_CHANGES)(data, seeds, rng)[:_LONGEST]
     return data
@@ -49,7 +49,7 @@ def _truncate(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _repeat(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """A part of it many times over: what is not linear in its input shows here."""
+    """Repeats a part many times, which shows code that is not linear in its input."""
     begin, end = _span(data, rng)
     times = min(rng.choice((2, 10, 1000, 20_000)), _LONGEST // max(1, end - begin))
     return data[:begin] + data[begin:end] * times + data[end:]
@@ -63,7 +63,7 @@ def _splice(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _digits(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """Another number for one that is there."""
+    """Replaces a number."""
     places = [place for place, byte in enumerate(data) if 48 <= byte < 58]
     if not places:
         return data
@@ -75,7 +75,7 @@ def _digits(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
 
 
 def _value(data: bytes, seeds: Sequence[bytes], rng: random.Random) -> bytes:
-    """Another value, or name, somewhere in a JSON document."""
+    """Changes a value or a name in a JSON document."""
     try:
         root = [json.loads(data)]
     except (ValueError, RecursionError):

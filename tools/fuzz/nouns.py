@@ -1,4 +1,4 @@
-"""Texts and documents: quantities, selectors, names, HPAs, manifests, ScaledObjects, recordings, records, settings."""
+"""Fuzz targets of texts and documents: quantities, selectors, HPAs, manifests, recordings, records, settings."""
 
 import contextlib
 import json
@@ -13,12 +13,14 @@ import pytest
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.api import conversion, decode, duration, metadata, selector, validation
+from hpad.api import decode, duration, metadata, selector, validation
 from hpad.api import hpa as v2
+from hpad.api.conversion import older
 from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
-from hpad.engine import fallback_policy
+from hpad.engine import addresses, annotations
+from hpad.engine.spec import compiled_spec
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.conversion import ConversionError, settings_document
@@ -28,12 +30,11 @@ from hpad.sources import plugins
 from hpad.store import record
 
 _BREAK = re.compile(rb"[\n\r]|\xc2\x85|\xe2\x80[\xa8\xa9]")
-METRICS = ("cpu", "depth")
 LABELS = ({}, {"app": "web"}, {"app": "web", "tier": "5"})
 
 
 def quantity(data: bytes) -> None:
-    """What parses prints as something that parses to the same, and its thousandths are those that decoders read."""
+    """A parsed quantity prints as an equal one, and the fast parser of decoders returns the same thousandths."""
     text = data.decode("utf-8", "replace")
     try:
         parsed = Quantity.parse(text)
@@ -49,7 +50,7 @@ def quantity(data: bytes) -> None:
 
 
 def selectors(data: bytes) -> None:
-    """A canonical text is its own canonical text, and selects the same."""
+    """The canonical text of a selector parses to a selector with the same text and the same matches."""
     text = data.decode("utf-8", "replace")
     try:
         parsed = selector.parse(text)
@@ -61,7 +62,7 @@ def selectors(data: bytes) -> None:
 
 
 def durations(data: bytes) -> None:
-    """What is written reads back, to the microsecond."""
+    """A written duration parses to the same one, to the microsecond."""
     text = data.decode("utf-8", "replace")
     try:
         parsed = duration.parse(text)
@@ -73,7 +74,7 @@ def durations(data: bytes) -> None:
 
 
 def object_names(data: bytes) -> None:
-    """A name that passes can be a part of a path and of a file's name."""
+    """A valid name is safe in URLs and file names."""
     name = data.decode("utf-8", "replace")
     if not metadata.subdomain_faults(name):
         assert name not in ("", ".", "..")
@@ -85,7 +86,7 @@ def object_names(data: bytes) -> None:
 
 
 def hpa(data: bytes) -> None:
-    """Any version: errors name fields; what is read can be filled in, once, judged and written in each version."""
+    """Errors of any version name fields; a decoded HPA can be defaulted, validated and written in each version."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -95,21 +96,31 @@ def hpa(data: bytes) -> None:
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
-    fallback_policy.from_annotations(reading.hpa.metadata.annotations, METRICS)
-    assert all(fallback_policy.annotation_errors(reading.hpa.metadata.annotations, METRICS).values())
+    _annotations(reading.hpa)
     filled = v2.defaulted(reading.hpa)
     assert v2.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):
         assert isinstance(error, FieldError)
     written = v2.to_builtins(reading.hpa)
-    assert decode.decode(written) == reading.hpa
-    json.dumps(v2.to_builtins(conversion.to_v1(reading.hpa)))
+    assert decode.read(written) == decode.Reading(reading.hpa)
+    json.dumps(v2.to_builtins(older.to_v1(reading.hpa)))
     json.dumps(written)
 
 
+def _annotations(hpa: v2.HorizontalPodAutoscaler) -> None:
+    """An annotation has an effect or an error; the canonical address of each metric stands for this metric alone."""
+    found = annotations.policies_of(hpa, None)
+    assert all(error.text for error in found.errors)
+    assert len(found.policies) in (0, len(hpa.spec.metrics))
+    known = addresses.identities(compiled_spec(hpa).metrics)
+    for index, address in enumerate(addresses.canonical(known)):
+        policies = annotations.read({annotations.FALLBACK: f"{address}=hold"}, compiled_spec(hpa).metrics).policies
+        assert [at for at, policy in enumerate(policies) if policy.fallback is not None] == [index]
+
+
 def manifests(data: bytes) -> None:
-    """Every document has a line inside its file, and either a value or a fault."""
-    lines = len(_BREAK.split(data)) + 1  # where a text ends too early
+    """Each document has a line inside its file, and a value or a fault."""
+    lines = len(_BREAK.split(data)) + 1  # the error of an incomplete text is on the next line
     for suffix in (".yaml", ".json", ".jsonl", ""):
         found = documents.parse(data, "file", suffix)
         for document in found:
@@ -121,7 +132,7 @@ def manifests(data: bytes) -> None:
 
 
 def scaled_object(data: bytes) -> None:
-    """Refused as KEDA would, or an HPA, faults of which name fields, and a configuration that can be written."""
+    """A ScaledObject is rejected, or converted to an HPA and settings that can be written."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -140,7 +151,7 @@ def scaled_object(data: bytes) -> None:
 
 
 def source(data: bytes) -> None:
-    """The settings of a source in the schema of its adapter, or an error that names the source."""
+    """The settings of a source are decoded, or give an error that names the source."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -148,17 +159,17 @@ def source(data: bytes) -> None:
     if not isinstance(value, dict):
         return
     for name in plugins.names():
-        given = settings.SourceSettings(name="s", adapter=name, settings=value)
+        configured = settings.SourceSettings(name="s", adapter=name, settings=value)
         refusal = f'source "s" (adapter "{name}"): '
         try:
-            plugins.decode(given, plugins.adapter_class(name).Settings)
+            plugins.decode(configured, plugins.adapter_class(name).Settings)
         except AdapterError as error:
             refusal = error.message
         assert refusal.startswith(f'source "s" (adapter "{name}"): ')
 
 
 def scenario(data: bytes) -> None:
-    """What can be replayed is replayed; what cannot has an error of its own."""
+    """A scenario is replayed, or raises RecordingError."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -170,7 +181,7 @@ def scenario(data: bytes) -> None:
 
 
 def recording(data: bytes) -> None:
-    """A file of recordings: scenarios, or ReplayError."""
+    """A file of recordings has scenarios, or raises RecordingError."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(data)
         file.flush()
@@ -180,7 +191,7 @@ def recording(data: bytes) -> None:
 
 
 def remembered(data: bytes) -> None:
-    """A record, whatever its checksum says: a memory that reads back the same, or Undecodable."""
+    """A record, also with a corrected checksum, decodes to a memory that is encoded equally, or raises Undecodable."""
     key = Key("shop", "web")
     body = data[5:]
     for whole in (data, bytes((record.FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body):
@@ -190,7 +201,7 @@ def remembered(data: bytes) -> None:
 
 
 def configuration(data: bytes) -> None:
-    """Settings, or SettingsError."""
+    """A settings file is loaded, or raises SettingsError."""
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(data)
         file.flush()

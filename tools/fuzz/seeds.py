@@ -1,13 +1,12 @@
-"""Good inputs of each kind, small ones."""
+"""Small valid inputs of each target."""
 
 import json
 from datetime import UTC, datetime
 from typing import Any
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, PastRecommendation, Rescale
+from hpad.engine.history import History, Memory, PastRecommendation, Rescale
 from hpad.store import record
-from hpad.store.memory import Memory
 
 _NOW = "2026-01-02T03:04:05Z"
 _TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -45,7 +44,7 @@ _METRICS = [
 ]
 _ALPHA = {"autoscaling.alpha.kubernetes.io/behavior": json.dumps({"ScaleUp": {"StabilizationWindowSeconds": 3}})}
 _TERMS = {
-    "hpad.io/fallback": "cpu=hold,depth=last-good:10m after 60s",
+    "hpad.io/fallback": "cpu@app=hold,#0=ignore,depth{queue in (work)}=last-good:10m after 60s,rps=hold",
     "hpad.io/failure-duration-seconds": "60",
     "hpad.io/activation": "depth=5",
 }

@@ -1,4 +1,4 @@
-"""What is fuzzed, and from which inputs it starts. An input that once found a bug is a file in `found/TARGET`."""
+"""The fuzz targets and their seeds. An input that once showed a bug is a file in tests/fuzz/found/TARGET."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ Check = Callable[[bytes], None]
 
 
 class Target(NamedTuple):
-    """`check` raises, AssertionError or what never should come out, for an input that shows a bug.
+    """A fuzz target; its check raises AssertionError, or an unexpected exception, for an input that shows a bug.
 
-    `patience` stretches the budget of time.
+    `patience` multiplies the time limit of one input.
     """
 
     name: str
@@ -50,7 +50,7 @@ TARGETS = {
         Target("scenario", _plain(nouns.scenario), seeds_module.SCENARIOS),
         Target("recording", _plain(nouns.recording), seeds_module.SCENARIOS),
         Target("record", _plain(nouns.remembered), seeds_module.RECORDS),
-        # PyYAML's own loader: slow, and slower the deeper; the file is the operator's.
+        # PyYAML's loader is slow for deeply nested input, which is acceptable for a file of the operator
         Target("settings", _plain(nouns.configuration), seeds_module.SETTINGS, patience=20.0),
         Target("source", _plain(nouns.source), seeds_module.SOURCES),
         Target("watch", _plain(wire.watched), seeds_module.WATCHES),

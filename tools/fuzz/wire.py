@@ -1,4 +1,4 @@
-"""What servers send: watches, objects, metrics lists, and the answers of Prometheus and RabbitMQ over loopback."""
+"""Fuzz targets of server responses: watches, objects, metrics lists, and Prometheus and RabbitMQ over loopback."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Check = Callable[[bytes], None]
 
 
 def watched(data: bytes) -> None:
-    """However the stream is cut, the same lines; and nothing of a line whose end never came."""
+    """A stream gives the same lines however it is split, and drops an incomplete last line."""
     whole = list(watch.Lines().feed(data))
     assert whole == [line for line in data.split(b"\n")[:-1] if line.strip()]
     rng, lines, found, rest = random.Random(len(data)), watch.Lines(), list[bytes](), data
@@ -37,14 +37,14 @@ def watched(data: bytes) -> None:
         with contextlib.suppress(errors.ApiError):
             change = watch.decode(line)
             for decode in (codec.hpa, codec.pod, codec.meta):
-                with contextlib.suppress(codec.UndecodableError):
+                with contextlib.suppress(*codec.UNDECODABLE):
                     decode(change.object)
 
 
 def objects(data: bytes) -> None:
-    """Every decoder gives a value or its own error; a page is a page only with a resourceVersion."""
+    """Each decoder returns a value or raises one of UNDECODABLE; a page has a resourceVersion."""
     for decode in (codec.hpa, codec.pod, codec.target, codec.replication_controller, codec.meta):
-        with contextlib.suppress(codec.UndecodableError):
+        with contextlib.suppress(*codec.UNDECODABLE):
             decode(data)
     with contextlib.suppress(errors.ApiError):
         assert codec.page(data).metadata.resource_version
@@ -58,7 +58,7 @@ _GROUPS = (
 
 
 class _Api:
-    """An API server that has custom metrics, and whose every other answer is the input."""
+    """An API server with custom metrics, which answers all other requests with the input."""
 
     def __init__(self) -> None:
         self.body = b""
@@ -69,7 +69,7 @@ class _Api:
 
 @contextlib.contextmanager
 def metrics_lists() -> Iterator[Check]:
-    """The three metrics APIs: an answer that keeps the contract, whatever the list says."""
+    """Checks that the adapters of the three metrics APIs keep their contract with any list."""
     api = _Api()
     asked = {
         MetricsServer: [testing.resource("cpu", "app=web"), testing.container_resource("cpu", "app", "app=web")],
@@ -90,7 +90,7 @@ def metrics_lists() -> Iterator[Check]:
 
 @contextlib.contextmanager
 def prometheus() -> Iterator[Check]:
-    """Its HTTP API: vectors, matrices, scalars, errors."""
+    """Checks Prometheus with any response of its HTTP API."""
     recipes = {
         "plain": {"query": "x"},
         "zero": {"query": "x", "empty": "zero"},
@@ -114,7 +114,7 @@ def prometheus() -> Iterator[Check]:
 
 @contextlib.contextmanager
 def rabbitmq() -> Iterator[Check]:
-    """The management API: one queue and lists of them, with and without statistics."""
+    """Checks RabbitMQ with any response of its management API, with and without smoothing."""
     page = _Page("application/json")
     with _answering(lambda stack: _rabbitmq(stack, page), page.says) as check:
         yield check
@@ -134,7 +134,7 @@ async def _rabbitmq(stack: contextlib.AsyncExitStack, page: "_Page") -> list[tup
 
 
 class _Page:
-    """A server on loopback whose every answer is the input."""
+    """A server on loopback that answers all requests with the input."""
 
     def __init__(self, content_type: str) -> None:
         self._type = content_type
@@ -158,7 +158,7 @@ class _Page:
         return web.Response(body=self._body, content_type=self._type)
 
 
-_TOO_LARGE = "beyond 64 bits"  # what is made of it is the same, whoever is blamed
+_TOO_LARGE = "beyond 64 bits"  # this error blames the adapter, but is handled like one of the source
 
 
 Opened = Callable[[contextlib.AsyncExitStack], Awaitable[list[tuple[Adapter, Sequence[Query]]]]]
@@ -166,15 +166,15 @@ Opened = Callable[[contextlib.AsyncExitStack], Awaitable[list[tuple[Adapter, Seq
 
 @contextlib.contextmanager
 def _answering(opened: Opened, says: Callable[[bytes], None]) -> Iterator[Check]:
-    """A check that asks each adapter its queries: one answer each, of the promised types, whatever the server says."""
+    """Yields a check that each adapter gives one answer of the right type per query, with any response."""
     with asyncio.Runner() as runner, structlog.testing.capture_logs():
         stack = contextlib.AsyncExitStack()
 
         async def ask(data: bytes, asked: list[tuple[Adapter, Sequence[Query]]]) -> None:
             says(data)
             for adapter, queries in asked:
-                given: Any = await adapter.answer(queries)
-                for query, answer in zip(queries, answers.checked("fuzzed", queries, given), strict=True):
+                raw: Any = await adapter.answer(queries)
+                for query, answer in zip(queries, answers.checked("fuzzed", queries, raw), strict=True):
                     bug = isinstance(answer, AdapterError) and answer.blame == "bug" and _TOO_LARGE not in str(answer)
                     assert not bug, f"{type(adapter).__name__}, {query.type} {query.name}: {answer}"
 

@@ -1,8 +1,8 @@
-"""A soak: `python -m tools.soak --minutes 30 --hpas 1000`, or `make soak MINUTES=30 HPAS=1000`.
+"""Runs a soak test: `python -m tools.soak --minutes 30 --hpas 1000`, or `make soak MINUTES=30 HPAS=1000`.
 
-hpad as a process on an embedded cluster in another, with faults on, HPAs that come, change and go, and reloads. Prints
-how memory, files, tasks and caches develop; exit status 1 where one of them grows, an HPA was not reconciled, or a
-scale was wrong.
+hpad runs as a process, on an embedded cluster in another process, with faults, reloads, and HPAs that are created,
+changed and deleted. Prints the development of memory, files, tasks and caches. Exit status 1 if one of them grows, an
+HPA was not reconciled, or a scale was wrong.
 """
 
 import argparse

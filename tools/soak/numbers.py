@@ -1,4 +1,4 @@
-"""A metric source over HTTP that serves the load of each application, and fails in every way when it is told to."""
+"""A metric source over HTTP that serves the load of each application, with injected faults."""
 
 import asyncio
 import json
@@ -8,14 +8,11 @@ from collections.abc import Callable
 from aiohttp import web
 
 TROUBLES = ("500", "429", "hang", "html", "cut", "null", "text", "nan", "elsewhere", "reset")
-"""Nothing of that is a number: no decision may come of it."""
+"""The kinds of faults. None of these answers has a number, so hpad must not decide by one."""
 
 
 class Numbers:
-    """`GET /load?app=NAME` -> {"load": N}, unless `trouble` names what is wrong, for `share` of the requests.
-
-    `told` is called for each load that was served.
-    """
+    """Answers `GET /load?app=NAME` with {"load": N}; a `share` of the requests gets the fault `trouble`, if any."""
 
     def __init__(self, load: Callable[[str], int | None], rng: random.Random) -> None:
         self.trouble: str | None = None

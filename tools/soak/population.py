@@ -1,10 +1,8 @@
-"""HPAs and their targets on an embedded cluster: how they come, change and go, what they should be scaled to, and a
-judge who sees each scale that is written.
+"""Creates, changes and deletes HPAs and their targets on an embedded cluster, and checks each written scale.
 
-The load of an application is a whole number of replicas' worth, and its HPA scales at once and without limit. So there
-is one right count at any time: the load, or maxReplicas. A count that follows neither from a load nor from an HPA that
-were there within the time that news of each may take is wrong, whatever the metric source or the API server answered
-meanwhile.
+The load of an application is a whole number of replicas, and its HPA scales at once without limits. So one count is
+right at any time: the load, or maxReplicas. A written count is wrong if it follows from no load and no HPA of the
+recent past, in which changes may still be unknown to hpad; faults of the source or the API server are no excuse.
 """
 
 import asyncio
@@ -21,37 +19,37 @@ MOST = 8
 _LOW = 3
 _HIGHEST_LOAD = 6
 _MILLIS = 50
-"""CPU that a replica is to use, of the 100m that it asks for."""
+"""Target of CPU usage per replica in millicores; the request is 100m."""
 CPU_NAMESPACE = "cpu"
 _NAMESPACES = 9
 _CPU_SHARE = 0.1
 
 
 class Patience(NamedTuple):
-    """In seconds: how old a load, and how old an HPA, may be by the time that something comes of it."""
+    """How old a load and an HPA may be when hpad writes a count that follows from them, in seconds."""
 
     load: float
     hpa: float
 
 
 class Past:
-    """What a number was lately: (since when, value), oldest first."""
+    """The recent values of a number, as (start time, value), oldest first."""
 
     def __init__(self, now: float, value: int) -> None:
-        self._held = [(now, value)]
+        self._values = [(now, value)]
 
     @property
     def now(self) -> int:
-        return self._held[-1][1]
+        return self._values[-1][1]
 
     def becomes(self, value: int, now: float) -> None:
-        self._held.append((now, value))
+        self._values.append((now, value))
 
     def within(self, seconds: float, now: float) -> set[int]:
-        """All values it had in that time; those of before are forgotten."""
-        while len(self._held) > 1 and self._held[1][0] < now - seconds:
-            del self._held[0]
-        return {value for _, value in self._held}
+        """Returns all values within the last `seconds`, and drops older ones."""
+        while len(self._values) > 1 and self._values[1][0] < now - seconds:
+            del self._values[0]
+        return {value for _, value in self._values}
 
 
 @dataclass
@@ -70,15 +68,15 @@ class App:
         return min(self.load.now, self.most.now)
 
     def allowed(self, now: float, patience: Patience, before: int) -> set[int]:
-        """The counts that are no mistake now: what is above the maximum is set to it before anything is measured."""
+        """Returns the counts that are correct at `now`. A count above the maximum is lowered without any metric."""
         loads, mosts = self.load.within(patience.load, now), self.most.within(patience.hpa, now)
         return {min(load, most) for load in loads for most in mosts} | {most for most in mosts if before > most}
 
 
 class Population:
-    """`size` applications. One in ten scales by CPU from metrics.k8s.io, the others by a number of a source.
+    """About `size` applications. One in ten scales by CPU from metrics.k8s.io, the others by a value of a source.
 
-    Deployments outlive their HPAs for as long as these may be remembered.
+    A Deployment is deleted only when hpad can no longer act for its deleted HPA.
     """
 
     def __init__(self, cluster: Cluster, size: int, patience: Patience, rng: random.Random) -> None:
@@ -98,14 +96,14 @@ class Population:
         return None if app is None else app.load.now * LOAD_EACH
 
     async def fill(self) -> None:
-        """Make them all."""
+        """Creates all applications."""
         while len(self.apps) < self._size:
             self.make()
             if self.made % 20 == 0:
                 await asyncio.sleep(0)
 
     def make(self) -> None:
-        """A new application with one replica, its Deployment and its HPA."""
+        """Creates an application: a Deployment with one replica, and its HPA."""
         by_cpu = self._rng.random() < _CPU_SHARE
         namespace = CPU_NAMESPACE if by_cpu else f"ns-{self._rng.randrange(_NAMESPACES)}"
         self.made += 1
@@ -116,13 +114,13 @@ class Population:
             self._cluster.apply(manifest)
 
     def flap(self) -> None:
-        """Another load for one of them."""
+        """Changes the load of one application."""
         app = self._any()
         others = [load for load in range(1, _HIGHEST_LOAD + 1) if load != app.load.now]
         app.load.becomes(self._rng.choice(others), self._now())
 
     def churn(self) -> None:
-        """One more, one less, or one that may grow less (or more) than before."""
+        """Creates or deletes an application, or changes the maximum of one."""
         choice = self._rng.random()
         if choice < 0.35 and len(self.apps) < 1.05 * self._size:
             self.make()
@@ -137,14 +135,14 @@ class Population:
         self._cluster.apply(_hpa(app))
 
     def delete(self, app: App) -> None:
-        """The HPA at once, its Deployment a little later."""
+        """Deletes an HPA at once, and its Deployment later."""
         self.deleted += 1
         del self.apps[app.namespace, app.name]
         self._cluster.delete("horizontalpodautoscalers", app.name, app.namespace)
         self._doomed.append((self._now(), app.namespace, app.name))
 
     def tidy(self) -> None:
-        """Delete the Deployments of HPAs that are gone for a while, and old events (which no test looks at)."""
+        """Deletes the Deployments of HPAs deleted a while ago, and old events, which are not checked."""
         while self._doomed and self._doomed[0][0] < self._now() - self._patience.hpa:
             _, namespace, name = self._doomed.popleft()
             del self._by_name[name]
@@ -155,7 +153,7 @@ class Population:
         self._cluster.log.clear()
 
     def burn(self) -> None:
-        """Set what the pods of applications that scale by CPU use: each its part of the load."""
+        """Sets the CPU usage of pods in CPU_NAMESPACE: each pod has its part of the load."""
         pods: dict[str, list[str]] = {}
         for pod in self._cluster.store.objects(resources.PODS, CPU_NAMESPACE):
             pods.setdefault(pod["metadata"]["labels"]["app"], []).append(pod["metadata"]["name"])
@@ -167,7 +165,7 @@ class Population:
                 self._cluster.usage.set(f"{CPU_NAMESPACE}/{name}", cpu)
 
     def unsettled(self) -> list[str]:
-        """Those whose target is not set to what is right now."""
+        """Returns a text for each application whose target does not have the right count."""
         found = []
         for app in self.apps.values():
             target = self._cluster.store.find(resources.DEPLOYMENTS, app.namespace, app.name)
@@ -177,7 +175,7 @@ class Population:
         return found
 
     def ages(self) -> dict[str, float]:
-        """Seconds that each HPA has been there."""
+        """Maps each HPA to its age in seconds."""
         now = self._now()
         return {f"{namespace}/{name}": now - app.born for (namespace, name), app in self.apps.items()}
 
@@ -188,11 +186,11 @@ class Population:
         _, name = key_of(change.object)
         if before != after:
             self.scales += 1
-            self._judge(self._by_name[name], before, after)
+            self._check(self._by_name[name], before, after)
 
-    def _judge(self, app: App, before: int, after: int) -> None:
+    def _check(self, app: App, before: int, after: int) -> None:
         right = app.allowed(self._now(), self._patience, before)
-        if app.by_cpu:  # while pods come and go their usage is behind, and some have none yet: anything in between
+        if app.by_cpu:  # usage lags behind while pods start and stop, so any count in between is right
             right = set(range(1, max(*right, before) + 1))
         if after not in right:
             self.wrong.append(f"{app.namespace}/{app.name}: {before} -> {after}, where {sorted(right)} would be right")

@@ -1,4 +1,4 @@
-"""Is it flat? Straight lines through series of samples, and how sure one can be of their slopes."""
+"""Fits straight lines to series of samples, with confidence intervals, to decide whether a resource grows."""
 
 import itertools
 import math
@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 BLOCKS = 24
-"""Neighbouring samples resemble each other (a fault, a burst), which would make a fit look surer than it is. So the
-line goes through one point for each of this many stretches of time, which hardly know of each other: the least value in
-it. What is needed for a moment, while a source hangs say, is no leak; what is never given back raises the floor."""
+"""Number of blocks of time; the line is fitted to the minimum of each block.
+
+Neighbouring samples are correlated (a fault, a burst), so a fit of all samples would have too small an interval; the
+blocks are nearly independent. The minimum ignores what is needed for a moment, such as while a source hangs. A leak is
+never released, so it raises the minimum.
+"""
 _T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10,
           2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)  # fmt: skip
 """Student's t for 95 %, two-sided, by degrees of freedom from 1."""
 
 
 class Slope(NamedTuple):
-    """Units an hour: the line's slope, and half the width of its 95 % confidence interval. `floor` is in units."""
+    """The slope in units per hour, half the width of its 95 % confidence interval, and the mean `floor` in units."""
 
     per_hour: float
     margin: float
@@ -24,17 +27,17 @@ class Slope(NamedTuple):
 
     @property
     def is_up(self) -> bool:
-        """Whether it is distinguishable from flat, and rises."""
+        """Whether the slope is significantly above zero."""
         return self.per_hour - self.margin > 0
 
     @property
     def growth(self) -> float:
-        """Units gained over the time observed."""
+        """Growth over the observed time, in units."""
         return self.per_hour * self.hours
 
 
 def fitted(points: Sequence[tuple[float, float]], blocks: int = BLOCKS) -> Slope:
-    """Least squares through the floors of blocks of (seconds, value). Raises ValueError for fewer than three points."""
+    """Fits a line by least squares to the minima of blocks of points; raises ValueError below three points."""
     if len(points) < 3:
         raise ValueError(f"{len(points)} samples make no line")
     floors = _floors(points, min(blocks, len(points)))
@@ -55,8 +58,7 @@ def _floors(points: Sequence[tuple[float, float]], blocks: int) -> list[tuple[fl
 
 
 class Bound(NamedTuple):
-    """What may be gained while one looks before it matters, in `unit`, and why that much. `blocks`: stretches of time
-    that hardly know of each other."""
+    """The growth that is allowed over the observed time, in `unit`, and its reason; `blocks` as for `fitted`."""
 
     unit: str
     growth: float
@@ -65,13 +67,13 @@ class Bound(NamedTuple):
 
 
 def leaks(series: Mapping[str, Sequence[tuple[float, float]]], bounds: Mapping[str, Bound]) -> list[str]:
-    """A sentence for each series that rises, surely, by more than its bound."""
+    """Returns a sentence for each series that significantly grows by more than its bound."""
     found = []
     for name, bound in bounds.items():
         slope = fitted(series[name], bound.blocks)
         if slope.is_up and slope.growth > bound.growth:
             found.append(
                 f"{name} is not flat: {slope.per_hour:+.1f} ±{slope.margin:.1f} {bound.unit}/h, "
-                f"{slope.growth:+.1f} in all, where {bound.growth:g} may be chance ({bound.why})"
+                f"{slope.growth:+.1f} in total, where {bound.growth:g} is allowed ({bound.why})"
             )
     return found

@@ -1,4 +1,4 @@
-"""hpad as a process under load and faults for a while: what it needs, and whether it does its work."""
+"""Runs hpad as a process under load and faults, and checks its resources and its decisions."""
 
 import contextlib
 import json
@@ -20,30 +20,30 @@ from tools.soak.slopes import Bound, Slope, fitted, leaks
 from tools.soak.world import HASTE
 
 BOUNDS = {
-    "memory": Bound("MB", 5.0, "the most that was ever needed at a time leaves holes, and more may be needed yet"),
-    "blocks": Bound("blocks", 50_000, "the pieces that the memory is made of: 50,000 are about 4 MB"),
-    "files": Bound("files", 8.0, "some are open for a moment only; 1,024 are allowed"),
+    "memory": Bound("MB", 5.0, "the peak of usage fragments the memory, and may still rise"),
+    "blocks": Bound("blocks", 50_000, "blocks of Python's allocator: 50,000 are about 4 MB"),
+    "files": Bound("files", 8.0, "some are open for a moment only; the limit is 1,024"),
     "sockets": Bound("sockets", 48.0, "32 to the API server and 16 to the source are kept for 75 s after a burst", 8),
-    "tasks": Bound("tasks", 5.0, "as many more may be at work at one time than at another"),
-    "threads": Bound("threads", 3.0, "the pools grow to their sizes when they are first needed"),
+    "tasks": Bound("tasks", 5.0, "the number of running tasks varies"),
+    "threads": Bound("threads", 3.0, "thread pools grow to their sizes on first use"),
 }
-VANISHED = {"memory": 0.0006, "blocks": 5.0}
-"""What one HPA that is gone takes for longer than a soak: for an hour its record, with a window of five minutes. What
-else is bounded is full, or as large as what is there, when the counting begins."""
+DELETED_HPA = {"memory": 0.0006, "blocks": 5.0}
+"""What a deleted HPA needs until the end of a soak: its record, with a window of five minutes, is kept for an hour.
+Other bounded caches are full, or as large as their contents, when the measurement begins."""
 NEWS_SECONDS = 60.0
-"""How long an HPA may go unnoticed: a watch that broke again and again is tried anew after up to 45 s."""
+"""How long an HPA may be unknown to hpad: a watch that failed several times is retried after up to 45 s."""
 BRIEF_SECONDS = 600.0
-"""In less than that a pool may still grow, and a fault outlasts a stretch of time that is judged."""
+"""In a shorter run thread pools may still grow, and a fault may last longer than a block of `slopes`."""
 WARM_UP = 1 / 3
-"""The part of the time before which caches fill, pools grow, all sorts of weather come once, and nothing is judged."""
+"""The part of the run that is not measured: caches fill, pools grow, and each fault happens once."""
 POOL = float(min(32, (os.cpu_count() or 1) + 4))
-"""Threads that a loop has for others' blocking calls (concurrent.futures.ThreadPoolExecutor)."""
+"""The number of threads in a loop's default executor (concurrent.futures.ThreadPoolExecutor)."""
 _END_SECONDS = 60.0
-_FIRST_WORD = 180.0
+_START_SECONDS = 180.0
 
 
 class Plan(NamedTuple):
-    """`seconds` of weather, then calm for three periods; `period` is hpad's, all in seconds."""
+    """`seconds` with faults, then three periods without; `period` is hpad's sync period. All times are in seconds."""
 
     seconds: float = 1800.0
     hpas: int = 1000
@@ -58,20 +58,20 @@ class Plan(NamedTuple):
 
     @property
     def patience(self) -> float:
-        """How long a known HPA may be without a decision whatever happens: three turns, and a request's timeout."""
+        """How long a known HPA may be without a decision: three turns and the timeout of a request."""
         return 3 * self.period + 15.0
 
 
-def bounds(plan: Plan, vanished: float) -> dict[str, Bound]:
-    """BOUNDS, with what so many HPAs that vanished while it counted still take.
+def bounds(plan: Plan, deleted: float) -> dict[str, Bound]:
+    """Returns BOUNDS plus the needs of the HPAs `deleted` during the measurement.
 
-    A brief plan has to let pass what the pool of threads and the HPAs that wait for a source need.
+    A brief plan also allows for a growing thread pool and for HPAs that wait for a source.
     """
     found = dict(BOUNDS)
-    for name, each in VANISHED.items():
-        told = BOUNDS[name]
-        why = f"{told.why}, and {vanished:.0f} HPAs that are gone are remembered"
-        found[name] = told._replace(growth=told.growth + vanished * each, why=why)
+    for name, each in DELETED_HPA.items():
+        bound = BOUNDS[name]
+        why = f"{bound.why}, and the state of {deleted:.0f} deleted HPAs is kept"
+        found[name] = bound._replace(growth=bound.growth + deleted * each, why=why)
     if plan.seconds < BRIEF_SECONDS:
         found["tasks"] = Bound("tasks", float(plan.hpas), "each HPA may wait for the source")
         found["threads"] = Bound("threads", POOL, BOUNDS["threads"].why)
@@ -79,14 +79,14 @@ def bounds(plan: Plan, vanished: float) -> dict[str, Bound]:
 
 
 class Verdict(NamedTuple):
-    """What went wrong, a sentence each, and the lines of the report."""
+    """The faults, one sentence each, and the lines of the report."""
 
     faults: list[str]
     report: list[str]
 
 
 def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda line: None) -> Verdict:
-    """The whole of it; logs and settings are left in the folder."""
+    """Runs a plan; the folder keeps logs and settings."""
     with world(plan, folder) as where, daemon(plan, folder, where["server"], where["source"]) as hpad:
         trial = _Trial(plan, hpad, where["source"], say)
         trial.weather()
@@ -97,9 +97,9 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None] = lambda line: None
 
 @contextlib.contextmanager
 def world(plan: Plan, folder: Path) -> Iterator[dict[str, str]]:
-    """The cluster and all that happens to it; where its API server and its metric source are."""
-    told = (plan.hpas, plan.period, plan.seed, plan.warm_up)
-    command = [sys.executable, "-m", "tools.soak.world", *map(str, told)]
+    """Starts the process with the cluster; yields the URLs of its API server and its metric source."""
+    arguments = (plan.hpas, plan.period, plan.seed, plan.warm_up)
+    command = [sys.executable, "-m", "tools.soak.world", *map(str, arguments)]
     with (folder / "world.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=_environ())
         assert process.stdin is not None
@@ -119,16 +119,16 @@ class Daemon(NamedTuple):
     log: Path
 
     def reload(self, number: int) -> None:
-        """Change a setting to and fro, and say so."""
-        told = yaml.safe_load(self.settings.read_text())
-        told["sources"]["numbers"]["timeout"] = ("5s", "6s")[number % 2]
-        self.settings.write_text(yaml.safe_dump(told))
+        """Changes a setting between two values, and sends SIGHUP."""
+        settings = yaml.safe_load(self.settings.read_text())
+        settings["sources"]["numbers"]["timeout"] = ("5s", "6s")[number % 2]
+        self.settings.write_text(yaml.safe_dump(settings))
         self.process.send_signal(signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def daemon(plan: Plan, folder: Path, server: str, source: str) -> Iterator[Daemon]:
-    """`hpad run`, ready."""
+    """Starts `hpad run`, and stops it with the context."""
     settings, log = _settings(plan, folder, server, source), folder / "hpad.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -174,7 +174,7 @@ def _settings(plan: Plan, folder: Path, server: str, source: str) -> Path:
         "limits": {"rate": 100},
         "timeout": "5s",
     }
-    told = {
+    content = {
         "kubeconfig": str(folder / "kubeconfig"),
         "listen": "127.0.0.1:0",
         "sync_period": f"{plan.period:g}s",
@@ -185,62 +185,62 @@ def _settings(plan: Plan, folder: Path, server: str, source: str) -> Path:
         "sources": {"numbers": numbers},
     }
     path = folder / "hpad.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(content))
     return path
 
 
 def _url(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Where the daemon listens, once it is at work."""
-    until = time.monotonic() + _FIRST_WORD
+    """Waits until the daemon has started; returns its URL. Raises RuntimeError with its log."""
+    until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         *whole, _ = log.read_text().split("\n")
         for line in whole:
-            said = json.loads(line)
-            if said["event"] == "at work":
-                return str(said["url"])
+            decoded = json.loads(line)
+            if decoded["event"] == "at work":
+                return str(decoded["url"])
         time.sleep(0.05)
-    raise RuntimeError(f"hpad does not get to work:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"hpad has not started:\n{log.read_text()[-4000:]}")
 
 
 class _Trial:
-    """Looks on, and remembers."""
+    """Samples the daemon, and collects faults."""
 
     def __init__(self, plan: Plan, daemon: Daemon, source: str, say: Callable[[str], None]) -> None:
         self._plan = plan
         self._daemon = daemon
         self._source = source
         self._say = say
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._points: dict[str, list[tuple[float, float]]] = {}
         self._faults: list[str] = []
         self._late: dict[str, str] = {}
         self._gone: dict[str, float] = {}
-        self._vanished = 0
+        self._deleted = 0
         self._state: dict[str, Any] = {}
         self._series: watched.Series = {}
         self._reloads = 0
         self._cpu = 0.0
 
     def weather(self) -> None:
-        """Sample, look whether every HPA is reconciled, and reload now and then, to the end of the time."""
-        due = reload = look = self._began
-        while (now := time.monotonic()) < self._began + self._plan.seconds and not self._is_dead():
+        """Samples, checks that each HPA is reconciled, and reloads settings, until the end of the time."""
+        due = reload = checked = self._started
+        while (now := time.monotonic()) < self._started + self._plan.seconds and not self._is_dead():
             if now - reload >= self._plan.reload / (HASTE if self._is_warming_up() else 1):
                 reload, self._reloads = now, self._reloads + 1
                 self._daemon.reload(self._reloads)
             self._sample()
-            if now - look >= self._plan.period:
-                look = now
+            if now - checked >= self._plan.period:
+                checked = now
                 try:
-                    self._look()
-                except OSError as error:  # one of two processes gets no time: what was seen until now is worth having
-                    self._faults.append(f"{now - self._began:.0f}s: nobody could look: {error}")
+                    self._check_all_reconciled()
+                except OSError as error:  # a process got no CPU time; the samples so far are still useful
+                    self._faults.append(f"{now - self._started:.0f}s: the check failed: {error}")
             due += self._plan.sample
             time.sleep(max(0.0, due - time.monotonic()))
-        self._cpu = watched.cpu_seconds(self._daemon.process.pid) / (time.monotonic() - self._began)
+        self._cpu = watched.cpu_seconds(self._daemon.process.pid) / (time.monotonic() - self._started)
 
     def calm(self) -> None:
-        """The faults end: within three periods everything is as it should be."""
+        """Ends the faults; within three periods each target must have the right count."""
         watched.fetched(f"{self._source}/calm", "POST")
         until = time.monotonic() + 3 * self._plan.period + NEWS_SECONDS
         while time.monotonic() < until and not self._is_dead():
@@ -248,15 +248,15 @@ class _Trial:
             self._state = json.loads(watched.fetched(f"{self._source}/state"))
             if not self._state["unsettled"]:
                 break
-        self._faults += [f"when all was calm: {each}" for each in self._state["unsettled"][:10]]
+        self._faults += [f"after the end of the faults: {each}" for each in self._state["unsettled"][:10]]
         self._faults += [f"wrong scale: {each}" for each in self._state["wrong"][:10]]
-        self._faults += [f"the world itself failed: {each}" for each in self._state["failed"]]
+        self._faults += [f"the soak's own cluster failed: {each}" for each in self._state["failed"]]
         time.sleep(2 * self._plan.period)
-        self._look(patience=2 * self._plan.period + 2)
+        self._check_all_reconciled(patience=2 * self._plan.period + 2)
         self._series = watched.series(self._daemon.url)
 
     def end(self) -> None:
-        """It ends when it is told to, and has said nothing of bugs."""
+        """Stops the daemon, which must end in good order and must not have logged a bug."""
         self._daemon.process.send_signal(signal.SIGTERM)
         _ended(self._daemon.process)
         if self._daemon.process.returncode:
@@ -269,8 +269,8 @@ class _Trial:
         judged = {name: self._warm(points) for name, points in self._points.items()}
         faults = [*self._faults, *self._late.values()]
         if all(len(points) >= 3 for points in judged.values()):
-            vanished = self._state["counts"]["deleted"] - self._vanished
-            faults += leaks(judged, bounds(self._plan, vanished))
+            deleted = self._state["counts"]["deleted"] - self._deleted
+            faults += leaks(judged, bounds(self._plan, deleted))
         if watched.total(self._series, watched.BUGS):
             faults.append("hpad_bugs_total is not zero")
         lines = [*self._story(), *(_row(name, points) for name, points in judged.items())]
@@ -278,7 +278,7 @@ class _Trial:
 
     def _story(self) -> list[str]:
         counts, faults, found = self._state["counts"], self._state["faults"], self._series
-        spells = ", ".join(f"{count} {what}" for what, count in sorted(faults.items()))
+        happened = ", ".join(f"{count} {what}" for what, count in sorted(faults.items()))
         late = [watched.quantile(found, watched.LATENESS, share) for share in (0.5, 0.99, 1.0)]
         return [
             f"{self._plan.hpas} HPAs, period {self._plan.period:g}s, {self._plan.seconds / 60:g} min, "
@@ -286,17 +286,17 @@ class _Trial:
             f"{counts['made']} HPAs made, {counts['deleted']} deleted, {counts['changed']} changed; "
             f"{watched.total(found, watched.RECONCILES):.0f} reconciles, {counts['scales']} scales, "
             f"{len(self._state['wrong'])} of them wrong",
-            f"{counts['questions']} questions to the source, {counts['spoilt']} answered badly; spells: {spells}",
+            f"{counts['requests']} requests to the source, {counts['spoilt']} with a bad answer; faults: {happened}",
             f"lateness: half below {late[0]:g}s, 99 % below {late[1]:g}s, all below {late[2]:g}s; "
             f"{watched.total(found, watched.STALLS + '_count'):.0f} stalls of the event loop",
         ]
 
     def _warm(self, points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        first = self._began + self._plan.warm_up
+        first = self._started + self._plan.warm_up
         return [point for point in points if point[0] >= first]
 
     def _is_warming_up(self) -> bool:
-        return time.monotonic() < self._began + self._plan.warm_up
+        return time.monotonic() < self._started + self._plan.warm_up
 
     def _is_dead(self) -> bool:
         return self._daemon.process.poll() is not None
@@ -310,15 +310,15 @@ class _Trial:
         now = time.monotonic()
         for name, value in found.items():
             self._points.setdefault(name, []).append((now, value))
-        self._say(f"{now - self._began:6.0f}s " + "  ".join(f"{name} {value:.1f}" for name, value in found.items()))
+        self._say(f"{now - self._started:6.0f}s " + "  ".join(f"{name} {value:.1f}" for name, value in found.items()))
 
-    def _look(self, patience: float | None = None) -> None:
-        """Whether every HPA has been decided on, and none that is gone is left."""
+    def _check_all_reconciled(self, patience: float | None = None) -> None:
+        """Records each HPA that hpad has not reconciled for `patience` seconds, and each deleted one it still has."""
         patience = self._plan.patience if patience is None else patience
         seen = json.loads(watched.fetched(f"{self._source}/state"))
         before = seen["ages"]
         if self._is_warming_up():
-            self._vanished = seen["counts"]["deleted"]
+            self._deleted = seen["counts"]["deleted"]
         decided = watched.decided(self._daemon.url, datetime.now(UTC))
         after = json.loads(watched.fetched(f"{self._source}/state"))["ages"]
         ages = {name: age for name, age in before.items() if name in after}
@@ -330,12 +330,14 @@ class _Trial:
         self._gone = {name: self._gone.get(name, now) for name in gone}
         for name, since in self._gone.items():
             if now - since > patience + NEWS_SECONDS:
-                self._late[name] = f"{name} has been gone for {now - since:.0f}s, and hpad knows nothing of it"
+                self._late[name] = f"{name} was deleted {now - since:.0f}s ago, and hpad still has it"
 
 
 def _row(name: str, points: list[tuple[float, float]]) -> str:
-    """The slope over all of the time and over its second half: of a leak both are alike, of holes and of caches that
-    fill the second is less."""
+    """Formats the slopes of the whole time and of its second half.
+
+    A leak has the same slope in both; a cache that fills and fragmented memory have a smaller one in the second half.
+    """
     later = points[len(points) // 2 :]
     if len(later) < 3:
         return f"  {name:24} too few samples"

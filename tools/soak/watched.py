@@ -1,4 +1,4 @@
-"""What is seen of a running hpad from outside: /proc, /metrics and /api/hpas."""
+"""Observes a running hpad from outside, through /proc, /metrics and /api/v1/hpas."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def of_process(pid: int) -> dict[str, float]:
-    """Megabytes in memory, open files, sockets apart from others, and threads."""
+    """Returns megabytes of memory, and the numbers of open files, sockets and threads."""
     root = Path("/proc") / str(pid)
     opened = _opened(root / "fd")
     sockets = sum(name.startswith("socket:") for name in opened)
@@ -35,7 +35,7 @@ def of_process(pid: int) -> dict[str, float]:
 
 
 def _opened(folder: Path) -> list[str]:
-    """What the files that are open lead to (proc(5), fd); some are closed while one looks."""
+    """Returns the targets of the open file descriptors (proc(5)); some may be closed meanwhile."""
     found = []
     for each in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def fetched(url: str, method: str = "GET") -> bytes:
 
 
 def series(url: str) -> Series:
-    """Samples by name, with their labels."""
+    """Returns the samples by name, with their labels."""
     found: Series = {}
     for family in text_string_to_metric_families(fetched(f"{url}/metrics").decode()):
         for sample in family.samples:
@@ -74,18 +74,18 @@ def of_series(found: Series) -> dict[str, float]:
 
 
 def quantile(found: Series, histogram: str, share: float) -> float:
-    """The upper edge of the bucket in which that share of a histogram's observations ends; 0 if there are none."""
+    """Returns the upper bound of the bucket that contains a quantile of a histogram; 0 without observations."""
     buckets = sorted((float(labels["le"]), count) for labels, count in found[f"{histogram}_bucket"])
     count = buckets[-1][1]
     return next((edge for edge, below in buckets if count and below >= share * count), math.inf) if count else 0.0
 
 
 def decided(url: str, now: datetime) -> dict[str, float]:
-    """Seconds since the last decision of each HPA, by its name; infinite where there was none yet."""
-    rows: list[dict[str, Any]] = json.loads(fetched(f"{url}/api/hpas"))
+    """Maps each HPA to the seconds since its last decision, infinity before the first one."""
+    rows: list[dict[str, Any]] = json.loads(fetched(f"{url}/api/v1/hpas?limit=5000"))["items"]
     found = {}
     for row in rows:
-        last = row["lastDecision"]
+        last = row.get("lastDecision")
         age = math.inf if last is None else (now - datetime.fromisoformat(last["time"])).total_seconds()
         found[f"{row['namespace']}/{row['name']}"] = age
     return found

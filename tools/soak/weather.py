@@ -1,4 +1,4 @@
-"""Faults one after another, drawn by a seeded generator: of the API server, of the way to it, of the metric source."""
+"""Causes faults of the API server, the connection and the metric source in turn, in the order of a seeded generator."""
 
 import asyncio
 import functools
@@ -31,11 +31,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 
 class Weather:
-    """Spells of faults for `spell` seconds on average, with as much calm in between. `seen` counts them.
+    """Faults of `spell` seconds on average, with pauses of the same length; `seen` counts them.
 
-    Each sort comes once, in its worst form and for as long as it ever lasts, before they are drawn: whatever must be
-    held at a time under one of them has been held before anybody counts, and the holes that it leaves in memory are
-    there.
+    Each kind happens once in its worst form, with the longest duration, before random ones. So the peaks of memory
+    under each fault, and the fragmentation that they cause, come before the measurement.
     """
 
     def __init__(self, cluster: Cluster, relay: Relay, numbers: Numbers, rng: random.Random, *, spell: float) -> None:
@@ -47,22 +46,22 @@ class Weather:
         self._spell = spell
 
     async def run(self) -> None:
-        """For ever; cancelled, it leaves everything well."""
+        """Runs until cancelled, and then ends all faults."""
         kinds: list[Callable[[], Awaitable[None]]] = [
             *[self._answers] * 5, *[self._source] * 4, self._drops, self._restart, self._forgets,
         ]  # fmt: skip
         try:
             for spell in self._worst():
-                await self._rest()
+                await self._wait_spell()
                 await spell()
             while True:
-                await self._rest()
+                await self._wait_spell()
                 await self._rng.choice(kinds)()
         finally:
             self._clear()
 
     def _worst(self) -> list[Callable[[], Awaitable[None]]]:
-        """All sorts, in any order."""
+        """Returns all kinds of faults in their worst form, in random order."""
         found: list[Callable[[], Awaitable[None]]] = [self._drops, self._forgets]
         found += [functools.partial(self._restart, worst=True)]
         found += [functools.partial(self._answers, what, worst=True) for what in ANSWERS]
@@ -70,7 +69,7 @@ class Weather:
         self._rng.shuffle(found)
         return found
 
-    async def _rest(self, worst: bool = False) -> None:
+    async def _wait_spell(self, worst: bool = False) -> None:
         await asyncio.sleep(self._spell * (_LONGEST if worst else self._rng.uniform(_SHORTEST, _LONGEST)))
 
     def _clear(self) -> None:
@@ -78,21 +77,21 @@ class Weather:
         self._numbers.trouble = None
 
     async def _answers(self, what: str | None = None, *, worst: bool = False) -> None:
-        """All requests of a sort fare badly, after the watches were dropped or not; drawn where it is not told."""
+        """Breaks all requests of a kind, by default a random one, sometimes after dropping the watches."""
         what = what or self._rng.choice(list(ANSWERS))
         self.seen[what] += 1
         if worst or self._rng.random() < 0.5:
             self._cluster.faults.drop_watches()
         self._cluster.faults.add(times=None, **ANSWERS[what])
-        await self._rest(worst)
+        await self._wait_spell(worst)
         self._clear()
 
     async def _source(self, what: str | None = None, *, worst: bool = False) -> None:
-        """That share of the source's answers is spoilt; drawn where it is not told."""
+        """Breaks a share of the source's answers, by default in a random way."""
         what = what or self._rng.choice(TROUBLES)
         self.seen[f"source: {what}"] += 1
         self._numbers.trouble, self._numbers.share = what, 1.0 if worst else self._rng.choice([0.1, 0.5, 1.0])
-        await self._rest(worst)
+        await self._wait_spell(worst)
         self._clear()
 
     async def _drops(self) -> None:
@@ -102,16 +101,16 @@ class Weather:
             await asyncio.sleep(self._spell / 8)
 
     async def _restart(self, *, worst: bool = False) -> None:
-        """Nobody listens for a while, and all connections are broken."""
+        """Refuses connections for a while, after resetting all open ones."""
         self.seen["restart"] += 1
         await self._relay.pause()
         try:
-            await self._rest(worst)
+            await self._wait_spell(worst)
         finally:
             await self._relay.start()
 
     async def _forgets(self) -> None:
-        """What happened while the watches were away is forgotten."""
+        """Compacts the history while the watches are interrupted."""
         self.seen["compaction"] += 1
         self._cluster.faults.add(path=WATCH, times=None, status=503)
         self._cluster.faults.drop_watches()

@@ -1,9 +1,9 @@
-"""The world around hpad in a process of its own: the cluster, the metric source, the weather, and who lives there.
+"""The process with the surroundings of hpad: the cluster, the metric source, the faults, and the HPAs.
 
     python -m tools.soak.world HPAS PERIOD SEED WARM_UP
 
-Prints one line of JSON that says where everything is, and goes on until its standard input ends. Beside the loads its
-HTTP server answers `GET /state` with what was seen so far, and ends the weather at `POST /calm`.
+Prints one line of JSON with its URLs, and runs until its standard input ends. Its HTTP server has the loads,
+`GET /state` for the observations so far, and `POST /calm`, which ends faults and changes.
 """
 
 import asyncio
@@ -23,18 +23,19 @@ from tools.soak.population import Patience, Population
 from tools.soak.weather import Weather
 
 LOAD_SECONDS = 8
-"""In periods: how long a load stays what it is, on average."""
+"""Average duration of a load, in periods."""
 CHURN_PERIODS = 60
-"""In so many periods as many HPAs are made, changed or deleted as there are."""
+"""Number of periods in which as many HPAs are created, changed or deleted as there are."""
 HASTE = 4
-"""So many times as fast HPAs come and go, and settings are read anew, while hpad warms up. Python's dictionaries are
-made anew, once and for good, with three times the room for what they hold when as many keys have come as there was room
-for, however many have gone: those of HPAs, and that of interned strings, are to have been before anybody counts."""
+"""Factor of the churn of HPAs, and of the rate of reloads, during the warm-up.
+
+A Python dictionary is resized for good, to three times its used size, after as many insertions as it had slots, also if
+keys were deleted. The dictionaries of HPAs, and that of interned strings, must be resized before the measurement.
+"""
 
 
 class World:
-    """Everything at work; `period` is hpad's, in seconds, and sets the pace of all. `warm_up`: for so many seconds it
-    warms up."""
+    """Cluster, source, faults and HPAs; `period` is hpad's sync period and `warm_up` the warm-up, in seconds."""
 
     def __init__(self, hpas: int, period: float, seed: int, warm_up: float) -> None:
         self._rng = random.Random(seed)
@@ -42,15 +43,15 @@ class World:
         self._period = period
         self._warm_up = warm_up
         self.cluster = Cluster(auto_ready=True, resync_seconds=60, history_limit=5000)
-        # A reconcile lasts a period at most, with an answer that may be a third of one old already, and the API server
-        # takes its time over the write. A watch that broke again and again is tried anew after up to 45 s.
-        self.people = Population(self.cluster, hpas, Patience(2 * period + 10, 2 * period + 60), self._rng)
-        self.numbers = Numbers(self.people.load, self._rng)
+        # A reconcile takes at most a period, its metrics may be a third of a period old, and the write may be slow. A
+        # watch that failed several times is retried after up to 45 s.
+        self.population = Population(self.cluster, hpas, Patience(2 * period + 10, 2 * period + 60), self._rng)
+        self.numbers = Numbers(self.population.load, self._rng)
         self._busy: list[asyncio.Task[None]] = []
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[dict[str, str]]:
-        """The addresses of the API server and of the metric source."""
+        """Starts everything; yields the URLs of the API server and of the metric source."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.cluster)
             self.relay = Relay(int(self.cluster.url.rpartition(":")[2]))
@@ -58,11 +59,11 @@ class World:
             stack.push_async_callback(self.relay.stop)
             self.weather = Weather(self.cluster, self.relay, self.numbers, self._rng, spell=self._period / 2)
             source = await stack.enter_async_context(self._served())
-            await self.people.fill()
-            tidying = asyncio.create_task(self._every(1.0, lambda: (self.people.burn(), self.people.tidy())))
+            await self.population.fill()
+            tidying = asyncio.create_task(self._every(1.0, lambda: (self.population.burn(), self.population.tidy())))
             self._busy = [
                 asyncio.create_task(self.weather.run()),
-                asyncio.create_task(self._every(LOAD_SECONDS * self._period / self._hpas, self.people.flap)),
+                asyncio.create_task(self._every(LOAD_SECONDS * self._period / self._hpas, self.population.flap)),
                 asyncio.create_task(self._churn(CHURN_PERIODS * self._period / self._hpas)),
             ]
             try:
@@ -75,11 +76,11 @@ class World:
     async def _churn(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._warm_up):
-                await self._every(seconds / HASTE, self.people.churn)
-        await self._every(seconds, self.people.churn)
+                await self._every(seconds / HASTE, self.population.churn)
+        await self._every(seconds, self.population.churn)
 
     async def _every(self, seconds: float, do: Callable[[], object]) -> None:
-        """Do it again and again, that far apart, several times in a row where that is shorter than a loop's turn."""
+        """Calls `do` at this interval; several times in a row if the interval is shorter than a loop iteration."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -102,19 +103,19 @@ class World:
             await runner.cleanup()
 
     async def _state(self, request: web.Request) -> web.StreamResponse:
-        people, ended = self.people, [task for task in self._busy if task.done() and not task.cancelled()]
+        population, ended = self.population, [task for task in self._busy if task.done() and not task.cancelled()]
         return web.json_response(
             {
-                "ages": people.ages(),
-                "wrong": people.wrong,
-                "unsettled": people.unsettled(),
+                "ages": population.ages(),
+                "wrong": population.wrong,
+                "unsettled": population.unsettled(),
                 "faults": self.weather.seen,
                 "counts": {
-                    "made": people.made,
-                    "deleted": people.deleted,
-                    "changed": people.changed,
-                    "scales": people.scales,
-                    "questions": self.numbers.asked,
+                    "made": population.made,
+                    "deleted": population.deleted,
+                    "changed": population.changed,
+                    "scales": population.scales,
+                    "requests": self.numbers.asked,
                     "spoilt": self.numbers.spoilt,
                 },
                 "failed": [repr(task.exception()) for task in ended],
@@ -122,7 +123,7 @@ class World:
         )
 
     async def _calm(self, request: web.Request) -> web.StreamResponse:
-        """No more faults, and everything stays as it is."""
+        """Ends all faults and changes."""
         for task in self._busy:
             task.cancel()
         await asyncio.gather(*self._busy, return_exceptions=True)

@@ -1,5 +1,3 @@
-"""Metrics from Prometheus, or from whatever speaks its HTTP API."""
+"""Metrics from Prometheus, or from a server with its HTTP API."""
 
-from hpad_adapters.prometheus.adapter import Prometheus
-
-__all__ = ["Prometheus"]
+from hpad_adapters.prometheus.adapter import Prometheus as Prometheus

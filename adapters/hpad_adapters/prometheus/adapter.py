@@ -1,6 +1,6 @@
 """The Prometheus adapter: queries become batches of PromQL, and the series of the answers become samples.
 
-Series hold the names of pods, not their labels. The pods that a target's selector matches are listed for that.
+Series hold the names of pods, not their labels: so the pods that a target's selector matches are listed.
 """
 
 import asyncio
@@ -17,11 +17,14 @@ from hpad.adapter import (
     SOURCE_TYPES,
     AdapterError,
     Answer,
+    ApiReader,
     Context,
     Query,
     Selector,
+    or_error,
     parse_duration,
 )
+from hpad_adapters.lists import LabelIndex
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.queries import Entry
@@ -67,11 +70,10 @@ class Prometheus:
         self._rules = None if settings.rules_file else self._compiled()
         self._connection = Connection(settings, context)
         self._discovery = rules.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
-        self._pods = Pods(context)
 
     @staticmethod
     def flaws(settings: settings.Settings) -> Iterator[tuple[rules.Place, str]]:
-        """The faults of the queries and the rules, with their places. Blocks, because it reads `rules_file`."""
+        """Yields the errors of the queries and the rules, with their places. Blocks, because it reads `rules_file`."""
         yield from queries.flaws(settings.metrics)
         field = "rules_file" if settings.rules_file else "rules"
         try:
@@ -80,79 +82,78 @@ class Prometheus:
             yield (field,), error.message.removeprefix(f"{field}: ")
             return
         file = settings.rules_file
-        for place, text in rules.flaws(read, settings, file or "rules"):
+        for place, text in rules.flaws(read, settings):
             yield ((field,), f"{file}: {rules.written(place)}: {text}") if file else ((field, *place), text)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """One request per rule and namespace where the PromQL allows it, else one per query."""
+        """Returns one answer per query.
+
+        Sends one request per rule and namespace if the PromQL allows it, else one per query.
+        """
         try:
             await self._read_rules()
         except AdapterError as error:
             return [error] * len(queries)
         distinct = dict.fromkeys(queries)
-        names = await self._pods.names(query for query in distinct if self._needs_pods(query))
-        answers: dict[Query, Answer] = {}
-        entries: list[Entry] = []
-        for query in distinct:
-            try:
-                entries.append(await self._entry(query, names))
-            except AdapterError as error:
-                answers[query] = error
+        names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
+        made = {query: await or_error(self._entry(query, names)) for query in distinct}
+        answers: dict[Query, Answer] = {query: each for query, each in made.items() if isinstance(each, AdapterError)}
+        entries = [each for each in made.values() if isinstance(each, Entry)]
         planned = batches.planned(entries, batches.MOST_AT_ONCE[self._settings.method])
         for batch_answers in await asyncio.gather(*map(self._answers, planned)):
             answers |= batch_answers
         return [answers[query] for query in queries]
 
     async def explain(self, query: Query) -> str:
-        """The PromQL of the query on its own, with all variables filled in; raises AdapterError."""
-        (batch,) = batches.planned([await self._entry_alone(query)], 1)
-        return batch.expression()
+        """Returns the PromQL of this query alone, with all variables filled in; raises AdapterError."""
+        return (await self._batch_of(query)).expression()
 
     async def history(self, query: Query, times: Sequence[datetime]) -> list[Answer]:
-        """The answers at each of these times, from a range query; for pods, those that exist now."""
-        (batch,) = batches.planned([await self._entry_alone(query)], 1)
-        # In a thread, because it loads requests.
+        """Returns the answers at each of these times, from a range query; for pods, those that exist now."""
+        batch = await self._batch_of(query)
+        # In a thread, because the module imports requests, which reads files.
         history = await asyncio.to_thread(importlib.import_module, "hpad_adapters.prometheus.history")
         answers: list[Answer] = await history.answers(self._connection, batch, times)
         return answers
 
     def group(self, query: Query) -> tuple[str, str, str]:
-        """The metric and the namespace: one request may serve several such queries."""
+        """Returns namespace, type and metric name; one request may serve all queries that agree in them."""
         return query.namespace, query.type, query.name
 
     def personal(self, query: Query) -> bool:
-        """Whether the PromQL depends on the HPA's name, its labels or its target."""
+        """Returns whether the PromQL depends on the HPA's name, its labels or its target."""
         return self._configured.personal(query)
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
     def _offered(self) -> dict[str, Sequence[str]]:
-        """The metrics that need no route. Rules do not attract the resource metrics of all HPAs."""
+        """Returns the metrics that need no route."""
+        # Not Resource: the rules of one server should not answer for the CPU of all HPAs of the cluster.
         offered: dict[str, Sequence[str]] = dict(self._configured.names)
         if self._settings.rules_file or self._settings.rules:
             offered |= dict.fromkeys((PODS, OBJECT, EXTERNAL), ("*",))
         return offered
 
     def _compiled(self) -> rules.Rules:
-        where = self._settings.rules_file or "rules"
-        return rules.Rules(configuration.read(self._settings), self._settings, where)
+        return rules.Rules(configuration.read(self._settings), self._settings)
 
     async def _read_rules(self) -> None:
         if self._rules is None:
             self._rules = await asyncio.to_thread(self._compiled)
 
-    async def _entry_alone(self, query: Query) -> Entry:
-        """The entry for one metric on its own; raises AdapterError."""
+    async def _batch_of(self, query: Query) -> batches.Batch:
+        """Returns a batch of this query alone; raises AdapterError."""
         await self._read_rules()
-        names = await self._pods.names([query] if self._needs_pods(query) else [])
-        return await self._entry(query, names)
+        names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
+        (batch,) = batches.planned([await self._entry(query, names)], 1)
+        return batch
 
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)
 
     async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> Entry:
-        """The entry for a metric; raises AdapterError."""
+        """Returns the entry for a metric; raises AdapterError."""
         assert self._rules is not None
         pods = names[query.namespace, query.pods] if query.pods is not None and self._needs_pods(query) else None
         if isinstance(pods, AdapterError):
@@ -170,7 +171,7 @@ class Prometheus:
         return entry
 
     async def _answers(self, batch: batches.Batch) -> dict[Query, Answer]:
-        """The answers of one request; its error is the answer to all queries of the batch."""
+        """Returns the answers of one request; its error is the answer to all queries of the batch."""
         now = self._context.clock.now()
         try:
             series = await self._connection.query(batch.expression(), now.timestamp())
@@ -186,67 +187,52 @@ class Prometheus:
         return answers
 
 
-class Pods:
-    """Lists pods once per namespace and batch, from the cache of the API server (resourceVersion 0)."""
+async def _pod_names(
+    api: ApiReader | None, queries: Iterable[Query]
+) -> Mapping[PodSelection, frozenset[str] | AdapterError]:
+    """Returns the names of the pods of each namespace and selector, or the error of the list.
 
-    def __init__(self, context: Context) -> None:
-        self._api = context.api
+    Lists pods once per namespace and batch, from the cache of the API server (resourceVersion 0).
+    """
+    selections: dict[str, set[Selector]] = {}
+    for query in queries:
+        if query.pods is not None:
+            selections.setdefault(query.namespace, set()).add(query.pods)
+    found: dict[PodSelection, frozenset[str] | AdapterError] = {}
+    pods = await asyncio.gather(*(or_error(_listed(api, *each)) for each in selections.items()))
+    for (namespace, selectors), listed in zip(selections.items(), pods, strict=True):
+        if isinstance(listed, AdapterError):
+            found |= {(namespace, selector): listed for selector in selectors}
+            continue
+        index = LabelIndex(listed, lambda pod: pod.labels)
+        found |= {
+            (namespace, selector): frozenset(pod.name for pod in index.select(selector)) for selector in selectors
+        }
+    return found
 
-    async def names(self, queries: Iterable[Query]) -> Mapping[PodSelection, frozenset[str] | AdapterError]:
-        """The names of the pods of each namespace and selector, or the error of the list."""
-        selections: dict[str, set[Selector]] = {}
-        for query in queries:
-            if query.pods is not None:
-                selections.setdefault(query.namespace, set()).add(query.pods)
-        found: dict[PodSelection, frozenset[str] | AdapterError] = {}
-        lists = await asyncio.gather(*(self._listed(*each) for each in selections.items()))
-        for (namespace, selectors), pods in zip(selections.items(), lists, strict=True):
-            if isinstance(pods, AdapterError):
-                found |= {(namespace, selector): pods for selector in selectors}
-                continue
-            index = _Index(pods)
-            found |= {(namespace, selector): index.names(selector) for selector in selectors}
-        return found
 
-    async def _listed(self, namespace: str, selectors: set[Selector]) -> list[_Meta] | AdapterError:
-        """The pods of the namespace; only those of the selector, if there is one selector."""
-        if self._api is None:
-            return AdapterError(
-                "finding the pods needs an API server; without one, select pods by their labels "
-                "in the query: <<.PodMatchers>>",
-                "spec",
-            )
-        params = {"limit": _PAGE, "resourceVersion": "0"}
-        if len(selectors) == 1 and (text := str(next(iter(selectors)))):
-            params["labelSelector"] = text
-        pods: list[_Meta] = []
+async def _listed(api: ApiReader | None, namespace: str, selectors: set[Selector]) -> list[_Meta]:
+    """Lists the pods of the namespace; only those of the selector, if there is one selector."""
+    if api is None:
+        raise AdapterError(
+            "finding the pods needs an API server; without one, select pods by their labels "
+            "in the query: <<.PodMatchers>>",
+            "spec",
+        )
+    params = {"limit": _PAGE, "resourceVersion": "0"}
+    if len(selectors) == 1 and (text := str(next(iter(selectors)))):
+        params["labelSelector"] = text
+    pods: list[_Meta] = []
+    while True:
+        body = await api.get(f"/api/v1/namespaces/{namespace}/pods", params)
         try:
-            while True:
-                page = _decoder.decode(await self._api.get(f"/api/v1/namespaces/{namespace}/pods", params))
-                pods += [pod.metadata for pod in page.items]
-                if not page.metadata.next:
-                    return pods
-                params = {**params, "continue": page.metadata.next}
-                params.pop("resourceVersion", None)
-        except AdapterError as error:
-            return error
+            page = _decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return AdapterError(f'the API server\'s list of the pods of "{namespace}" is no PodList', "cluster")
-
-
-class _Index:
-    """Pods by each of their labels, so that a selector tests few of them."""
-
-    def __init__(self, pods: Sequence[_Meta]) -> None:
-        self._pods = pods
-        self._labelled: dict[tuple[str, str], list[_Meta]] = {}
-        for pod in pods:
-            for label in (pod.labels or {}).items():
-                self._labelled.setdefault(label, []).append(pod)
-
-    def names(self, selector: Selector) -> frozenset[str]:
-        """The names of the pods that the selector matches."""
-        exact = (term for term in selector.requirements if term.operator.value in ("=", "=="))
-        narrowed = (self._labelled.get((term.key, term.values[0]), ()) for term in exact)
-        few = min(narrowed, key=len, default=self._pods)
-        return frozenset(pod.name for pod in few if selector.matches(pod.labels or {}))
+            text = f'the API server\'s list of the pods of "{namespace}" is no PodList'
+            raise AdapterError(text, "cluster") from None
+        pods += [pod.metadata for pod in page.items]
+        if not page.metadata.next:
+            return pods
+        params = {**params, "continue": page.metadata.next}
+        # The API server refuses a continued list with a resourceVersion.
+        params.pop("resourceVersion", None)

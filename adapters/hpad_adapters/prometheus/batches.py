@@ -32,7 +32,7 @@ _GROUPED_BY = "GroupBy"
 
 @functools.lru_cache(maxsize=1 << 10)
 def safe(template: Template, labels: frozenset[str]) -> bool:
-    """Whether series that differ in these labels stay apart in the whole query; `<<.GroupBy>>` holds all labels."""
+    """Returns whether the query keeps series apart that differ in these labels; `<<.GroupBy>>` holds all labels."""
     if "LabelMatchers" not in template.variables or "GroupBySlice" in template.variables:
         return False
     if labels & (template.keys("LabelValuesByName") | template.keys("Labels")):
@@ -48,7 +48,7 @@ def safe(template: Template, labels: frozenset[str]) -> bool:
 
 
 def _tokens(template: Template) -> Iterator[str]:
-    """The names and operators of the query; a variable is its name, strings and comments are left out."""
+    """Yields the names and operators of the query, and the names of variables, without strings and comments."""
     text = "".join(f"\0{part.variable}\0" if isinstance(part, Action) else part for part in template.parts)
     for token in re.findall(r"\0\w+\0|" + _TOKEN.pattern, text, re.DOTALL):
         if token.startswith("\0"):
@@ -58,7 +58,7 @@ def _tokens(template: Template) -> Iterator[str]:
 
 
 def _all_matched(tokens: list[str]) -> bool:
-    """Whether both sides of each operator between vectors have the matchers, and therefore the labels."""
+    """Returns whether both sides of each operator between vectors have the matchers, and therefore the labels."""
     depth, operators = 0, 0
     for index, token in enumerate(tokens):
         depth += (token in "{[") - (token in "}]")
@@ -68,9 +68,10 @@ def _all_matched(tokens: list[str]) -> bool:
 
 
 def _between_vectors(tokens: list[str], index: int) -> bool:
-    """Whether no number is beside the operator. The second sign of `==` and the sign of a number do not count."""
+    """Returns whether there is no number beside the operator."""
     before = tokens[index - 1] if index else "("
     after = tokens[index + 1] if index + 1 < len(tokens) else ")"
+    # The second sign of `==`, or the sign of a number.
     if before in _OPERATORS or before in "(,":
         return False
     return not before.isdigit() and not after.isdigit()
@@ -81,7 +82,7 @@ def _is_call(tokens: list[str], index: int) -> bool:
 
 
 def _groups_by(tokens: list[str], index: int) -> frozenset[str]:
-    """The labels of the `by` clause of the aggregation at `index`, before or after its arguments."""
+    """Returns the labels of the `by` clause of the aggregation at `index`, before or after its arguments."""
     after = index + 1
     if tokens[after].lower() != "by":
         after = _closing(tokens, after) + 1
@@ -91,7 +92,7 @@ def _groups_by(tokens: list[str], index: int) -> frozenset[str]:
 
 
 def _closing(tokens: list[str], opening: int) -> int:
-    """Where the parenthesis that opens there is closed; the end if it never is."""
+    """Returns the index of the closing parenthesis; the number of tokens if there is none."""
     depth = 0
     for position in range(opening, len(tokens)):
         depth += (tokens[position] == "(") - (tokens[position] == ")")
@@ -101,7 +102,7 @@ def _closing(tokens: list[str], opening: int) -> int:
 
 
 MOST_AT_ONCE = {"POST": 2000, "GET": 50}
-"""Questions in one query, by method; more would meet the limits of proxies."""
+"""Most entries in one query, by method; more would exceed the limits of proxies."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -111,7 +112,7 @@ class Batch(msgspec.Struct, frozen=True):
     apart: tuple[str, ...]
 
     def expression(self, window: Window | None = None) -> str:
-        """The PromQL, with the recipe's own window unless another is given; raises AdapterError."""
+        """Returns the PromQL, with this window or that of the recipe; raises AdapterError."""
         first = self.entries[0]
         exact = {label: tuple(sorted({entry.exact[label] for entry in self.entries})) for label in first.exact}
         by = (*filter(None, (first.item, first.container)), *(label for label in self.apart if label != first.item))
@@ -120,7 +121,7 @@ class Batch(msgspec.Struct, frozen=True):
         return text if window is None else _ranged(text, window)
 
     def answers(self, series: Iterable[samples.Series]) -> Iterator[tuple[Entry, Sequence[samples.Row]]]:
-        """Each entry with its rows."""
+        """Yields each entry with its rows."""
         rows = self._indexed(series)
         for entry in self.entries:
             key = tuple(entry.exact[label] for label in self.apart)
@@ -135,7 +136,7 @@ class Batch(msgspec.Struct, frozen=True):
         return frozenset[str]().union(*(entry.names or () for entry in self.entries))
 
     def _indexed(self, series: Iterable[samples.Series]) -> Mapping[tuple[str, ...], list[samples.Row]]:
-        """The rows by the values of `apart`, and by pod where entries have pods: each entry reads its own rows."""
+        """Returns the rows by the values of `apart`, and by pod where entries have pods, so that no entry reads all."""
         first = self.entries[0]
         labels = self.apart if first.names is None else (*self.apart, first.item)
         window = first.recipe.window
@@ -149,7 +150,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def planned(entries: Iterable[Entry], most: int) -> list[Batch]:
-    """As few batches as possible, of at most `most` entries, in which no entry changes the answer of another."""
+    """Makes few batches, of at most `most` entries, in which no entry changes the answer of another."""
     alike: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         alike.setdefault(entry.shape, []).append(entry)
@@ -158,11 +159,11 @@ def planned(entries: Iterable[Entry], most: int) -> list[Batch]:
 
 def _batches(entries: list[Entry], most: int) -> Iterator[Batch]:
     apart = tuple(label for label in entries[0].exact if len({entry.exact[label] for entry in entries}) > 1)
-    kept_apart = {
-        *apart,
-        *((entries[0].item,) if entries[0].narrow and len({entry.names for entry in entries}) > 1 else ()),
-    }
-    if not safe(entries[0].recipe.template, frozenset(kept_apart)) and kept_apart:
+    kept_apart = set(apart)
+    # Only a query that is narrowed to pods by their label differs between targets.
+    if entries[0].by_pod_names and len({entry.names for entry in entries}) > 1:
+        kept_apart.add(entries[0].item)
+    if kept_apart and not safe(entries[0].recipe.template, frozenset(kept_apart)):
         yield from _equal_ones(entries)
         return
     for start in range(0, len(entries), most):
@@ -178,7 +179,7 @@ def _equal_ones(entries: list[Entry]) -> Iterator[Batch]:
 
 
 def _ranged(expression: str, window: Window) -> str:
-    """The expression that fetches the samples of a window: a range selector, or a subquery if it has a step."""
+    """Returns the expression that fetches the samples of a window: a range selector, or a subquery if it has a step."""
     if window.step:
         return f"({expression})[{window.fetch}:{window.step}]"
     return f"{expression.rstrip()}[{window.fetch}]"

@@ -37,7 +37,7 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Labels:
-    """The label of a rule's series that names objects of a kind: `resources` of the rule."""
+    """Determines the label of a rule's series that names objects of a kind: `resources` of the rule."""
 
     def __init__(self, resources: Resources) -> None:
         """Raises template.TemplateError."""
@@ -46,14 +46,14 @@ class Labels:
         self._template = template_module.compiled(text, _FIELDS) if text else None
 
     def knows(self, resource: str, group: str) -> bool:
-        """Whether the rule has a label for such objects."""
+        """Returns whether the rule has a label for such objects."""
         try:
             return bool(self.label(resource, group))
         except AdapterError:
             return False
 
     def label(self, resource: str, group: str = "") -> str:
-        """The label that holds names of such objects; `resource` in the singular. Raises AdapterError (blame "spec").
+        """Returns the label with the names of such objects; `resource` in the singular. Raises AdapterError ("spec").
 
         Without an override of the group, one of another group applies: Ingresses moved from the group extensions.
         """
@@ -65,13 +65,8 @@ class Labels:
         return self._template.render({"Group": _UNFIT_IN_LABELS.sub("_", group), "Resource": resource})
 
 
-def singular(kind: str) -> str:
-    """The resource of a kind: "Ingress" is "ingress"."""
-    return kind.lower()
-
-
 def _same(resource: str, written: str) -> bool:
-    """Whether `written` is this resource in the singular or in one of the English plurals."""
+    """Returns whether `written` is this resource in the singular or in one of the English plurals."""
     word = written.lower()
     plurals = {f"{resource}s", f"{resource}es", f"{resource[:-1]}ies"}
     return word == resource or word in plurals
@@ -114,7 +109,7 @@ class ResourceRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The whole file."""
+    """The content of a prometheus-adapter configuration file."""
 
     rules: list[DiscoveryRule] = []
     external_rules: list[DiscoveryRule] = []
@@ -122,7 +117,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 def read(settings: Settings) -> Configuration:
-    """The configuration of `rules` or `rules_file`; blocks while it reads. Raises AdapterError (blame "spec")."""
+    """Reads the configuration of `rules` or `rules_file`. Blocks; raises AdapterError (blame "spec")."""
     content: Any = settings.rules
     if settings.rules_file:
         try:
@@ -137,12 +132,13 @@ def read(settings: Settings) -> Configuration:
     try:
         return msgspec.convert({} if content is None else content, Configuration)
     except msgspec.ValidationError as error:
+        # msgspec reports the first error only; the operator needs those of all rules.
         messages = _by_rule(content) or [str(error)]
         raise AdapterError("; ".join(f"{where}: {each}" for each in messages), "spec") from None
 
 
 def _by_rule(content: Any) -> list[str]:
-    """The faults of the rules, each with its place; [] where the fault is elsewhere."""
+    """Returns the errors of the rules, each with its place; [] if the error is elsewhere."""
     found = []
     for section in ("rules", "externalRules"):
         listed = content.get(section) if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""Requests to one Prometheus server, and what its HTTP API says of their success.
+"""Requests to one Prometheus server, and the errors of its HTTP API.
 
 Source: Prometheus, "HTTP API": format overview.
 """
@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import Http, HttpOptions, TlsOptions, decoded
+from hpad.adapter_http import Http, decoded
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.settings import Settings
 
@@ -47,11 +47,10 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _NAMES = msgspec.json.Decoder(list[str])
-_API = "an answer of the Prometheus API"
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What another client needs to send the same requests; `timeout` as the API takes it, `seconds` for one answer."""
+    """Everything that another client needs for the same requests; `timeout` in the API's form, `seconds` per answer."""
 
     base: str
     headers: dict[str, str]
@@ -70,46 +69,28 @@ class Connection:
         timeout = parse_duration(settings.query_timeout)
         self._timeout = f"{max(1, timeout // _MILLISECOND)}ms"  # Prometheus does not accept "1.5s"
         self._seconds = timeout.total_seconds() + _GRACE_SECONDS
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._semaphore = asyncio.Semaphore(settings.concurrency)
         self._warned: set[str] = set()
         self._base = settings.url.rstrip("/")
         self.name = f'Prometheus "{context.name}" ({self._base})'
-        options = HttpOptions(
-            headers=settings.headers,
-            username=settings.username,
-            password=settings.secret if settings.username else "",
-            bearer_token="" if settings.username else settings.secret,
-            tls=TlsOptions(
-                ca=settings.ca,
-                cert=settings.cert,
-                key=settings.key,
-                server_name=settings.server_name,
-                insecure=settings.insecure,
-            ),
-            proxy=settings.proxy,
-            timeout=self._seconds,
-            connect_timeout=self._seconds,
-            max_bytes=settings.max_bytes,
-        )
-        self._http = Http(context, options)
+        self._http = Http(context, settings.http_options(self._seconds))
 
     async def query(self, expression: str, at: float) -> list[samples.Series]:
-        """The series of an instant query at that time (seconds since 1970).
-
-        The timeout includes the wait for a free slot: if many queries are slow, those that were in time are answered.
-        """
+        """Returns the series of an instant query at that time (seconds since 1970)."""
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._timeout}
         try:
-            async with asyncio.timeout(self._seconds), self._slots:
+            # The wait for the semaphore is part of the timeout: otherwise slow queries in a row exceed the timeout of
+            # the batch, and the answers received so far are lost with it.
+            async with asyncio.timeout(self._seconds), self._semaphore:
                 data = await self._data("query", form, self._settings.method)
         except TimeoutError:
             raise AdapterError(f"{self.name} did not answer within {self._seconds:g}s") from None
         return samples.series(data, self.name)
 
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
-        """The names of the series that a selector matched between two times (seconds since 1970)."""
+        """Returns the names of the series that a selector matched between two times (seconds since 1970)."""
         form = {"match[]": selector, "start": f"{since:.3f}", "end": f"{until:.3f}"}
-        return decoded(_NAMES, bytes(await self._data("label/__name__/values", form, "GET")), self.name, _API)
+        return decoded(_NAMES, await self._data("label/__name__/values", form, "GET"), self.name, samples.ANSWER)
 
     async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
         post = method == "POST"
@@ -121,17 +102,17 @@ class Connection:
         return self.checked(response.status, response.content_type, response.body)
 
     async def access(self) -> Access:
-        """What the client for queries of the past needs; it runs in a thread. Raises AdapterError."""
+        """Returns what the client for past values needs, which runs in a thread; raises AdapterError."""
         headers, tls = await self._http.headers(), await self._http.tls()
         return Access(self._base, headers, tls, self._timeout, self._seconds, self._settings)
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
-        """The data of a good answer; raises AdapterError for a failure or a part of an answer."""
+        """Returns the data of a good answer; raises AdapterError for a failure or a partial answer."""
         if content_type != "application/json":
             if status == 200:
                 raise AdapterError(f"{self.name} answers {content_type}, not JSON; is that a Prometheus?")
             raise AdapterError(self._refusal(status, ""), lasting=status in _LASTING)
-        envelope = decoded(_ENVELOPE, body, self.name, _API)
+        envelope = decoded(_ENVELOPE, body, self.name, samples.ANSWER)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _FAULT_OF_THE_QUERY else "source"
             raise AdapterError(self._refusal(status, envelope.error), blame, lasting=status in _LASTING)
@@ -149,4 +130,5 @@ class Connection:
         """Logs each warning once, not with every answer."""
         for warning in set(warnings) - self._warned:
             self._context.log.warning("prometheus warns", source=self._context.name, warning=warning[:_LONGEST_TEXT])
+        # Warnings may hold changing text: the set must not grow for ever.
         self._warned = set(warnings) | (self._warned if len(self._warned) < _MAX_WARNINGS else set())

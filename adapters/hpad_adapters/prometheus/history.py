@@ -25,12 +25,13 @@ from hpad_adapters.prometheus.connection import Access, Connection
 from hpad_adapters.prometheus.settings import Window
 
 _CONNECT_SECONDS = 5.0
+_ONCE = urllib3.Retry(0, redirect=False)
 _Range = tuple[datetime, datetime, int]
 """The first and the last time, and the seconds between two times."""
 
 
 async def answers(connection: Connection, batch: Batch, times: Sequence[datetime]) -> list[Answer]:
-    """The answers that the query of the batch would have had at each time; raises AdapterError.
+    """Returns the answers that the query of the batch would have had at each time; raises AdapterError.
 
     `times` ascend at equal distances of whole seconds.
     """
@@ -67,7 +68,7 @@ async def _series(connection: Connection, batch: Batch, span: _Range) -> list[sa
 
 
 def _at(series: Sequence[samples.Series], moment: datetime, window: Window | None) -> list[samples.Series]:
-    """The series as an instant query at that time would have returned them."""
+    """Returns the series as an instant query at that time would have returned them."""
     now = moment.timestamp()
     since = now if window is None else now - window.reach.total_seconds()
     found = []
@@ -79,16 +80,17 @@ def _at(series: Sequence[samples.Series], moment: datetime, window: Window | Non
 
 
 def _ranged(connection: Connection, access: Access, expression: str, span: _Range) -> object:
-    """The result of a range query, or of an instant query if the span has one time. Blocks; raises AdapterError."""
+    """Returns the result of a range query, or of an instant query for one time. Blocks; raises AdapterError."""
     begin, end, step = span
     timeout: Any = (_CONNECT_SECONDS, access.seconds)  # seconds to connect, and without a byte
     session = _Session(connection, access)
     limit = {"timeout": access.timeout}
     try:
         with PrometheusConnect(
-            url=access.base, session=session, timeout=timeout, method=access.settings.method, retry=_once()
+            url=access.base, session=session, timeout=timeout, method=access.settings.method, retry=_ONCE
         ) as client:
-            session.mount(f"{access.base}/api", _Transport(access))  # the library has mounted one without TLS options
+            # The library has mounted a transport without TLS options; the longest prefix of a URL wins.
+            session.mount(f"{access.base}/api", _Transport(access))
             if begin == end:
                 return client.custom_query(expression, params={"time": f"{end.timestamp():.3f}", **limit})
             return client.custom_query_range(expression, begin, end, str(step), params=limit)
@@ -115,7 +117,7 @@ class _Session(requests.Session):
     def request(  # type: ignore[override]  # the library passes all arguments by name
         self, method: str, url: str, params: Any = None, **options: Any
     ) -> requests.Response:
-        """A form in the body of a POST, so that no query is too long for a URL; no redirect is followed."""
+        """Sends a POST with its form in the body, so that no query is too long for a URL; follows no redirect."""
         fixed = dict(self._settings.params)
         parameters, form = (fixed, params) if method == "POST" else ({**fixed, **(params or {})}, None)
         options |= {"allow_redirects": False, "stream": True}
@@ -140,14 +142,14 @@ class _Transport(HTTPAdapter):
     def __init__(self, access: Access) -> None:
         self._tls = access.tls
         self._server_name = access.settings.server_name or None
-        super().__init__(max_retries=_once())
+        super().__init__(max_retries=_ONCE)
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        """The pool with the source's TLS."""
+        """Creates the connection pool with the source's TLS."""
         super().init_poolmanager(*arguments, ssl_context=self._tls, server_hostname=self._server_name, **options)
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
-        """The pool key without the certificate options of requests."""
+        """Returns the pool key without the certificate options of requests."""
         host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
         return host, {}
 
@@ -155,12 +157,8 @@ class _Transport(HTTPAdapter):
         """Does nothing: the TLS context verifies certificates."""
 
 
-def _once() -> urllib3.Retry:
-    return urllib3.Retry(0, redirect=False)
-
-
 def _failure(error: requests.RequestException | urllib3.exceptions.HTTPError) -> str:
-    """What went wrong, without the URL, which the text of the library repeats."""
+    """Describes the error without the URL, which the library's own text repeats."""
     if isinstance(error, requests.exceptions.SSLError):
         return "refuses or fails TLS: is its certificate trusted (ca), and does it require one (cert)?"
     if isinstance(error, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError):
@@ -169,7 +167,7 @@ def _failure(error: requests.RequestException | urllib3.exceptions.HTTPError) ->
         return "answers with a broken content encoding"
     if isinstance(error, requests.exceptions.ConnectionError | urllib3.exceptions.ProtocolError):
         return "cannot be reached, or broke off its answer"
-    return f"cannot be asked ({reason(error)})"
+    return f"did not answer ({reason(error)})"
 
 
 def _not_prometheus(connection: Connection) -> AdapterError:

@@ -1,4 +1,4 @@
-"""The series of a metric by its name: a rule's `seriesQuery`, `seriesFilters` and `name`, inverted.
+"""Finds the series of a metric by its name: the inverse of a rule's `seriesQuery`, `seriesFilters` and `name`.
 
 The rules are those of prometheus-adapter's documentation ("Metrics Discovery and Presentation Configuration"):
 `as` is filled with the groups of `matches` as Go's Regexp.Expand does it, by default with $0, or with $1 if there is
@@ -20,18 +20,18 @@ _GROUP = re.compile(r"\((?!\?)([^()|]*)\)")
 
 
 class NameFilter(msgspec.Struct, frozen=True):
-    """A series passes if its name holds the pattern (`positive`), or if it does not."""
+    """A series passes if its name contains the pattern (`positive`), or if it does not (not `positive`)."""
 
     pattern: re.Pattern[str]
     positive: bool
 
     def passes(self, series: str) -> bool:
-        """Whether a series of that name passes."""
+        """Returns whether a series of that name passes."""
         return bool(self.pattern.search(series)) == self.positive
 
 
 class Naming(msgspec.Struct, frozen=True):
-    """The way in which one rule derives metric names from names of series."""
+    """How one rule derives metric names from names of series."""
 
     series_query: str
     filters: tuple[NameFilter, ...]
@@ -47,34 +47,35 @@ class Naming(msgspec.Struct, frozen=True):
         return exact[0] if exact else None
 
     def metric(self, series: str) -> str | None:
-        """The metric name of a series, None if the rule excludes the series."""
+        """Returns the metric name of a series, None if the rule excludes the series."""
         if not all(each.passes(series) for each in self.filters):
             return None
         match = self.matches.search(series)
         return None if match is None else _expanded(self.as_, match)
 
     def backwards(self, metric: str) -> str | None:
-        """The series of that metric, None where only the series on the server tell."""
+        """Returns the series of that metric, None if it depends on the series that the server has."""
         candidate = self.series or _unmatched(self.matches.pattern, self.as_, metric)
         if candidate is None or not self._queried(candidate):
             return None
+        # The inversion ignores filters and `as` with several references: applying the rule forwards verifies it.
         return candidate if self.metric(candidate) == metric else None
 
     def possible(self, metric: str) -> bool:
-        """Whether the rule can make a metric of that name from some series."""
+        """Returns whether the rule can make a metric of that name from some series."""
         if self.series is not None:
             return self.metric(self.series) == metric
         return bool(_shape(self.as_).fullmatch(metric))
 
     def among(self, series: Iterable[str], metric: str) -> str | None:
-        """The first of the series, by name, that has this metric name."""
+        """Returns the first of the series, by name, that has this metric name."""
         return next((name for name in sorted(series) if self.metric(name) == metric), None)
 
     def _name_matchers(self) -> list[tuple[str, str]]:
         return [(sign, _unquoted(text)) for sign, text in _NAME_MATCHER.findall(self.series_query)]
 
     def _queried(self, series: str) -> bool:
-        """Whether `seriesQuery` allows a series of that name; its patterns are anchored, as everywhere in PromQL."""
+        """Returns whether `seriesQuery` allows a series of that name; its patterns are anchored, as in PromQL."""
         for sign, text in self._name_matchers():
             same = text == series if sign in ("=", "!=") else bool(re.fullmatch(text, series))
             if same != (sign in ("=", "=~")):
@@ -83,7 +84,7 @@ class Naming(msgspec.Struct, frozen=True):
 
 
 def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: str) -> Naming:
-    """The naming of a rule; raises ValueError (re.error is one) for patterns that are wrong or ambiguous."""
+    """Makes the naming of a rule; raises ValueError or re.error for invalid or ambiguous patterns."""
     pattern = re.compile(matches or ".*")
     if not as_:
         if pattern.groups > 1:
@@ -94,7 +95,7 @@ def made(series_query: str, filters: Sequence[NameFilter], matches: str, as_: st
 
 
 def _expanded(as_: str, match: re.Match[str]) -> str:
-    """Go's Regexp.Expand: a reference to an unknown group is empty, and `$1_x` refers to a group named "1_x"."""
+    """Expands as Go's Regexp.Expand: an unknown group is empty, and `$1_x` refers to a group named "1_x"."""
 
     def group(reference: re.Match[str]) -> str:
         if reference[3]:
@@ -109,7 +110,7 @@ def _expanded(as_: str, match: re.Match[str]) -> str:
 
 
 def _shape(as_: str) -> re.Pattern[str]:
-    """A pattern that matches every metric name of this `as`."""
+    """Returns a pattern that matches every metric name of this `as`."""
     pieces, position = [], 0
     for reference in _REFERENCE.finditer(as_):
         pieces += [re.escape(as_[position : reference.start()]), ".*"]
@@ -118,7 +119,7 @@ def _shape(as_: str) -> re.Pattern[str]:
 
 
 def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
-    """The text that `pattern` matches as a whole and that `as_` expands to this metric, None if it is not unique.
+    """Returns the text that `pattern` matches and that `as_` expands to this metric, None if it is not unique.
 
     It is unique if the pattern is anchored or absent, and everything outside of its groups is literal.
     """
@@ -139,12 +140,12 @@ def _unmatched(pattern: str, as_: str, metric: str) -> str | None:
 
 
 def _anchored(pattern: str) -> bool:
-    """Whether the pattern matches all of a name or nothing."""
+    """Returns whether the pattern matches all of a name or nothing."""
     return pattern.startswith("^") and pattern.endswith("$") and "|" not in pattern
 
 
 def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
-    """An anchored pattern of literals and simple groups, in order: (text, whether it is a group)."""
+    """Splits an anchored pattern into literals and simple groups: (text, whether it is a group); None for others."""
     if not _anchored(pattern) and pattern != "(.*)":
         return None
     body = pattern.removeprefix("^").removesuffix("$")
@@ -164,7 +165,7 @@ def _pieces(pattern: str) -> list[tuple[str, bool]] | None:
 
 
 def _groups(as_: str, metric: str) -> dict[str, str] | None:
-    """The value of the group in an `as` with one reference, read from the metric's name."""
+    """Returns the value of the group in an `as` with one reference, taken from the metric's name."""
     references = [found for found in _REFERENCE.finditer(as_) if not found[3]]
     if len(references) != 1:
         return None

@@ -41,12 +41,13 @@ class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one HPA, with all that its PromQL needs.
+    """One metric of one HPA, with everything that its PromQL needs.
 
     `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
     these, for templates; `texts`: the other variables of the template; `hpa_labels`: the labels of the HPA among them.
     `item` and `container`: the labels of the answer that name the object (or pod) and the container, "" without one.
-    `names`: the pods of the target, None where the query itself selects them; `narrow`: whether the query gets them.
+    `names`: the pods of the target, None where the query itself selects them. `by_pod_names`: whether the query
+    selects pods by their names.
     """
 
     query: Query
@@ -59,19 +60,22 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     item: str = ""
     container: str = ""
     names: frozenset[str] | None = None
-    narrow: bool = False
+    by_pod_names: bool = False
 
     @property
     def shape(self) -> tuple[object, ...]:
         """The properties that all entries of a batch share."""
-        kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.narrow
+        kind = self.query.type in OF_PODS, self.item, self.container, self.names is None, self.by_pod_names
         return self.recipe, *kind, tuple(self.exact), self.matchers, self.listed, self.texts, self.hpa_labels
 
 
 def selected(
     selector: Selector | None,
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-    """A metric's selector as (label -> value, other matchers, label -> values of those); raises AdapterError."""
+    """Splits a metric's selector into label -> value, other matchers, and label -> values of these.
+
+    Raises AdapterError for a selector that PromQL cannot express, or that matches nothing.
+    """
     exact: dict[str, str] = {}
     others: list[Requirement] = []
     for term in selector.requirements if selector is not None else ():
@@ -86,22 +90,27 @@ def selected(
 
 
 def confine(exact: dict[str, str], label: str, value: str) -> None:
-    """A selector cannot entry for another namespace or object than the HPA's own; raises AdapterError."""
+    """Restricts a selector to the HPA's own namespace or object; raises AdapterError if it names another."""
     if exact.setdefault(label, value) != value:
         raise AdapterError(
-            f'the selector entries for {label}="{exact[label]}", but this metric is of {label}="{value}" only', "spec"
+            f'the selector names {label}="{exact[label]}", but this metric is of {label}="{value}" only', "spec"
         )
 
 
 def rendered(
     entry: Entry, exact: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]
 ) -> str:
-    """The query for all of `exact` (label -> values) and pods at once, grouped `by` labels; raises AdapterError."""
+    """Returns the query for all of `exact` (label -> values) and pods at once, grouped `by` labels.
+
+    Raises AdapterError for a value that is not allowed at its place in the template.
+    """
     matchers = [*entry.matchers, *(template.one_of(label, values) for label, values in exact.items())]
     listed: dict[str, tuple[str, ...]] = {**dict(entry.listed), **exact}
-    if entry.narrow and names is not None:
-        matchers.append(_narrowed(entry.item, names))
-        listed[entry.item] = tuple(sorted(names))
+    if entry.by_pod_names and names is not None:
+        pods = listed[entry.item] = tuple(sorted(names))
+        # Beyond some hundreds, all pods of the namespace cost the server less than a longer pattern.
+        every = template.matcher(entry.item, template.NOT_EQUAL, "")
+        matchers.append(every if len(pods) > _MOST_NAMES else template.one_of(entry.item, pods))
     variables: dict[str, Value] = {
         "LabelMatchers": ",".join(matchers),
         "LabelValuesByName": listed,
@@ -112,13 +121,6 @@ def rendered(
         **dict(entry.texts),
     }
     return entry.recipe.template.render(variables)
-
-
-def _narrowed(label: str, names: frozenset[str]) -> str:
-    """The matcher for pods; beyond some hundreds, all pods of the namespace cost less than a longer pattern."""
-    if len(names) > _MOST_NAMES:
-        return template.matcher(label, template.NOT_EQUAL, "")
-    return template.one_of(label, sorted(names))
 
 
 _RESOURCES = ("cpu", "memory")
@@ -134,10 +136,10 @@ _VARIABLES = (
 
 
 class ConfiguredQueries:
-    """The compiled queries."""
+    """The compiled queries of the setting `metrics`."""
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        """Raises AdapterError for a template that is wrong."""
+        """Raises AdapterError for an invalid template."""
         self._recipes = {name: (metric, _compiled(name, metric)) for name, metric in metrics.items()}
 
     @property
@@ -150,7 +152,7 @@ class ConfiguredQueries:
         return names
 
     def entry(self, query: Query, names: frozenset[str] | None) -> Entry | None:
-        """The entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
+        """Returns the entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
         found = self._recipes.get(query.name)
         if found is None or query.type not in _types(query.name, found[0]):
             return None
@@ -175,12 +177,12 @@ class ConfiguredQueries:
         )
 
     def personal(self, query: Query) -> bool:
-        """Whether the PromQL depends on the HPA."""
+        """Returns whether the PromQL depends on the HPA."""
         found = self._recipes.get(query.name)
         return found is not None and bool(_OF_THE_HPA & found[1].template.variables)
 
     def needs_pods(self, query: Query) -> bool:
-        """Whether the names of the target's pods are needed, because the PromQL does not select by their labels."""
+        """Returns whether the query needs the names of the target's pods, because its PromQL ignores their labels."""
         found = self._recipes.get(query.name)
         return found is None or "PodMatchers" not in found[1].template.variables
 
@@ -190,22 +192,21 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
 
 
 def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The faults of the queries, with their places."""
+    """Yields the errors of the queries, with their places."""
     for name, metric in metrics.items():
-        found: list[str | None] = []
+        place = "metrics", name, "query"
         try:
             _query(metric)
-        except template.UnknownVariableError as error:
-            found.append(str(error))
         except template.TemplateError as error:
-            yield ("metrics", name, "query"), str(error)
-            continue
-        found.append(template.unbalanced_template(metric.query))
-        yield from ((("metrics", name, "query"), wrong) for wrong in found if wrong)
+            yield place, str(error)
+            if not isinstance(error, template.UnknownVariableError):
+                continue
+        if wrong := template.promql_error(metric.query):
+            yield place, wrong
 
 
 def _query(metric: Metric) -> template.Template:
-    """The compiled query; raises template.TemplateError."""
+    """Returns the compiled query; raises template.TemplateError."""
     compiled = template.compiled(metric.query, _VARIABLES)
     if "None" in compiled.keys("HPALabels"):
         raise template.TemplateError('<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one')
@@ -228,17 +229,17 @@ def _compiled(name: str, metric: Metric) -> Recipe:
 
 
 def _check_labels(query: Query, recipe: Recipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
-    """Raises AdapterError for an absent value of a variable: an empty one would select other series."""
+    """Raises AdapterError if the selector lacks a label that the template uses."""
+    # An empty value would select other series.
     needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
     missing = sorted(needed - set(exact) - set(listed))
     if missing:
-        raise AdapterError(
-            f'metric "{query.name}" needs a selector that says which {missing[0]}: "{missing[0]}=…"', "spec"
-        )
+        raise AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
 
 
 def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """The variables that the template uses; unused ones would only keep equal entries apart."""
+    """Returns the variables that the template uses, with their values."""
+    # Values of unused variables would keep entries apart that can share a query.
     reference = query.object
     texts = {
         "Namespace": query.namespace,
@@ -248,40 +249,39 @@ def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str
         "Container": query.container,
         "PodMatchers": "",
     }
-    if query.asker is not None:
-        asker = query.asker
-        texts |= {"HPA": asker.name, "Target": asker.target_name, "TargetKind": asker.target_kind}
+    if hpa := query.hpa:
+        texts |= {"HPA": hpa.name, "Target": hpa.target_name, "TargetKind": hpa.target_kind}
     used = recipe.template.variables
     if "PodMatchers" in used and query.pods is not None:
-        terms = query.pods.requirements
-        texts["PodMatchers"] = ",".join(template.from_requirement(term, metric.pod_labels) for term in terms)
+        requirements = query.pods.requirements
+        texts["PodMatchers"] = ",".join(template.from_requirement(term, metric.pod_labels) for term in requirements)
     return tuple((name, text) for name, text in texts.items() if name in used)
 
 
 def _hpa_labels(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
-    """The labels of the HPA that the template uses; raises AdapterError for one that the HPA does not have."""
+    """Returns the labels of the HPA that the template uses; raises AdapterError for an absent label."""
     needed = recipe.template.keys("HPALabels")
-    if not needed or query.asker is None:
+    if not needed or query.hpa is None:
         return ()
-    labels = dict(query.asker.labels)
+    labels = dict(query.hpa.labels)
     missing = sorted(needed - set(labels))
     if missing:
         raise AdapterError(
             f'the query for "{query.name}" takes the label "{missing[0]}" of the HPA, '
-            f'which HPA "{query.asker.name}" does not have',
+            f'which HPA "{query.hpa.name}" does not have',
             "spec",
         )
     return tuple((label, labels[label]) for label in sorted(needed))
 
 
 def _check_variables(query: Query, used: frozenset[str]) -> None:
-    """Raises AdapterError where the template uses variables that this metric or this caller does not have."""
+    """Raises AdapterError if the template uses variables that this metric or this caller does not have."""
     other = used & _OF_THE_PODS if query.type in (EXTERNAL, OBJECT) else frozenset[str]()
     other |= used & _OF_THE_OBJECT if query.object is None else frozenset[str]()
     if other:
         raise AdapterError(
-            f'the query for "{query.name}" is made of .{min(other)}, so it answers no {query.type} metric', "spec"
+            f'the query for "{query.name}" uses .{min(other)}, so it answers no {query.type} metric', "spec"
         )
-    if query.asker is None and used & _OF_THE_HPA:
+    if query.hpa is None and used & _OF_THE_HPA:
         what = min(used & _OF_THE_HPA)
-        raise AdapterError(f'the query for "{query.name}" is made of .{what}: only an HPA can ask for it', "spec")
+        raise AdapterError(f'the query for "{query.name}" uses .{what}: it needs an HPA', "spec")

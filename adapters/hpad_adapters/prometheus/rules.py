@@ -24,7 +24,7 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import naming, queries, template
-from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules, singular
+from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.queries import Entry, Recipe
 from hpad_adapters.prometheus.settings import Settings
@@ -60,7 +60,7 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A rule that may answer a metric, with its series; None where only the series on the server tell."""
+    """A rule that may answer a metric, with its series; None if that depends on the series that the server has."""
 
     rule: Rule
     series: str | None
@@ -69,27 +69,27 @@ class Found(msgspec.Struct, frozen=True):
 class Rules:
     """The compiled configuration."""
 
-    def __init__(self, configuration: Configuration, settings: Settings, where: str) -> None:
+    def __init__(self, configuration: Configuration, settings: Settings) -> None:
         """Raises RulesError naming the rules that are wrong."""
         self._settings = settings
-        self._where = where
+        self._where = settings.rules_file or "rules"
         self._problems: list[tuple[Place, str]] = []
         self._custom = self._all("rules", configuration.rules)
         self._external = self._all("externalRules", configuration.external_rules)
         self._resources = self._of_resources(configuration.resource_rules)
         if self._problems:
-            raise RulesError(where, self._problems)
+            raise RulesError(self._where, self._problems)
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
     def find(self, query: Query) -> tuple[Found, ...]:
-        """The rules that may make this Pods, Object or External metric, in order.
+        """Returns the rules that may make this Pods, Object or External metric; the first one counts.
 
-        As in prometheus-adapter, the last rule that makes a metric of such objects is the one that counts.
+        As in prometheus-adapter, a later rule of the file overrides an earlier one.
         """
         return self._found(_subject(query), query.name)
 
     def resource(self, query: Query, names: frozenset[str]) -> Entry | None:
-        """The entry for a Resource or ContainerResource metric, None if no resource rule is about it."""
+        """Returns the entry for a Resource or ContainerResource metric, None without a resource rule for it."""
         found = self._resources.get(query.name)
         if found is None:
             return None
@@ -102,46 +102,38 @@ class Rules:
             item=labels.label("pod"),
             container=container,
             names=names,
-            narrow=True,
+            by_pod_names=True,
         )
 
     def _find(self, subject: _Subject | None, metric: str) -> tuple[Found, ...]:
         rules = self._external if subject is None else self._custom
         made = (Found(rule, rule.naming.backwards(metric)) for rule in reversed(rules) if rule.naming.possible(metric))
-        # A rule about one series of another name makes no such metric. Other rules may, from series on the server.
+        # A rule for one series of another name makes no such metric. Other rules may, from series on the server.
         found = tuple(each for each in made if each.series is not None or each.rule.naming.series is None)
         return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
 
     def _all(self, section: str, rules: Sequence[DiscoveryRule]) -> list[Rule]:
         made = []
         for index, rule in enumerate(rules):
-            place = f"{section}[{index}]"
             try:
-                made.append(self._rule(place, rule))
-            except AdapterError as error:
-                self._problems.append(((section, index), error.message.removeprefix(f"{self._where}: {place}: ")))
+                made.append(self._rule(f"{section}[{index}]", rule))
+            except (re.error, ValueError) as error:
+                self._problems.append(((section, index), str(error)))
         return made
 
     def _rule(self, place: str, rule: DiscoveryRule) -> Rule:
-        origin = f"{self._where}: {place}"
-        try:
-            filters = [_filter(each) for each in rule.series_filters]
-            made = naming.made(rule.series_query, filters, rule.name.matches, rule.name.as_)
-            labels = Labels(rule.resources)
-        except (re.error, ValueError) as error:
-            raise AdapterError(f"{origin}: {error}", "spec") from None
-        return Rule(self._recipe(origin, rule.metrics_query, _DEFAULT_SPAN), made, labels, rule.resources.namespaced)
+        """Compiles a rule; raises ValueError (also as TemplateError) or re.error."""
+        filters = [_filter(each) for each in rule.series_filters]
+        made = naming.made(rule.series_query, filters, rule.name.matches, rule.name.as_)
+        labels = Labels(rule.resources)
+        return Rule(self._recipe(place, rule.metrics_query, _DEFAULT_SPAN), made, labels, rule.resources.namespaced)
 
-    def _recipe(self, origin: str, query: str, span: timedelta) -> Recipe:
-        try:
-            compiled = template.compiled(query, _VARIABLES)
-        except template.TemplateError as error:
-            raise AdapterError(f"{origin}: {error}", "spec") from None
+    def _recipe(self, place: str, query: str, span: timedelta) -> Recipe:
         settings = self._settings
         window = settings.rules_window
         return Recipe(
-            origin=origin,
-            template=compiled,
+            origin=f"{self._where}: {place}",
+            template=template.compiled(query, _VARIABLES),
             empty=settings.rules_empty,
             reduce=settings.rules_reduce,
             window=window,
@@ -159,30 +151,27 @@ class Rules:
             return compiled
         for name, rule in (("cpu", rules.cpu), ("memory", rules.memory)):
             if rule.container_query:
-                place = f"{self._where}: resourceRules: {name}"
                 try:
-                    recipe = self._recipe(place, rule.container_query, span)
+                    recipe = self._recipe(f"resourceRules: {name}", rule.container_query, span)
                     compiled[name] = recipe, Labels(rule.resources), rule.container_label
-                except AdapterError as error:
-                    self._problems.append((("resourceRules", name), error.message.removeprefix(f"{place}: ")))
                 except ValueError as error:
                     self._problems.append((("resourceRules", name), str(error)))
         return compiled
 
 
 def written(place: Place) -> str:
-    """A place as text: rules[0]."""
+    """Returns a place as text: rules[0]."""
     return "".join(f"[{step}]" if isinstance(step, int) else f": {step}" for step in place).removeprefix(": ")
 
 
-def flaws(configuration: Configuration, settings: Settings, where: str) -> Iterator[tuple[Place, str]]:
-    """The faults of the rules and of their PromQL, with their places."""
+def flaws(configuration: Configuration, settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yields the errors of the rules and of their PromQL, with their places."""
     try:
-        Rules(configuration, settings, where)
+        Rules(configuration, settings)
     except RulesError as error:
         yield from error.problems
     for place, query in _queries(configuration):
-        if wrong := template.unbalanced_template(query):
+        if wrong := template.promql_error(query):
             yield place, wrong
 
 
@@ -197,7 +186,7 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
 
 
 def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Entry:
-    """The entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
+    """Returns the entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
     exact, matchers, listed = queries.selected(query.selector)
     reference = query.object
     if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
@@ -217,7 +206,7 @@ def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -
         texts=(("Series", series),),
         item=item,
         names=names,
-        narrow=query.type == PODS,
+        by_pod_names=query.type == PODS,
     )
 
 
@@ -228,14 +217,14 @@ def _filter(written: Filter) -> naming.NameFilter:
 
 
 def _subject(query: Query) -> _Subject | None:
-    """The kind of object that a metric describes; None for an External one."""
+    """Returns the kind of object that a metric describes; None for an External one."""
     if query.type == EXTERNAL:
         return None
     return ("pod", "") if query.object is None else _resource_of(query.object)
 
 
 def _resource_of(reference: CrossVersionObjectReference) -> _Subject:
-    return singular(reference.kind), reference.api_version.rpartition("/")[0]
+    return reference.kind.lower(), reference.api_version.rpartition("/")[0]
 
 
 _RETRY_SECONDS = 30.0
@@ -249,7 +238,7 @@ class _Seen(msgspec.Struct, frozen=True):
 class Discovery:
     """The names of the series that rules query, cached for `ttl`, which is also the time range of the lookup.
 
-    For a metric that is not among them they are read again after 30 seconds, so that a new series is found early.
+    For a metric without a series they are read again after 30 seconds, so that a new series is found early.
     """
 
     def __init__(self, connection: Connection, context: Context, ttl: timedelta) -> None:
@@ -259,7 +248,7 @@ class Discovery:
         self._seen: dict[str, _Seen] = {}
 
     async def choose(self, found: Sequence[Found], metric: str) -> tuple[Rule, str] | None:
-        """The first rule that has a series for the metric; raises AdapterError if the server does not answer.
+        """Returns the first rule that has a series for the metric; raises AdapterError if the server does not answer.
 
         A single rule whose series is known needs no request.
         """
@@ -284,10 +273,10 @@ class Discovery:
 
 
 def unknown_metric(metric: str, kind: str, known: Sequence[str]) -> AdapterError:
-    """The error for a metric without a configured query and without a rule that finds a series."""
+    """Returns the error for a metric without a configured query and without a rule that finds a series."""
     listed = ", ".join(known) or "none"
     return AdapterError(
-        f'nothing answers {kind} metric "{metric}": no rule finds a series that it would name so, '
-        f"and queries of its type are written for: {listed}{meant(metric, known)}",
+        f'nothing answers {kind} metric "{metric}": no rule makes it of an existing series, '
+        f"and the queries of its type are: {listed}{meant(metric, known)}",
         "spec",
     )

@@ -23,9 +23,12 @@ from hpad.adapter import (
     PodValue,
     Sample,
 )
+from hpad.adapter_http import decoded
 from hpad_adapters.prometheus.queries import Entry
 from hpad_adapters.prometheus.settings import Window
 
+ANSWER = "an answer of the Prometheus API"
+"""The expected body, in errors about another one."""
 _INT64 = 2**63 - 1
 _NANO = decimal.Decimal("1e-9")
 _WIDE = decimal.Context(prec=400)
@@ -51,7 +54,7 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
-    """`result` is decoded by `result_type`."""
+    """The field `data` of an answer; `result_type` decides how `result` is decoded."""
 
     result_type: str = ""
     result: msgspec.Raw = msgspec.Raw(b"[]")
@@ -63,20 +66,17 @@ _point = msgspec.json.Decoder(Point)
 
 
 def series(body: msgspec.Raw, name: str) -> list[Series]:
-    """The series of an answer to a query, a scalar as one without labels. Raises AdapterError naming the server."""
-    try:
-        data = _data.decode(body)
-        if data.result_type in ("vector", "matrix"):
-            return _series.decode(data.result)
-        if data.result_type == "scalar":
-            return [Series(value=_point.decode(data.result))]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise AdapterError(f"{name} answered something other than an answer of the Prometheus API") from None
+    """Decodes the series of an answer; a scalar is one without labels. Raises AdapterError naming the server."""
+    data = decoded(_data, body, name, ANSWER)
+    if data.result_type in ("vector", "matrix"):
+        return decoded(_series, data.result, name, ANSWER)
+    if data.result_type == "scalar":
+        return [Series(value=decoded(_point, data.result, name, ANSWER))]
     raise AdapterError(f"the query answers a {data.result_type or 'nothing'}, which is not a number", "spec")
 
 
 def moment(seconds: float) -> datetime:
-    """A time of Prometheus; raises AdapterError for one that no calendar has."""
+    """Converts seconds since 1970; raises AdapterError for a time that no calendar has."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -84,7 +84,7 @@ def moment(seconds: float) -> datetime:
 
 
 def total(values: Iterable[float]) -> float:
-    """The sum of finite numbers; infinite where it exceeds the range of floats."""
+    """Returns the sum of finite numbers; infinite if it exceeds the range of floats."""
     try:
         return math.fsum(values)
     except OverflowError:
@@ -92,10 +92,7 @@ def total(values: Iterable[float]) -> float:
 
 
 def milli(text: str) -> int:
-    """Thousandths of a finite number, rounded away from zero; raises AdapterError beyond 64 bits.
-
-    Digits below a billionth are floating-point noise (5.000000000000001), which must not round 5 up to 5.001.
-    """
+    """Returns thousandths of a finite number, rounded away from zero; raises AdapterError beyond 64 bits."""
     if text.isdecimal() and len(text) <= 15:
         return int(text) * 1000
     try:
@@ -104,6 +101,7 @@ def milli(text: str) -> int:
         number = decimal.Decimal(repr(float(text)))
     if not number.is_finite():
         raise AdapterError("the sum of the values is infinite")
+    # Digits below a billionth are floating-point noise (5.000000000000001), which must not round 5 up to 5.001.
     nearest = number.quantize(_NANO, decimal.ROUND_HALF_EVEN, _WIDE)
     thousandths = int(nearest.scaleb(3, _WIDE).to_integral_value(decimal.ROUND_UP, _WIDE))
     if abs(thousandths) > _INT64:
@@ -111,7 +109,7 @@ def milli(text: str) -> int:
     return thousandths
 
 
-_FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
+_REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "avg": lambda values: total(values) / len(values),
     "sum": total,
     "max": max,
@@ -121,13 +119,14 @@ _FOLDS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def reduced(points: Sequence[Point], window: Window) -> Point | None:
-    """The points as one, with the newest time; None without points. The span is open at its start, as in PromQL."""
+    """Reduces points to one with the newest time; None without points."""
     if not points:
         return None
     newest = points[-1][0]
     start = newest - window.span.total_seconds()
+    # The span is open at its start, as range selectors are since Prometheus 3.
     counted = [float(value) for time, value in points if time > start]
-    return newest, repr(_FOLDS[window.reduce](counted))
+    return newest, repr(_REDUCTIONS[window.reduce](counted))
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -137,16 +136,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     point: Point | None
 
 
-_REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": total,
-    "max": max,
-    "min": min,
-    "avg": lambda values: total(values) / len(values),
-}
-
-
 def sample(entry: Entry, rows: Sequence[Row], now: datetime) -> Sample:
-    """The sample of the rows of one metric; raises AdapterError. `now` is the timestamp of a zero for no rows."""
+    """Makes the sample of the rows of one metric; raises AdapterError. `now` is the timestamp of a zero for no rows."""
     if entry.query.type == EXTERNAL:
         return _external(entry, rows, now)
     if entry.query.type == OBJECT:
@@ -184,7 +175,7 @@ def _pods(entry: Entry, rows: Sequence[Row], now: datetime) -> PodSample:
 
 
 def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:
-    """The points of all rows, [] if no row has one; raises AdapterError where only some have one."""
+    """Returns the points of all rows, [] if no row has one; raises AdapterError if only some have one."""
     points = [row.point for row in rows if row.point is not None]
     if points and len(points) < len(rows) and entry.recipe.empty != "zero":
         lacking = f"{len(rows) - len(points)} of {len(rows)}"
@@ -197,7 +188,7 @@ def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:
 
 
 def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
-    """A point per container of each pod, or one per pod where containers do not matter.
+    """Returns a point per container of each pod, or one per pod where containers do not matter.
 
     A pod that lacks one of its numbers is left out, unless a missing number is zero.
     """
@@ -219,7 +210,7 @@ def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
 
 
 def _single(entry: Entry, points: Sequence[Point]) -> Point:
-    """The one point, or several reduced to one with the oldest timestamp; raises AdapterError for `reduce: error`."""
+    """Reduces points to one with the oldest timestamp; raises AdapterError for several with `reduce: error`."""
     if len(points) == 1:
         return points[0]
     if entry.recipe.reduce == "error":

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from hpad.adapter import SOURCE_TYPES, parse_duration, shown
-from hpad.adapter_http import Secret, SecretRef, secret, url_flaw
+from hpad.adapter import SOURCE_TYPES, parse_duration, positive_duration, shown
+from hpad.adapter_http import HttpOptions, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
@@ -35,8 +35,8 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"last: {shown(self.last)} is not a duration above zero and within fetch ({shown(self.fetch)})"
             )
-        if self.step and parse_duration(self.step) <= timedelta(0):
-            raise ValueError(f"step: {shown(self.step)} is not a duration above zero")
+        if self.step:
+            positive_duration("step", self.step)
 
     @property
     def span(self) -> timedelta:
@@ -107,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     the url's; insecure: trust any certificate. proxy: the URL of an HTTP proxy.
     method: GET where a proxy refuses POST.
     query_timeout: how long the server may evaluate. A query without an answer a second later fails, so that a slow
-        query fails its own metrics only; so does a query that got no slot. Keep it below the source's timeout.
+        query fails its own metrics only; so does one that gets no call in time. Keep it below the source's timeout.
     max_bytes: a longer answer is refused.
     discovery_ttl: how long the names of series are cached, for rules whose `name` cannot be inverted.
     concurrency: the number of concurrent queries.
@@ -139,56 +139,66 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     proxy: str = ""
     method: Literal["POST", "GET"] = "POST"
     query_timeout: str = "5s"
-    max_bytes: int = 16 << 20
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 16 << 20
     discovery_ttl: str = "10m"
-    concurrency: int = 8
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
 
     def __post_init__(self) -> None:
-        """Raises ValueError with a line for each flaw."""
-        found = [*_url_flaws(self.url), *self._credential_flaws()]
-        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
-            found.append(f"proxy: {flaw}")
+        """Raises ValueError with a line for each error."""
+        found = [*_url_errors(self.url), *self._credential_errors()]
         if self.rules and self.rules_file:
             found.append("give rules or rules_file, not both")
-        if self.concurrency < 1 or self.max_bytes < 1:
-            found.append("concurrency and max_bytes are numbers of 1 or more")
-        for field in ("query_timeout", "discovery_ttl"):
-            found += _duration_flaws(field, getattr(self, field))
+        for check in (
+            self.http_options,
+            lambda: positive_duration("query_timeout", self.query_timeout),
+            lambda: positive_duration("discovery_ttl", self.discovery_ttl),
+        ):
+            try:
+                check()
+            except ValueError as error:
+                found.append(str(error))
         if found:
             raise ValueError("\n".join(found))
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, …)"
 
+    def http_options(self, timeout: float = 5.0) -> HttpOptions:
+        """Returns the options of requests, with a timeout in seconds; raises ValueError."""
+        return HttpOptions(
+            headers=self.headers,
+            username=self.username,
+            password=self._password,
+            bearer_token=self._bearer_token,
+            tls=TlsOptions(
+                ca=self.ca, cert=self.cert, key=self.key, server_name=self.server_name, insecure=self.insecure
+            ),
+            proxy=self.proxy,
+            timeout=timeout,
+            connect_timeout=timeout,
+            max_bytes=self.max_bytes,
+        )
+
     @property
-    def secret(self) -> Secret:
-        """The password or the token; "" without either."""
-        file, env = self.password_file or self.bearer_token_file, self.password_env or self.bearer_token_env
-        return secret(self.password or self.bearer_token, file, env)
+    def _password(self) -> Secret:
+        return secret(self.password, self.password_file, self.password_env)
 
-    def _credential_flaws(self) -> Iterator[str]:
-        passwords = [each for each in (self.password, self.password_file, self.password_env) if each]
-        tokens = [each for each in (self.bearer_token, self.bearer_token_file, self.bearer_token_env) if each]
-        if len(passwords) > 1 or len(tokens) > 1:
-            yield "give one of password, password_file and password_env (so with bearer_token)"
-        elif bool(self.username) != bool(passwords):
+    @property
+    def _bearer_token(self) -> Secret:
+        return secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env)
+
+    def _credential_errors(self) -> Iterator[str]:
+        several = [error for name in ("password", "bearer_token") if (error := secret_error(self, name))]
+        if several:
+            yield from several
+        elif bool(self.username) != bool(self._password):
             yield "username and password go together"
-        elif passwords and tokens:
+        elif self._password and self._bearer_token:
             yield "give username and password, or bearer_token, not both"
-        if self.key and not self.cert:
-            yield "key: there is a key, but no cert for it"
 
 
-def _duration_flaws(field: str, text: str) -> Iterator[str]:
-    try:
-        if parse_duration(text) <= timedelta(0):
-            yield f"{field}: {shown(text)} is not a duration above zero"
-    except ValueError as error:
-        yield f"{field}: {error}"
-
-
-def _url_flaws(url: str) -> Iterator[str]:
-    if flaw := url_flaw(url, ("http", "https"), "http://prometheus:9090"):
-        yield f"url: {flaw}"
+def _url_errors(url: str) -> Iterator[str]:
+    if error := url_error(url, ("http", "https"), "http://prometheus:9090"):
+        yield f"url: {error}"
     elif "?" in url or "#" in url:
         yield "url: write parameters under params"

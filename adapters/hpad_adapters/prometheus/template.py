@@ -19,32 +19,18 @@ _REGEX_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ALWAYS = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\x00"}
 _ESCAPES = {quote: str.maketrans(_ALWAYS | {quote: f"\\{quote}"}) for quote in "\"'"}
 
-_PIECE = re.compile(r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[()\[\]{}]", re.DOTALL)
-_CLOSES = {")": "(", "]": "[", "}": "{"}
-
 EQUAL, NOT_EQUAL, REGEX, NOT_REGEX = "=", "!=", "=~", "!~"
 
 
-def unbalanced(expression: str) -> str | None:
-    """The error for the first unmatched bracket, None if all match. Brackets in strings and comments are text."""
-    opened: list[str] = []
-    for piece in _PIECE.findall(expression):
-        if piece in "([{":
-            opened.append(piece)
-        elif piece in _CLOSES and (not opened or opened.pop() != _CLOSES[piece]):
-            return f"the brackets do not match: a {piece} closes no {_CLOSES[piece]}"
-    return f"the brackets do not match: a {opened[-1]} is never closed" if opened else None
-
-
 def name(text: str) -> str:
-    """The text, if it is the name of a series or a number; raises AdapterError for anything else."""
+    """Returns the text, if it is the name of a series or a number; raises AdapterError for anything else."""
     if not _NAME.fullmatch(text) and not _NUMBER.fullmatch(text):
         raise AdapterError(f"{shown(text)} cannot stand in PromQL as the name of a series", "spec")
     return text
 
 
 def label_name(key: str) -> str:
-    """The label of a series for a label key of Kubernetes: `app.kubernetes.io/name` is `app_kubernetes_io_name`.
+    """Returns the label of a series for a label key of Kubernetes: `app_kubernetes_io_name`.
 
     That is the mapping of Prometheus' own service discovery and of kube-state-metrics.
     """
@@ -52,18 +38,14 @@ def label_name(key: str) -> str:
     return f"_{sanitized}" if sanitized[:1].isdigit() else sanitized
 
 
-def quoted_regex(text: str) -> str:
-    """A regular expression (RE2) that matches this text alone."""
-    return _REGEX_SPECIAL.sub(lambda special: "\\" + special.group(), text)
-
-
 def alternatives(values: Iterable[str]) -> str:
-    """A regular expression that matches each of these texts and no other."""
-    return "|".join(map(quoted_regex, values))
+    """Returns a regular expression (RE2) that matches each of these texts and no other."""
+    # Not re.escape, which would also escape each hyphen: with hundreds of pod names the query becomes much longer.
+    return "|".join(_REGEX_SPECIAL.sub(r"\\\g<0>", value) for value in values)
 
 
 def escaped(text: str, quote: str) -> str:
-    """The text escaped for quotes of this kind; raises AdapterError if backquotes cannot hold it."""
+    """Escapes the text for quotes of this kind; raises AdapterError if backquotes cannot hold it."""
     if quote == "`":
         if "`" in text:
             raise AdapterError(f"{shown(text)} cannot stand between backquotes in PromQL", "spec")
@@ -72,27 +54,25 @@ def escaped(text: str, quote: str) -> str:
 
 
 def matcher(label: str, sign: str, value: str) -> str:
-    """`label="value"`, with the value (a regular expression if the sign says so) escaped."""
+    """Returns `label="value"` with this sign and the value escaped."""
     safe = escaped(value, '"')
     return f'{label_name(label)}{sign}"{safe}"'
 
 
 def one_of(label: str, values: Sequence[str], sign: str = EQUAL) -> str:
-    """A matcher for (or, with `!=`, against) a label that holds one of these values."""
+    """Returns a matcher for (or, with `!=`, against) a label with one of these values."""
     if len(values) == 1:
         return matcher(label, sign, values[0])
     return matcher(label, REGEX if sign == EQUAL else NOT_REGEX, alternatives(values))
 
 
 def from_requirement(term: Requirement, prefix: str = "") -> str:
-    """One term of a label selector as a matcher; raises AdapterError for operators that PromQL lacks.
-
-    Prometheus treats an absent label as empty, so `!=` and `notin` match it, as in Kubernetes.
-    """
+    """Translates one term of a label selector; raises AdapterError for operators that PromQL lacks."""
     key = prefix + term.key
     match term.operator.value:
         case "=" | "==" | "in":
             return one_of(key, term.values)
+        # Prometheus treats an absent label as empty, so these match it, as in Kubernetes.
         case "!=" | "notin":
             return one_of(key, term.values, NOT_EQUAL)
         case "exists":
@@ -107,7 +87,7 @@ _FIELD = re.compile(r"\.(\w+)(?:\.(\w+))?")
 _INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|`([^`]*)`|(\d+))")
 _REGEX_SIGN = re.compile(r"[=!]~\s*\Z")
 _EMPTY_BEFORE = re.compile(r"\{\s*\Z")
-_COMMA_AFTER = re.compile(r"\s*,")
+_COMMA_BEFORE = re.compile(r"\A\s*,")
 
 READY_MADE = frozenset({"LabelMatchers", "PodMatchers", "GroupBy", "GroupBySlice"})
 """Variables whose values are PromQL; every other value is text."""
@@ -116,7 +96,7 @@ Value = str | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class TemplateError(ValueError):
-    """The template is wrong; the message names the fault and the right form."""
+    """The template is invalid; the message names the error and the right form."""
 
 
 class UnknownVariableError(TemplateError):
@@ -124,9 +104,10 @@ class UnknownVariableError(TemplateError):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A variable, the key or position within it (None: all of it), and its place.
+    """A place in a template where the value of a variable is inserted.
 
-    `quote` is the quote around it ("" for none), `regex` whether the quotes hold a regular expression.
+    `key` is the key or position within the variable, None for all of it. `quote` is the quote around the place ("" for
+    none), `regex` whether the quotes hold a regular expression.
     """
 
     variable: str
@@ -147,28 +128,28 @@ class Template(msgspec.Struct, frozen=True):
         return frozenset(part.variable for part in self.parts if isinstance(part, Action))
 
     def keys(self, variable: str) -> frozenset[str]:
-        """The keys of a map variable that occur."""
+        """Returns the keys of a map variable that occur."""
         actions = (part for part in self.parts if isinstance(part, Action) and part.variable == variable)
         return frozenset(str(action.key) for action in actions)
 
     def render(self, values: Mapping[str, Value]) -> str:
-        """The query; raises AdapterError for a value that is not allowed at its place."""
+        """Returns the query; raises AdapterError for a value that is not allowed at its place."""
         pieces: list[str] = []
         swallow_comma = False
         for part in self.parts:
             if isinstance(part, str):
-                pieces.append(_COMMA_AFTER.sub("", part, count=1) if swallow_comma and _starts(part) else part)
+                pieces.append(_COMMA_BEFORE.sub("", part) if swallow_comma else part)
                 swallow_comma = False
                 continue
             text = _inserted(part, values)
-            pieces.append(text)
             # `{<<.LabelMatchers>>,job="x"}` without a matcher would be `{,job="x"}`, which is no PromQL.
-            swallow_comma = not text and part.quote == "" and bool(pieces[:-1]) and _opens(pieces[-2])
+            swallow_comma = not text and not part.quote and bool(pieces) and bool(_EMPTY_BEFORE.search(pieces[-1]))
+            pieces.append(text)
         return "".join(pieces)
 
 
 def compiled(text: str, variables: frozenset[str]) -> Template:
-    """The compiled template; raises TemplateError for unknown variables and for forms outside the subset."""
+    """Compiles a template; raises TemplateError for unknown variables and for forms outside the subset."""
     parts: list[str | Action] = []
     state = _Quotes()
     for piece in _pieces(text):
@@ -185,11 +166,22 @@ def compiled(text: str, variables: frozenset[str]) -> Template:
     return Template(text, tuple(parts))
 
 
-def unbalanced_template(text: str) -> str | None:
-    """Why no values make the template valid PromQL; None if no fault is found."""
+_PIECE = re.compile(r"#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[()\[\]{}]", re.DOTALL)
+_CLOSES = {")": "(", "]": "[", "}": "{"}
+
+
+def promql_error(text: str) -> str | None:
+    """Returns why no values make the template valid PromQL: empty, or an unmatched bracket; None if they can."""
     if not text.strip():
         return "is empty: PromQL is needed"
-    return unbalanced(_ACTION.sub("x", text))
+    opened: list[str] = []
+    for piece in _PIECE.findall(_ACTION.sub("x", text)):
+        if piece in "([{":
+            opened.append(piece)
+        # Strings and comments are pieces too: brackets within them are text.
+        elif piece in _CLOSES and (not opened or opened.pop() != _CLOSES[piece]):
+            return f"the brackets do not match: a {piece} closes no {_CLOSES[piece]}"
+    return f"the brackets do not match: a {opened[-1]} is never closed" if opened else None
 
 
 class _Quotes:
@@ -219,7 +211,7 @@ class _Quotes:
 
 
 def _pieces(text: str) -> Iterator[str | re.Match[str]]:
-    """Alternating literals and actions; `<<-` and `->>` remove the white space beside them."""
+    """Yields alternating literals and actions; `<<-` and `->>` remove the white space beside them."""
     position, trim = 0, False
     for match in _ACTION.finditer(text):
         literal = text[position : match.start()]
@@ -264,18 +256,10 @@ def _inserted(action: Action, values: Mapping[str, Value]) -> str:
 
 
 def _within(value: Value, key: str | int) -> Value:
-    """An entry of a map ("" for an absent one, as in Go) or of a list."""
+    """Returns an entry of a map ("" for an absent one, as in Go) or of a list."""
     if isinstance(value, Mapping):
         return value.get(str(key), "")
     try:
         return value[int(key)]
     except (IndexError, ValueError):
         return ""
-
-
-def _starts(text: str) -> bool:
-    return bool(_COMMA_AFTER.match(text))
-
-
-def _opens(text: str) -> bool:
-    return bool(_EMPTY_BEFORE.search(text))

@@ -19,8 +19,7 @@ from typing import Any
 import yarl
 
 from hpad.adapter import AdapterError, Context, reason
-from hpad.adapter_http import failure, read_secrets
-from hpad_adapters.rabbitmq.broker import connection
+from hpad.adapter_http import Http, failure, read_secrets
 from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
 from hpad_adapters.rabbitmq.values import Lookup, Queue
 
@@ -28,9 +27,9 @@ FRAME_MAX = 8192
 """The largest frame in bytes, with header and end; RabbitMQ 4.1 refuses clients with less. Before connection.tune the
 specification allows 4096."""
 ANSWER_BYTES = 1 << 16
-"""The limit for the answer to one request: the opening of a connection, or the declaration of one queue."""
+"""The limit for the answer to one request: the opening of a connection or channel, or the declaration of a queue."""
 _FRAME_MIN = 4096
-_HEADER_BYTES, _END_BYTES = 7, 1
+_HEADER_BYTES = 7
 _LENGTH = struct.Struct(">L")
 _TUNE = struct.pack(">HH", 10, 30)
 _FRAME_MAX_AT = slice(6, 10)
@@ -50,25 +49,26 @@ class FrameReader:
         self.refused = ""
         self._reader = reader
         self._frame_max = FRAME_MAX
-        self._left = ANSWER_BYTES
+        self._remaining = ANSWER_BYTES
         self._header = b""
 
     def allow(self) -> None:
         """Starts the budget of another request."""
-        self._left = ANSWER_BYTES
+        self._remaining = ANSWER_BYTES
 
     def at_eof(self) -> bool:
+        """Returns whether the stream has ended, as asyncio.StreamReader reports it."""
         return self._reader.at_eof()
 
     async def readexactly(self, count: int) -> bytes:
-        """The next bytes. For each frame the library asks for the type, the rest of the header, then content and end.
+        """Returns the next bytes; raises TooMuchError, and the errors of asyncio.StreamReader.
 
-        Raises TooMuchError, and the errors of asyncio.StreamReader.
+        For each frame the library reads the type, the rest of the header, then the content with the end.
         """
         if len(self._header) == _HEADER_BYTES and count + _HEADER_BYTES > self._frame_max:
             self._refuse(f"sent a frame of {count + _HEADER_BYTES} bytes, above the negotiated {self._frame_max}")
-        self._left -= count
-        if self._left < 0:
+        self._remaining -= count
+        if self._remaining < 0:
             self._refuse(f"sent more than {ANSWER_BYTES >> 10} KiB, too much for an answer")
         found = await self._reader.readexactly(count)
         if len(self._header) < _HEADER_BYTES:
@@ -78,7 +78,7 @@ class FrameReader:
         return self._tuned(found) if found.startswith(_TUNE) else found
 
     def _tuned(self, content: bytes) -> bytes:
-        """connection.tune with the frame size that both sides accept; the library repeats it in its answer."""
+        """Replaces the frame size in connection.tune by one that both sides accept, which the library then answers."""
         (offered,) = _LENGTH.unpack(content[_FRAME_MAX_AT]) if len(content) >= _FRAME_MAX_AT.stop else (0,)
         self._frame_max = max(_FRAME_MIN, min(offered or FRAME_MAX, FRAME_MAX))
         agreed = _LENGTH.pack(self._frame_max)
@@ -89,34 +89,55 @@ class FrameReader:
         raise TooMuchError(why)
 
 
-class Transport:
-    """The transport factory of the library, with a FrameReader around its stream."""
+class Link:
+    """A connection to one vhost with its channel; also the library's transport factory, which bounds the stream."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.reader: FrameReader | None = None
+    def __init__(self, factory: Any) -> None:
+        self.connection: Any = None
+        self._channel: Any = None
+        self._factory = factory
+        self._reader: FrameReader | None = None
 
     async def create(self, url: Any, **options: Any) -> tuple[FrameReader, asyncio.StreamWriter]:
-        """Connects as the library's factory does."""
-        reader, writer = await self._inner.create(url, **options)
-        self.reader = FrameReader(reader)
-        return self.reader, writer
-
-    def allow(self) -> None:
-        """Starts the budget of another request."""
-        if self.reader is not None:
-            self.reader.allow()
+        """Connects as the library's factory does, with a FrameReader around its stream."""
+        reader, writer = await self._factory.create(url, **options)
+        self._reader = FrameReader(reader)
+        return self._reader, writer
 
     @property
     def refused(self) -> str:
         """The reason why the connection was given up, "" while it is in use."""
-        return self.reader.refused if self.reader is not None else ""
+        return self._reader.refused if self._reader is not None else ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests can be sent."""
+        return self.connection is not None and not self.connection.is_closed and self.connection.is_opened
+
+    async def rpc(self, method: Any) -> Any:
+        """Sends one request and returns its answer; opens a channel if there is none."""
+        if self._channel is None or self._channel.is_closed:
+            self._allow()
+            self._channel = await self.connection.channel()
+        self._allow()
+        return await self._channel.rpc(method)
+
+    async def close(self) -> None:
+        """Closes the connection. Never raises, because the connection is not used again."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.connection.close()
+
+    def _allow(self) -> None:
+        if self._reader is not None:
+            self._reader.allow()
 
 
+_CLOSE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = "30"
 _NO_QUEUE = "NOT_FOUND - no queue"
 _LONGEST_NAME_BYTES = 255
-_USER_OF_A_TOKEN = "hpad"  # RabbitMQ takes the token from the password, and the user name from the token
+_USER_OF_A_TOKEN = "hpad"  # any name: RabbitMQ takes the token from the password, and the user from the token
 
 
 class Amqp:
@@ -127,33 +148,33 @@ class Amqp:
             self._library: Any = importlib.import_module("aiormq")
         except ImportError:
             raise AdapterError("source: amqp needs the extra: pip install 'hpad[amqp]'", "spec") from None
-        self._declare = _declaration(self._library)
+        # Without the library's check of names, which refuses "jobs(1)" and "würfel".
+        self._declare = type("Declare", (self._library.spec.Queue.Declare,), {"validate": lambda _: None})
         self._settings = settings
-        self._timeout = settings.timeout.total_seconds()
+        self._timeout = settings.timeout_seconds
         self._nodes = list(settings.nodes)
-        self._http = connection(settings, context)
-        self._connections: dict[str, Any] = {}
-        self._channels: dict[str, Any] = {}
-        self._transports: dict[str, Transport] = {}
+        self._http = Http(context, settings.http_options())
+        self._links: dict[str, Link] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def __str__(self) -> str:
         return f"rabbitmq at {self._nodes[0]}"
 
     async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
-        """The queues that exist. Raises AdapterError."""
+        """Returns the queues that exist. Raises AdapterError."""
         if lookup.patterns or vhost == ANY_VHOST:
             raise AdapterError("AMQP cannot list queues: a queue_regex needs source: management", "spec")
         async with self._locks.setdefault(vhost, asyncio.Lock()):
             try:
                 return await self._declared(vhost, sorted(lookup.names))
-            except BaseException:  # cancellation too: a late answer must not be read as that of the next request
+            except BaseException:
+                # Also after a cancellation: a late answer would be taken for that of the next request.
                 await self._drop(vhost)
                 raise
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        for vhost in tuple(self._connections):
+        """Closes all connections."""
+        for vhost in tuple(self._links):
             await self._drop(vhost)
 
     async def _declared(self, vhost: str, names: list[str]) -> list[Queue]:
@@ -161,13 +182,11 @@ class Amqp:
         for name in (name for name in names if len(name.encode()) <= _LONGEST_NAME_BYTES):
             try:
                 async with asyncio.timeout(self._timeout):
-                    channel = await self._channel(vhost)
-                    self._transports[vhost].allow()
-                    answer = await channel.rpc(self._declare(queue=name, passive=True))
+                    link = await self._link(vhost)
+                    answer = await link.rpc(self._declare(queue=name, passive=True))
             except self._library.exceptions.ChannelNotFoundEntity as error:
-                if _NO_QUEUE not in str(
-                    error
-                ):  # the queue exists, but its node is down: RabbitMQ has one code for both
+                # RabbitMQ answers with the same code if the queue exists and its node is down.
+                if _NO_QUEUE not in str(error):
                     found.append(Queue(name, vhost, state="down"))
                 continue
             except TimeoutError:
@@ -181,59 +200,50 @@ class Amqp:
             found.append(Queue(name, vhost, messages_ready=answer.message_count, consumers=answer.consumer_count))
         return found
 
-    async def _channel(self, vhost: str) -> Any:
-        channel = self._channels.get(vhost)
-        if channel is None or channel.is_closed:
-            connection = self._connections.get(vhost)
-            if connection is None or connection.is_closed or not connection.is_opened:
-                await self._drop(vhost)
-                connection = self._connections[vhost] = await self._connected(vhost)
-            self._transports[vhost].allow()
-            channel = self._channels[vhost] = await connection.channel()
-        return channel
+    async def _link(self, vhost: str) -> Link:
+        link = self._links.get(vhost)
+        if link is None or not link.usable:
+            await self._drop(vhost)
+            link = self._links[vhost] = await self._connected(vhost)
+        return link
 
-    async def _connected(self, vhost: str) -> Any:
-        """A connection to the first node that accepts one, which is tried first from then on."""
+    async def _connected(self, vhost: str) -> Link:
+        """Connects to the first node that accepts, which is tried first from then on."""
         errors = []
         for node in tuple(self._nodes):
+            factories = self._library.connection
+            secure = node.startswith("amqps:")
+            link = Link(factories.TLSTransportFactory() if secure else factories.TCPTransportFactory())
             try:
-                connection = await self._connection(node, vhost)
+                await self._connect(link, node, vhost)
             except AdapterError:
                 raise
             except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed frame
-                refused = self._transports[vhost].refused if vhost in self._transports else ""
-                errors.append(f"rabbitmq at {node} {refused or _connection_failure(self._library, error, vhost)}")
+                refusal = link.refused or _connection_failure(self._library, error, vhost)
+                errors.append(f"rabbitmq at {node} {refusal}")
                 continue
             self._nodes.remove(node)
             self._nodes.insert(0, node)
-            return connection
+            return link
         raise AdapterError("; ".join(errors))
 
-    async def _connection(self, node: str, vhost: str) -> Any:
+    async def _connect(self, link: Link, node: str, vhost: str) -> None:
         user, password = await self._credentials()
         url = yarl.URL(node).with_user(user or None).with_password(password or None)
         url = url.with_query(heartbeat=_HEARTBEAT_SECONDS, name="hpad")
         secure = url.scheme == "amqps"
         options = {"server_hostname": self._settings.server_name} if secure and self._settings.server_name else {}
         tls = await self._http.tls() if secure else None
-        transport = self._transports[vhost] = Transport(self._transport(secure=secure))
-        connection = self._library.Connection(url, context=tls, transport_factory=transport, **options)
-        connection.vhost = vhost  # not by the URL, whose path cannot hold every name
+        link.connection = self._library.Connection(url, context=tls, transport_factory=link, **options)
+        # Set here and not in the URL, whose path cannot hold every name.
+        link.connection.vhost = vhost
         async with asyncio.timeout(self._timeout / len(self._nodes)):
-            await connection.connect()
-        return connection
-
-    def _transport(self, *, secure: bool) -> Any:
-        """The transport factory of the library."""
-        factories = self._library.connection
-        return factories.TLSTransportFactory() if secure else factories.TCPTransportFactory()
+            await link.connection.connect()
 
     def _refusal(self, vhost: str, error: Exception) -> str:
-        """Why there is no answer on an open connection."""
-        transport = self._transports.get(vhost)
-        if transport is not None and transport.refused:
-            return f"it {transport.refused}"
-        return f"the connection broke off ({reason(error)})"
+        """Returns why there is no answer on an open connection."""
+        link = self._links.get(vhost)
+        return f"it {link.refused}" if link is not None and link.refused else f"the connection broke ({reason(error)})"
 
     async def _credentials(self) -> tuple[str, str]:
         if token := await self._http.bearer():
@@ -242,18 +252,9 @@ class Amqp:
         return self._settings.username, secrets["password"]
 
     async def _drop(self, vhost: str) -> None:
-        self._channels.pop(vhost, None)
-        self._transports.pop(vhost, None)
-        connection = self._connections.pop(vhost, None)
-        if connection is not None:
-            with contextlib.suppress(Exception):  # the connection is not used again, however closing ends
-                async with asyncio.timeout(1):
-                    await connection.close()
-
-
-def _declaration(library: Any) -> Any:
-    """The library's queue.declare without its check of names, which refuses "jobs(1)" and "würfel"."""
-    return type("Declare", (library.spec.Queue.Declare,), {"validate": lambda _: None})
+        link = self._links.pop(vhost, None)
+        if link is not None:
+            await link.close()
 
 
 def _connection_failure(library: Any, error: Exception, vhost: str) -> str:

@@ -1,6 +1,6 @@
 """Requests to the management API of a RabbitMQ broker, with fail-over between its nodes.
 
-The node that answered last is asked first. Each refusal has an error sentence that says what the user lacks.
+The node that answered last is tried first. The error of a refusal names the tag or permission that the user lacks.
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import Http, HttpOptions, RequestFailedError, Response, SecretRef, TlsOptions
+from hpad.adapter import AdapterError, Context
+from hpad.adapter_http import Http, RequestFailedError, Response
 from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
@@ -30,43 +30,19 @@ class _Problem(msgspec.Struct):
 _PROBLEM = msgspec.json.Decoder(_Problem)
 
 
-def connection(settings: Settings, context: Context) -> Http:
-    """The HTTP client with the credentials and TLS of the settings."""
-    options = HttpOptions(
-        headers=settings.headers,
-        username=settings.username,
-        password=settings.secret,
-        bearer_token=SecretRef(file=settings.bearer_token_file) if settings.bearer_token_file else "",
-        oauth2=settings.oauth2,
-        tls=TlsOptions(
-            ca=settings.ca,
-            cert=settings.cert,
-            key=settings.key,
-            key_password=settings.key_password,
-            server_name=settings.server_name,
-            insecure=settings.insecure,
-        ),
-        proxy=settings.proxy,
-        timeout=settings.timeout.total_seconds(),
-        connect_timeout=parse_duration(settings.connect_timeout).total_seconds(),
-        max_bytes=settings.max_bytes,
-    )
-    return Http(context, options)
-
-
 class Broker:
     """The nodes of one broker."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self._settings = settings
-        self._http = connection(settings, context)
+        self._http = Http(context, settings.http_options())
         self._nodes = list(settings.nodes)
 
     def __str__(self) -> str:
         return f"rabbitmq at {self._nodes[0]}"
 
     async def get(self, path: str, parameters: Mapping[str, str], *, vhost: str) -> bytes:
-        """The JSON at `path` (percent-encoded), from the first node that answers; errors name `vhost`.
+        """Returns the JSON at `path` (percent-encoded) from the first node that answers; errors name `vhost`.
 
         Raises NotFoundError, or AdapterError naming each node and its fault.
         """
@@ -84,12 +60,13 @@ class Broker:
         raise AdapterError("; ".join(errors))
 
     def _checked(self, node: str, response: Response, vhost: str) -> bytes:
-        """The body of a good answer; raises RequestFailedError where another node may do better."""
+        """Returns the body of a good answer; raises RequestFailedError if another node may still answer."""
         status, name = response.status, f"rabbitmq at {node}"
         if status in (401, 403):
             raise AdapterError(self._refusal(name, response, vhost), lasting=True)
+        # A 404 without RabbitMQ's form comes from a proxy or another server: the queue may well exist.
         if status == 404 and _problem(response.body) is not None:
-            raise NotFoundError(f"{name} does not have it", "spec")
+            raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
             raise RequestFailedError(f"{name} answered {status} {response.reason}".rstrip() + self._reason(response))
         if not response.body.strip():
@@ -117,7 +94,7 @@ class Broker:
         )
 
     def _reason(self, response: Response) -> str:
-        """RabbitMQ's reason. A body of another form is not repeated, because it may hold a secret."""
+        """Returns RabbitMQ's reason. A body of another form is not repeated, because it may hold a secret."""
         problem = _problem(response.body)
         text = (problem.reason or problem.error)[:_MAX_REASON] if problem is not None else ""
         password = self._settings.password

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
 from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
@@ -56,16 +56,19 @@ _PAGE = msgspec.json.Decoder(_Page)
 class Management:
     """Reads queues of one broker, and remembers for which requests the broker reports totals."""
 
-    def __init__(self, broker: Broker, settings: Settings) -> None:
-        self._broker = broker
+    def __init__(self, settings: Settings, context: Context) -> None:
+        self._broker = Broker(settings, context)
         self._page_size = settings.page_size
         self._max_queues = settings.max_queues
         self._statistics = _statistics(settings)
         self._totals = True
         self._single_totals = True
 
+    def __str__(self) -> str:
+        return str(self._broker)
+
     async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
-        """The queues that exist; "*" stands for any vhost. Raises AdapterError."""
+        """Returns the queues that exist; "*" stands for any vhost. Raises AdapterError."""
         if lookup.statistics:
             return await self._with_statistics(vhost, lookup)
         if self._few(vhost, lookup) and self._single_totals and self._totals:
@@ -81,15 +84,16 @@ class Management:
     async def _counted(self, vhost: str, lookup: Lookup) -> list[Queue]:
         if self._totals:
             found = await self._listed(vhost, lookup, _TOTALS)
-            found += await self._left_out(vhost, lookup, found)
+            found += await self._without_totals(vhost, lookup, found)
+            # One complete queue shows that the broker reports totals: then the others lack theirs for another reason.
             if any(queue.complete for queue in found) or not any(map(_lacks_totals, found)):
                 return await self._completed(vhost, found)
         found = await self._with_statistics(vhost, lookup)
         self._totals = self._totals and not any(queue.complete and queue.type != STREAM for queue in found)
         return found
 
-    async def _left_out(self, vhost: str, lookup: Lookup, found: list[Queue]) -> list[Queue]:
-        """The queues that exist but are not in the list with totals."""
+    async def _without_totals(self, vhost: str, lookup: Lookup, found: list[Queue]) -> list[Queue]:
+        """Returns the queues that exist but are not in the list with totals."""
         if vhost != ANY_VHOST and not lookup.patterns and lookup.names <= {queue.name for queue in found}:
             return []
         places = set(map(_place, found))
@@ -115,7 +119,7 @@ class Management:
         return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
 
     async def _each(self, vhost: str, names: Iterable[str], parameters: Mapping[str, str]) -> list[Queue]:
-        """Single reads; the list tells whether an absent queue is down."""
+        """Reads queues one by one. The list then shows whether an absent queue is down."""
         read = {name: await self._single(vhost, name, parameters) for name in names}
         absent = frozenset(name for name, queue in read.items() if queue is None)
         listed = await self._listed(vhost, Lookup(names=absent), _ALL) if absent else []
@@ -130,7 +134,7 @@ class Management:
         return _without_doubtful_counts(decoded(_QUEUE, body, str(self._broker), "a queue"))
 
     async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
-        """One list; if it is too long, lists of the named queues only."""
+        """Reads one list; if it is too long, lists of the named queues only."""
         try:
             return await self._view(vhost, lookup, parameters)
         except TooManyQueuesError:
@@ -140,7 +144,8 @@ class Management:
         return [queue for chunk in chunks for queue in await self._view(vhost, chunk, parameters)]
 
     async def _view(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
-        """All pages of one state of the vhost: a queue deleted between two pages would hide another one."""
+        """Reads all pages of one state of the vhost."""
+        # A queue deleted between two pages moves another one onto a page that was already read.
         for _ in range(_TRIES):
             found = await self._pages(vhost, lookup, {**_filter(lookup), **parameters})
             if found is not None:
@@ -148,7 +153,7 @@ class Management:
         raise AdapterError(f"the queues of {self._of(vhost)} changed {_TRIES} times while their pages were read")
 
     async def _pages(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue] | None:
-        """Reads pages until all names are found, or all pages; None where the vhost changed in between."""
+        """Reads pages until all names are found, or all pages; returns None if the vhost changed in between."""
         seen, found, counts = set[tuple[str, str]](), list[Queue](), set[int | None]()
         missing, page, pages = set(lookup.names), 1, 1
         while page <= pages:
@@ -162,6 +167,7 @@ class Management:
             if not missing and not lookup.patterns and vhost != ANY_VHOST:
                 return found
             page, pages = page + 1, answer.page_count
+        # Brokers without filtered_count give no way to notice a change.
         return found if counts in ({None}, {len(seen)}) else None
 
     def _check_size(self, vhost: str, answer: _Page) -> None:
@@ -186,7 +192,7 @@ class Management:
 
 
 def _statistics(settings: Settings) -> Mapping[str, str]:
-    """The parameters for statistics: only the columns that are read, because the samples of a rate are long."""
+    """Returns the parameters for statistics: only the columns that are read, because the samples of a rate are long."""
     part = "samples" if settings.smoothing else "avg_rate"
     rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
     return {
@@ -202,24 +208,27 @@ def _without_doubtful_counts(queue: Queue) -> Queue:
 
 
 def _lacks_totals(queue: Queue) -> bool:
-    """Whether totals are absent that brokers report for such a queue."""
+    """Returns whether the queue lacks totals that a broker with totals would report."""
     return not (queue.complete or queue.type == STREAM or queue.unavailable)
 
 
 def _uncounted(queue: Queue) -> bool:
-    """Whether the statistics of a quorum queue lack the part of its leader, so that their counts are not reliable."""
+    """Returns whether the statistics of a quorum queue lack its leader's part, so that its counts are not reliable."""
     return queue.type == QUORUM and not queue.state and queue.consumers is None
 
 
 def _needs_statistics(queue: Queue) -> bool:
-    """Whether statistics may have counts that the totals lack."""
+    """Returns whether statistics may have counts that the totals lack."""
     if queue.type == QUORUM:
         return queue.messages == 0
     return queue.type == STREAM and not queue.complete
 
 
 def _merged(queue: Queue, known: Queue | None) -> Queue:
-    """The queue with the counts of statistics; a broker without statistics reports the state "live" and no counts."""
+    """Returns the queue with the counts of its statistics, without counts if they are unknown.
+
+    A broker without statistics reports the state "live" and no counts.
+    """
     if known is None:
         return queue.without_counts()
     return queue if queue.type == QUORUM and known.state and not known.complete else known
@@ -230,7 +239,7 @@ def _place(queue: Queue) -> tuple[str, str]:
 
 
 def _filter(lookup: Lookup) -> Mapping[str, str]:
-    """The parameters that make the broker leave out most other queues.
+    """Returns the parameters that make the broker leave out most other queues.
 
     The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
     names, as many as a URL can carry, or the literal prefix of a pattern, and its list is filtered again here.
@@ -245,13 +254,13 @@ def _filter(lookup: Lookup) -> Mapping[str, str]:
 
 
 def _by_names(names: Iterable[str]) -> Mapping[str, str]:
-    """The filter for these names; {} where they are too many for a URL."""
+    """Returns the filter for these names; {} where they are too many for a URL."""
     escaped = sorted(map(re.escape, names))
     return _by_name(f"^(?:{'|'.join(escaped)})$") if sum(map(_weight, escaped)) <= _LONGEST_FILTER else {}
 
 
 def _chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
-    """The names in sets that each fit into one filter."""
+    """Yields the names in sets that each fit into one filter."""
     chunk, weight = set[str](), 0
     for name in sorted(names):
         weight += (own := _weight(re.escape(name)))
@@ -263,7 +272,7 @@ def _chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
 
 
 def _weight(escaped: str) -> int:
-    """The characters of a URL that a name takes, with the separator."""
+    """Returns the characters of a URL that a name takes, with the separator."""
     return len(quote(escaped)) + 3
 
 
@@ -272,9 +281,10 @@ def _by_name(expression: str) -> Mapping[str, str]:
 
 
 def _prefix(expression: str) -> str:
-    """A text that each match of the expression begins with; "" where it is not obvious."""
+    """Returns a text with which each match of the expression begins; "" where it is not obvious."""
     if "|" in expression or "(?" in expression:
         return ""
     found = _LITERAL.match(expression)
     prefix = found.group() if found else ""
+    # A quantifier that allows zero makes the last character optional.
     return prefix[:-1] if expression[len(prefix) : len(prefix) + 1] in ("*", "?", "{") else prefix

@@ -3,12 +3,12 @@
 import re
 import urllib.parse
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from hpad.adapter import parse_duration, shown
-from hpad.adapter_http import OAuth2, Secret, SecretRef, secret, url_flaw
+from hpad.adapter import parse_duration, positive_duration, shown
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
 
 Mode = Literal[
     "messages",
@@ -62,9 +62,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     on_stalled: OnStalled | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("queue", "queues", "queue_regex") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: {' and '.join(given)} are given; one of them is enough")
+        present = [name for name in ("queue", "queues", "queue_regex") if getattr(self, name)]
+        if len(present) > 1:
+            raise ValueError(f"{present[1]}: write only one of {' and '.join(present)}")
         if self.exclude_regex and not self.queue_regex:
             raise ValueError("exclude_regex: leaves out queues of a queue_regex, but there is none")
         for name in ("queue_regex", "exclude_regex"):
@@ -87,7 +87,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
-    """The pattern, None for an empty one; raises ValueError."""
+    """Returns the compiled pattern, None for an empty one; raises ValueError."""
     try:
         return re.compile(pattern) if pattern else None
     except re.error as error:
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         answers is used, and asked first from then on.
     source: management (the management API: all metrics), or amqp (a passive declaration of each queue, for brokers
         whose management API is not reachable: ready and consumers only; needs the extra `hpad[amqp]`; of a quorum queue
-        without a leader AMQP reports that it is empty).
+        without a leader AMQP reports that it is empty); prometheus was removed and is refused.
     metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready and
         queue_messages_unacknowledged, whose selector names the queue.
     username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
@@ -137,7 +137,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         (0 to 1) in an exponential moving average, 0 for a plain average.
     headers: sent with each request; a value may be {file: …} or {env: …}.
     ca, cert, key, key_password: PEM files for TLS, loaded again when they change, and the key's password, which may be
-        {file: …} or {env: …}; server_name: on the broker's certificate, if not the url's; insecure: trust any one.
+        {file: …} or {env: …}; server_name: on the broker's certificate, if not the url's; insecure: trust any
+        certificate.
     proxy: the URL of an HTTP proxy. max_bytes: a longer answer is refused.
     request_timeout, connect_timeout: of one request to one node, such as "5s".
     """
@@ -157,12 +158,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     only_vhosts: bool = False
     only_queues: bool = False
     patterns: dict[str, str] = {}
-    page_size: int = _MOST_PER_PAGE
-    max_queues: int = 10_000
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_PER_PAGE)] = _MOST_PER_PAGE
+    max_queues: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     on_missing_queue: OnMissing = "error"
     on_stalled: OnStalled = "hold"
     rate_window: str = "60s"
-    smoothing: float = 0.0
+    smoothing: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     headers: dict[str, str | SecretRef] = {}
     ca: str = ""
     cert: str = ""
@@ -171,7 +172,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     server_name: str = ""
     insecure: bool = False
     proxy: str = ""
-    max_bytes: int = 32 << 20
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 32 << 20
     request_timeout: str = "5s"
     connect_timeout: str = "2s"
 
@@ -182,15 +183,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError("url: the list is empty; write the address of the source")
         for url in self.nodes:
             _check_url(url, self.source)
-        if self.proxy and (flaw := url_flaw(self.proxy, ("http",), "http://proxy:3128")):
-            raise ValueError(f"proxy: {flaw}")
         self._check_credentials()
-        self._check_numbers()
-        if self.key and not self.cert:
-            raise ValueError("key: there is a key, but no cert for it")
-        texts = [(name, value if isinstance(value, str) else "") for name, value in self.headers.items()]
-        if any(character in text for pair in texts for text in pair for character in "\r\n\0"):
-            raise ValueError("headers: a line break cannot be part of a header")
+        self.http_options()
+        if not _SAMPLE_SPACING <= self.rate_span <= _LONGEST_RATE_WINDOW:
+            raise ValueError(f"rate_window: {shown(self.rate_window)} is not between 5s and 10m")
         for name, pattern in self.patterns.items():
             compiled(f"patterns: {name}", pattern)
         for name, metric in self.metrics.items():
@@ -207,9 +203,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return tuple(url.rstrip("/") for url in urls)
 
     @property
-    def timeout(self) -> timedelta:
-        """The time for one request; raises ValueError."""
-        return parse_duration(self.request_timeout)
+    def timeout_seconds(self) -> float:
+        """The time for one request, in seconds; raises ValueError."""
+        return positive_duration("request_timeout", self.request_timeout).total_seconds()
 
     @property
     def rate_span(self) -> timedelta:
@@ -222,34 +218,42 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return secret(self.password, self.password_file, self.password_env)
 
     def offers(self, mode: str) -> bool:
-        """Whether the source has values of this mode."""
+        """Returns whether the source has values of this mode."""
         return self.source == "management" or mode in _AMQP_MODES
 
+    def http_options(self) -> HttpOptions:
+        """Returns the options of requests; raises ValueError."""
+        return HttpOptions(
+            headers=self.headers,
+            username=self.username,
+            password=self.secret,
+            bearer_token=secret("", self.bearer_token_file, ""),
+            oauth2=self.oauth2,
+            tls=TlsOptions(
+                ca=self.ca,
+                cert=self.cert,
+                key=self.key,
+                key_password=self.key_password,
+                server_name=self.server_name,
+                insecure=self.insecure,
+            ),
+            proxy=self.proxy,
+            timeout=self.timeout_seconds,
+            connect_timeout=positive_duration("connect_timeout", self.connect_timeout).total_seconds(),
+            max_bytes=self.max_bytes,
+        )
+
     def _check_credentials(self) -> None:
-        given = [name for name in ("password", "password_file", "password_env") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: {' and '.join(given)} are given; one of them is enough")
-        if given and not self.username:
-            raise ValueError(f"username: is missing, but {given[0]} is given")
-        if self.username and not given:
+        if error := secret_error(self, "password"):
+            raise ValueError(error)
+        if self.secret and not self.username:
+            raise ValueError("username: is missing, but a password is given")
+        if self.username and not self.secret:
             raise ValueError(f'password: is missing for user "{self.username}"; write password_file or password_env')
         if ":" in self.username:
             raise ValueError("username: a user name with a colon cannot be sent to the management API")
         if sum(map(bool, (self.username, self.bearer_token_file, self.oauth2))) > 1:
             raise ValueError("username: give a user with a password, or bearer_token_file, or oauth2, not two of them")
-
-    def _check_numbers(self) -> None:
-        for field in ("request_timeout", "connect_timeout"):
-            if parse_duration(getattr(self, field)) <= timedelta(0):
-                raise ValueError(f"{field}: {shown(getattr(self, field))} is not a duration above zero")
-        if not _SAMPLE_SPACING <= self.rate_span <= _LONGEST_RATE_WINDOW:
-            raise ValueError(f"rate_window: {shown(self.rate_window)} is not between 5s and 10m")
-        if not 0 <= self.smoothing <= 1:
-            raise ValueError(f"smoothing: {shown(self.smoothing)} is not a number from 0 to 1")
-        if not 1 <= self.page_size <= _MOST_PER_PAGE or self.max_queues < 1 or self.max_bytes < 1:
-            raise ValueError(
-                f"page_size, max_queues and max_bytes are 1 or more, and a page has {_MOST_PER_PAGE} queues at most"
-            )
 
 
 def _check_url(url: str, source: str) -> None:
@@ -259,8 +263,8 @@ def _check_url(url: str, source: str) -> None:
         raise ValueError(
             f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
         )
-    if flaw := url_flaw(url, _SCHEMES[source], example):
-        raise ValueError(f"url: {flaw}")
+    if error := url_error(url, _SCHEMES[source], example):
+        raise ValueError(f"url: {error}")
     parts = urllib.parse.urlsplit(url)
     if parts.query or parts.fragment:
         raise ValueError("url: ends in a query or fragment; write scheme, host, port and path only")

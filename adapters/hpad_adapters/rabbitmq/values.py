@@ -1,6 +1,6 @@
 """The values of a metric from the queues that a reader found.
 
-A field that the broker does not report is an error and never zero. Where the broker works and only this queue has no
+A field that the broker does not report is an error and never zero. If the broker works and only this queue has no
 such number, the error blames the query ("spec"), so that the source does not count as failing.
 """
 
@@ -8,7 +8,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Annotated, Protocol
 
 import msgspec
@@ -65,16 +64,16 @@ class Queue(msgspec.Struct, frozen=True):
 
     @property
     def unavailable(self) -> bool:
-        """Whether the queue exists but does not work, because its node is down, say: its counts are unknown."""
+        """Whether the queue exists but does not work, for example because its node is down: its counts are unknown."""
         return self.state in _UNAVAILABLE
 
     def without_counts(self) -> "Queue":
-        """The same queue with unknown counts."""
+        """Returns the same queue with unknown counts."""
         return Queue(self.name, self.vhost, self.type, self.state)
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """The queues of one vhost that a batch asks for: those with these names, and those whose name a pattern matches."""
+    """The queues of one vhost that a batch needs: by their names, and by patterns that match whole names."""
 
     names: frozenset[str] = frozenset()
     patterns: frozenset[re.Pattern[str]] = frozenset()
@@ -82,14 +81,14 @@ class Lookup(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> "dict[re.Pattern[str] | None, Lookup]":
-        """The names (under None) and each pattern as lookups of their own."""
+        """The names (under None) and each pattern as separate lookups."""
         found: dict[re.Pattern[str] | None, Lookup] = {
             each: Lookup(frozenset(), frozenset({each}), self.statistics) for each in self.patterns
         }
         return {None: Lookup(self.names, frozenset(), self.statistics), **found} if self.names else found
 
     def matches(self, name: str) -> bool:
-        """Whether the batch asks for a queue of this name."""
+        """Returns whether the batch needs a queue of this name."""
         return name in self.names or any(pattern.fullmatch(name) for pattern in self.patterns)
 
 
@@ -98,10 +97,10 @@ class TooManyQueuesError(AdapterError):
 
 
 class Reader(Protocol):
-    """Reads queues of one broker."""
+    """Reads queues of one broker; its text is the name of the broker in errors."""
 
     async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
-        """The queues that exist, those of "*" with their vhost; raises AdapterError."""
+        """Returns the queues that exist, with their vhost; raises AdapterError."""
         ...
 
     async def aclose(self) -> None:
@@ -110,7 +109,7 @@ class Reader(Protocol):
 
 
 class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query, read: queues by their real names or by a pattern, and how their values are made."""
+    """A parsed query: queues by their real names or by a pattern, and how their values are made."""
 
     vhosts: tuple[str, ...] = ("/",)
     queues: tuple[str, ...] = ()
@@ -128,7 +127,7 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
         return self.mode not in COUNTS
 
     def matches(self, name: str) -> bool:
-        """Whether the query is about a queue of this name."""
+        """Returns whether the query is about a queue of this name."""
         if self.pattern is None:
             return name in self.queues
         return self.pattern.fullmatch(name) is not None and not (self.exclude and self.exclude.fullmatch(name))
@@ -155,7 +154,7 @@ class Values:
         self._smoothing = settings.smoothing
 
     def of(self, query: QueueQuery, queues: Sequence[Queue], absent: Sequence[str], where: str) -> tuple[int, ...]:
-        """The values in milli-units; for a sum those of each queue, which the engine adds up.
+        """Returns the values in milli-units; for a sum those of each queue, which the engine adds up.
 
         `absent`: the names of queues that do not exist. Raises AdapterError naming the queue and the field it lacks.
         """
@@ -174,12 +173,15 @@ class Values:
             return _field(queue, _COUNTS[mode], where)
         backlog = _field(queue, "messages" if query.include_unacked else "messages_ready", where)
         if mode == "utilisation":
-            return _utilisation(queue, backlog, where)
+            # The capacity is the share of time in which a message can be delivered at once. An empty queue has no load.
+            # Without consumers RabbitMQ reports a capacity of 0, so a backlog is a full load.
+            return 1.0 - min(1.0, _field(queue, "consumer_capacity", where)) if backlog else 0.0
         if mode == "drain_time" and not backlog:
             return 0.0
         event = _RATES.get(mode, _RATES[_DELIVERY])
         delivered, rate = self._rate(queue, _RATES[_DELIVERY]), self._rate(queue, event)
-        if backlog and not delivered and self._has_rates(queue):
+        # If the broker keeps rates, an absent rate means that no event ever happened.
+        if backlog and not delivered and any(self._rate(queue, each) is not None for each in _RATES.values()):
             return self._stalled(query, queue, backlog, where)
         if rate is None:
             raise AdapterError(
@@ -189,22 +191,19 @@ class Values:
             )
         return backlog / rate if mode == "drain_time" else rate
 
-    def _has_rates(self, queue: Queue) -> bool:
-        """Whether the broker keeps rates. If it does, an absent rate is that of an event that never happened."""
-        return any(self._rate(queue, event) is not None for event in _RATES.values())
-
     def _stalled(self, query: QueueQuery, queue: Queue, backlog: float, where: str) -> float:
-        """The value while messages wait and none is delivered: a rate of zero would scale the consumers down."""
+        """Returns the value while messages wait and none is delivered."""
+        # A rate of zero would scale the consumers down while the backlog grows.
         if query.on_stalled == "up":
             return backlog * self._span.total_seconds() if query.mode == "drain_time" else backlog
         raise AdapterError(
             f"{_named(queue, where)} has stalled: {backlog:g} messages wait, and none was delivered in the last "
-            f"{_seconds(self._span)}, so that its {query.mode} has no meaning (on_stalled)",
+            f"{self._span.total_seconds():g}s, so that its {query.mode} has no meaning (on_stalled)",
             "spec",
         )
 
     def _rate(self, queue: Queue, event: str) -> float | None:
-        """Events per second, None where the broker does not report them."""
+        """Returns events per second, None where the broker does not report them."""
         details: Details | None = getattr(queue.message_stats, event) if queue.message_stats is not None else None
         if details is None:
             return None
@@ -212,7 +211,7 @@ class Values:
 
 
 def smoothed(details: Details, weight: float) -> float | None:
-    """An exponential moving average over the rates between the broker's samples; the newest has this weight.
+    """Returns an exponential moving average over the rates between the broker's samples; the newest has this weight.
 
     It needs no state between queries, because the samples of one answer hold the whole time span.
     """
@@ -227,15 +226,8 @@ def smoothed(details: Details, weight: float) -> float | None:
     average = rates[0]
     for rate in rates[1:]:
         average += weight * (rate - average)
+    # An average that only decays never reaches zero by itself.
     return average if average > _STEADY else 0.0
-
-
-def _utilisation(queue: Queue, backlog: float, where: str) -> float:
-    """1 - consumer_capacity, the share of time in which RabbitMQ could deliver to a consumer at once.
-
-    An empty queue has no load. Without consumers RabbitMQ reports a capacity of 0, so a backlog is a full load.
-    """
-    return 1.0 - min(1.0, _field(queue, "consumer_capacity", where)) if backlog else 0.0
 
 
 def _field(queue: Queue, field: str, where: str) -> float:
@@ -256,7 +248,7 @@ _REDUCED: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
 
 
 def _aggregated(how: str, values: Sequence[float]) -> tuple[int, ...]:
-    """The values in milli-units, rounded up as Kubernetes rounds quantities, except for a float's last digit.
+    """Returns the values in milli-units, rounded up as Kubernetes rounds quantities, but not for a float's last digit.
 
     Raises OverflowError or ValueError for values that no quantity can hold.
     """
@@ -275,7 +267,3 @@ def _missing(query: QueueQuery, absent: Sequence[str], where: str) -> AdapterErr
 
 def _named(queue: Queue, where: str) -> str:
     return f'queue "{queue.name}" in {where}'
-
-
-def _seconds(span: timedelta) -> str:
-    return f"{span.total_seconds():g}s"

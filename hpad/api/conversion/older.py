@@ -1,11 +1,12 @@
 """HPAs in autoscaling/v1 (one CPU target, everything else in annotations) and v2beta1 (metrics in the flat form).
 
-Both are converted to autoscaling/v2. Source: Kubernetes 1.36, pkg/apis/autoscaling/v1/conversion.go and v2beta1.
+Both are converted to autoscaling/v2. Source of v1: Kubernetes 1.36, pkg/apis/autoscaling/v1/conversion.go. Kubernetes
+removed v2beta1 in 1.25 (Deprecated API Migration Guide); its metrics have the form of the annotations of v1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -17,109 +18,145 @@ from hpad.api.metadata import ObjectMeta
 V1_VERSION = "autoscaling/v1"
 
 
-class HorizontalPodAutoscalerSpec(flat.Wire, frozen=True):
+class _Spec(flat.Wire, frozen=True):
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
     max_replicas: int = msgspec.field(default_factory=int)
-    target_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="targetCPUUtilizationPercentage")
 
 
-class HorizontalPodAutoscalerStatus(flat.Wire, frozen=True):
+class _Status(flat.Wire, frozen=True):
     observed_generation: int | None = None
     last_scale_time: datetime | None = None
     current_replicas: int = msgspec.field(default_factory=int)
     desired_replicas: int = msgspec.field(default_factory=int)
-    current_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="currentCPUUtilizationPercentage")
 
 
-class HorizontalPodAutoscaler(flat.Wire, frozen=True):
-    """autoscaling/v1 HorizontalPodAutoscaler."""
-
+class _HPA(flat.Wire, frozen=True):
     kind: str = msgspec.field(default_factory=lambda: v2.KIND)
     api_version: str = msgspec.field(default_factory=lambda: V1_VERSION)
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
-    status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
 
 
-_TYPES: Final[Mapping[str, Any]] = {
-    annotations.METRICS: tuple[flat.MetricSpec, ...],
-    annotations.BEHAVIOR: annotations.Behavior,
-    annotations.CURRENT_METRICS: tuple[flat.MetricStatus, ...],
-    annotations.CONDITIONS: tuple[HorizontalPodAutoscalerCondition, ...],
-}
-"""The types of the annotations that carry fields."""
+class V1Spec(_Spec, frozen=True):
+    target_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="targetCPUUtilizationPercentage")
 
 
-def ignored(present: Mapping[str, Any]) -> list[str]:
-    """Returns the annotations that carry fields but cannot be read, so that Kubernetes ignores them."""
-    texts = {name: present.get(name) for name in _TYPES}
-    return [name for name, text in texts.items() if isinstance(text, str) and annotations.ignored(text, _TYPES[name])]
+class V1Status(_Status, frozen=True):
+    current_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="currentCPUUtilizationPercentage")
 
 
-def from_v1(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscaler:
-    """The HPA in autoscaling/v2.
+class V1(_HPA, frozen=True):
+    """autoscaling/v1 HorizontalPodAutoscaler."""
+
+    spec: V1Spec = msgspec.field(default_factory=V1Spec)
+    status: V1Status = msgspec.field(default_factory=V1Status)
+
+
+class V2beta1Spec(_Spec, frozen=True):
+    metrics: tuple[flat.MetricSpec, ...] = ()
+
+
+class V2beta1Status(_Status, frozen=True):
+    current_metrics: tuple[flat.MetricStatus, ...] | None = None
+    conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
+
+
+class V2beta1(_HPA, frozen=True):
+    """autoscaling/v2beta1 HorizontalPodAutoscaler. It is only read, so it needs no `api_version` of its own."""
+
+    spec: V2beta1Spec = msgspec.field(default_factory=V2beta1Spec)
+    status: V2beta1Status = msgspec.field(default_factory=V2beta1Status)
+
+
+def from_v1(hpa: V1) -> v2.HorizontalPodAutoscaler:
+    """Returns the HPA in autoscaling/v2.
 
     The metrics of the annotation come first, then the CPU target of the spec; without either, CPU at 80 %.
     """
-    listed = annotations.read(hpa.metadata, annotations.METRICS, tuple[flat.MetricSpec, ...])
+    listed = annotations.read(hpa.metadata, annotations.METRICS)
     metrics = (*map(flat.to_v2, listed or ()), *_cpu_target(hpa.spec))
-    behavior = annotations.read(hpa.metadata, annotations.BEHAVIOR, annotations.Behavior)
+    readings = annotations.read(hpa.metadata, annotations.CURRENT_METRICS)
+    current = _cpu_status(hpa.status) if readings is None else tuple(map(flat.to_v2, readings))
+    conditions = annotations.read(hpa.metadata, annotations.CONDITIONS)
+    return _to_v2(hpa, metrics or (DEFAULT_METRIC,), current, conditions or ())
+
+
+def from_v2beta1(hpa: V2beta1) -> v2.HorizontalPodAutoscaler:
+    """Returns the HPA in autoscaling/v2."""
+    readings = hpa.status.current_metrics
+    current = None if readings is None else tuple(map(flat.to_v2, readings))
+    return _to_v2(hpa, tuple(map(flat.to_v2, hpa.spec.metrics)), current, hpa.status.conditions)
+
+
+def _to_v2(
+    hpa: V1 | V2beta1,
+    metrics: tuple[v2.MetricSpec, ...],
+    current_metrics: tuple[v2.MetricStatus, ...] | None,
+    conditions: tuple[HorizontalPodAutoscalerCondition, ...],
+) -> v2.HorizontalPodAutoscaler:
     return v2.HorizontalPodAutoscaler(
         metadata=annotations.without_fields(hpa.metadata),
         spec=v2.HorizontalPodAutoscalerSpec(
-            scale_target_ref=hpa.spec.scale_target_ref,
-            min_replicas=hpa.spec.min_replicas,
-            max_replicas=hpa.spec.max_replicas,
-            metrics=metrics or (DEFAULT_METRIC,),
-            behavior=annotations.to_v2(behavior),
+            **_common(hpa.spec, _Spec),
+            metrics=metrics,
+            behavior=annotations.read_behavior(hpa.metadata),
         ),
-        status=_status_to_v2(hpa),
+        status=v2.HorizontalPodAutoscalerStatus(
+            **_common(hpa.status, _Status),
+            current_metrics=current_metrics,
+            conditions=conditions,
+        ),
     )
 
 
-def to_v1(hpa: v2.HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """The HPA in autoscaling/v1, annotations written as Kubernetes writes them.
+def to_v1(hpa: v2.HorizontalPodAutoscaler) -> V1:
+    """Returns the HPA in autoscaling/v1, annotations written as Kubernetes writes them.
 
     The first CPU target in percent becomes the field of the spec; conversion back puts it after the other metrics.
     """
     cpu = next((metric for metric in hpa.spec.metrics if _cpu_percent(metric) is not None), None)
+    # Kubernetes drops a second CPU target; here it stays in the annotation, so that the round trip loses nothing.
     others = tuple(flat.from_v2(metric) for metric in hpa.spec.metrics if metric is not cpu)
     behavior, status = hpa.spec.behavior, hpa.status
-    added = {
+    fields = {
+        annotations.BEHAVIOR: behavior and msgspec.convert(behavior, annotations.Behavior, from_attributes=True),
         annotations.METRICS: others,
-        annotations.BEHAVIOR: None if behavior is None else annotations.from_v2(behavior),
-        annotations.CURRENT_METRICS: tuple(map(flat.status_from_v2, status.current_metrics or ())),
+        annotations.CURRENT_METRICS: tuple(map(flat.from_v2, status.current_metrics or ())),
         annotations.CONDITIONS: status.conditions,
     }
-    return HorizontalPodAutoscaler(
-        metadata=_annotated(hpa.metadata, {name: annotations.write(value) for name, value in added.items() if value}),
-        spec=HorizontalPodAutoscalerSpec(
-            scale_target_ref=hpa.spec.scale_target_ref,
-            min_replicas=hpa.spec.min_replicas,
-            max_replicas=hpa.spec.max_replicas,
+    texts = {name: annotations.write(value) for name, value in fields.items() if value}
+    metadata = annotations.without_fields(hpa.metadata)
+    return V1(
+        metadata=msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), **texts} or None),
+        spec=V1Spec(
+            **_common(hpa.spec, _Spec),
             target_cpu_utilization_percentage=None if cpu is None else _cpu_percent(cpu),
         ),
-        status=HorizontalPodAutoscalerStatus(
-            observed_generation=status.observed_generation,
-            last_scale_time=status.last_scale_time,
-            current_replicas=status.current_replicas,
-            desired_replicas=status.desired_replicas,
-            current_cpu_utilization_percentage=_cpu_reading(status.current_metrics or ()),
+        status=V1Status(
+            **_common(status, _Status),
+            current_cpu_utilization_percentage=_current_cpu_percent(status.current_metrics or ()),
         ),
     )
 
 
-def _annotated(metadata: ObjectMeta, added: dict[str, str]) -> ObjectMeta:
-    kept = annotations.without_fields(metadata)
-    return msgspec.structs.replace(kept, annotations={**(kept.annotations or {}), **added} or None)
+def _common(part: msgspec.Struct, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Returns the fields that a spec or status has in every version: those of `kind`."""
+    return {name: getattr(part, name) for name in kind.__struct_fields__}
 
 
-def _cpu_target(spec: HorizontalPodAutoscalerSpec) -> Iterable[v2.MetricSpec]:
+def _cpu_target(spec: V1Spec) -> Iterable[v2.MetricSpec]:
     percent = spec.target_cpu_utilization_percentage
     if percent is not None:
         target = v2.MetricTarget(type="Utilization", average_utilization=percent)
         yield v2.MetricSpec(type="Resource", resource=v2.ResourceMetricSource("cpu", target))
+
+
+def _cpu_status(status: V1Status) -> tuple[v2.MetricStatus, ...] | None:
+    percent = status.current_cpu_utilization_percentage
+    if percent is None:
+        return None
+    current = v2.MetricValueStatus(average_utilization=percent)
+    return (v2.MetricStatus(type="Resource", resource=v2.ResourceMetricStatus("cpu", current)),)
 
 
 def _cpu_percent(metric: v2.MetricSpec) -> int | None:
@@ -127,84 +164,8 @@ def _cpu_percent(metric: v2.MetricSpec) -> int | None:
     return metric.resource.target.average_utilization if cpu and metric.resource is not None else None
 
 
-def _cpu_reading(metrics: Iterable[v2.MetricStatus]) -> int | None:
-    """The last CPU reading in percent, where there is one."""
-    found = None
-    for metric in metrics:
-        if metric.type == "Resource" and metric.resource is not None and metric.resource.name == "cpu":
-            percent = metric.resource.current.average_utilization
-            found = found if percent is None else percent
-    return found
-
-
-def _status_to_v2(hpa: HorizontalPodAutoscaler) -> v2.HorizontalPodAutoscalerStatus:
-    status, percent = hpa.status, hpa.status.current_cpu_utilization_percentage
-    statuses = annotations.read(hpa.metadata, annotations.CURRENT_METRICS, tuple[flat.MetricStatus, ...])
-    metrics: tuple[v2.MetricStatus, ...] | None = None
-    if statuses is not None:
-        metrics = tuple(map(flat.status_to_v2, statuses))
-    elif percent is not None:
-        reading = v2.ResourceMetricStatus("cpu", v2.MetricValueStatus(average_utilization=percent))
-        metrics = (v2.MetricStatus(type="Resource", resource=reading),)
-    conditions = tuple[HorizontalPodAutoscalerCondition, ...]
-    return v2.HorizontalPodAutoscalerStatus(
-        observed_generation=status.observed_generation,
-        last_scale_time=status.last_scale_time,
-        current_replicas=status.current_replicas,
-        desired_replicas=status.desired_replicas,
-        current_metrics=metrics,
-        conditions=annotations.read(hpa.metadata, annotations.CONDITIONS, conditions) or (),
-    )
-
-
-V2BETA1 = "autoscaling/v2beta1"
-
-
-class V2beta1Spec(flat.Wire, frozen=True):
-    scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
-    min_replicas: int | None = None
-    max_replicas: int = msgspec.field(default_factory=int)
-    metrics: tuple[flat.MetricSpec, ...] = ()
-
-
-class V2beta1Status(flat.Wire, frozen=True):
-    observed_generation: int | None = None
-    last_scale_time: datetime | None = None
-    current_replicas: int = msgspec.field(default_factory=int)
-    desired_replicas: int = msgspec.field(default_factory=int)
-    current_metrics: tuple[flat.MetricStatus, ...] | None = None
-    conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
-
-
-class V2beta1(flat.Wire, frozen=True):
-    """autoscaling/v2beta1 HorizontalPodAutoscaler."""
-
-    kind: str = msgspec.field(default_factory=lambda: v2.KIND)
-    api_version: str = msgspec.field(default_factory=lambda: V2BETA1)
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: V2beta1Spec = msgspec.field(default_factory=V2beta1Spec)
-    status: V2beta1Status = msgspec.field(default_factory=V2beta1Status)
-
-
-def from_v2beta1(hpa: V2beta1) -> v2.HorizontalPodAutoscaler:
-    """Returns the HPA in autoscaling/v2."""
-    behavior = annotations.read(hpa.metadata, annotations.BEHAVIOR, annotations.Behavior)
-    status, readings = hpa.status, hpa.status.current_metrics
-    return v2.HorizontalPodAutoscaler(
-        metadata=annotations.without_fields(hpa.metadata),
-        spec=v2.HorizontalPodAutoscalerSpec(
-            scale_target_ref=hpa.spec.scale_target_ref,
-            min_replicas=hpa.spec.min_replicas,
-            max_replicas=hpa.spec.max_replicas,
-            metrics=tuple(map(flat.to_v2, hpa.spec.metrics)),
-            behavior=annotations.to_v2(behavior),
-        ),
-        status=v2.HorizontalPodAutoscalerStatus(
-            observed_generation=status.observed_generation,
-            last_scale_time=status.last_scale_time,
-            current_replicas=status.current_replicas,
-            desired_replicas=status.desired_replicas,
-            current_metrics=None if readings is None else tuple(map(flat.status_to_v2, readings)),
-            conditions=status.conditions,
-        ),
-    )
+def _current_cpu_percent(metrics: Iterable[v2.MetricStatus]) -> int | None:
+    """Returns the utilization of the last CPU metric that has one; None without any."""
+    sources = [metric.resource for metric in metrics if metric.type == "Resource" and metric.resource is not None]
+    percents = [source.current.average_utilization for source in sources if source.name == "cpu"]
+    return next((percent for percent in reversed(percents) if percent is not None), None)

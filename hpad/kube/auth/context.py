@@ -11,7 +11,6 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
@@ -23,20 +22,18 @@ from hpad.kube.auth.credentials import ConfigError, Credentials
 REREAD_S = 60.0
 """Seconds between two readings of tokens and certificates in files, as in client-go (transport/token_source.go)."""
 _TIMEOUT_S = 60.0  # for an exec plugin
-_ANONYMOUS = "hpad:nobody"
+_ANONYMOUS = "hpad:anonymous"
 _TLS_FIELDS = (
     *("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"),
     *("client-certificate", "client-certificate-data"),
 )
 _FILE_FIELDS = {
-    "clusters": {"certificate-authority": "certificate-authority-data"},
-    "users": {
-        "client-certificate": "client-certificate-data",
-        "client-key": "client-key-data",
-        "tokenFile": "token",
-    },
+    "certificate-authority": "certificate-authority-data",
+    "client-certificate": "client-certificate-data",
+    "client-key": "client-key-data",
+    "tokenFile": "token",
 }
-"""Fields that name a file, each with the field that takes precedence over it."""
+"""Fields of clusters and users that name a file, each with the field that takes precedence over it."""
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -56,16 +53,17 @@ class KubeContext:
     context: str | None
     namespace: str = "default"
     has_plugin: bool = False
-    granted: exec_plugin.Granted | None = None
+    plugin_credentials: exec_plugin.PluginCredentials | None = None
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def read(self) -> Credentials:
-        """The current credentials. Raises ConfigError."""
+        """Reads the current credentials. Raises ConfigError."""
         return self.open()[1]
 
     def open(self) -> tuple[Any, Credentials]:
-        """The loader's Configuration and the credentials; creates or updates `tls`. Raises ConfigError."""
+        """Returns the loader's Configuration and the credentials; creates or updates `tls`. Raises ConfigError."""
         from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import kube_config
 
         configuration = type.__call__(Configuration)  # bypasses the shared default object
         with _temporary_folder() as folder:
@@ -74,9 +72,10 @@ class KubeContext:
                 self._load(loader, configuration)
                 self._update_tls(configuration)
             finally:
-                _remove_loader_files()
+                # The loader would keep its copies of keys and certificates until the process ends.
+                kube_config._cleanup_temp_files()
         token = configuration.api_key.get("BearerToken", "")
-        expires = None if self.granted is None else _utc(self.granted.expires)
+        expires = None if self.plugin_credentials is None else self.plugin_credentials.expiration_timestamp
         return configuration, Credentials(token.strip(), expires)
 
     def _fail(self, problem: str) -> NoReturn:
@@ -106,17 +105,21 @@ class KubeContext:
                 self._fail(f"the client certificate cannot be used: {error}")
 
     def _loader(self, folder: str) -> Any:
-        """The loader of kubernetes_asyncio for this context, after checks that give better errors than the loader."""
+        """Returns the loader of kubernetes_asyncio for this context, after checks with better errors than its own."""
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
         try:
-            merged: Any = KubeConfigMerger(os.pathsep.join(self.files)).config
+            merger = KubeConfigMerger(os.pathsep.join(self.files))
         except OSError as error:
             raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
-        except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may hold secrets
+        except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may contain secrets
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark is not None else ""
             raise ConfigError(f"{', '.join(self.files)}: not a kubeconfig{line}") from None
+        merged: Any = merger.config
+        # The merger lets the last file win; in client-go the first one does (clientcmd/loader.go: Load).
+        current = (each.get("current-context") for each in merger.config_files.values())
+        merged.value["current-context"] = next(filter(None, current), None)
         self._prepare(merged.value)
         return KubeConfigLoader(
             config_dict=merged, active_context=self.context, config_base_path=None, temp_file_path=folder
@@ -137,18 +140,21 @@ class KubeContext:
         user = self._entry(merged, "users", context["user"])
         cluster.content["server"] = self._address(cluster, user.content)
         self._check_user(user)
-        self._resolve_files("clusters", cluster)
-        self._resolve_files("users", user)
+        self._resolve_files(cluster)
+        self._resolve_files(user)
         self.has_plugin = "exec" in user.content
         if self.has_plugin:
-            self._ask_plugin(user, cluster)
+            self._run_plugin(user, cluster)
 
     def _address(self, cluster: _Entry, user: Mapping[str, Any]) -> str:
-        """The URL of the server. As in client-go (rest/url_utils.go), host:port means https if TLS is configured."""
-        written = cluster.content.get("server")
-        if not written:
+        """Returns the URL of the server; host:port means https if TLS is configured.
+
+        Source: client-go, rest/url_utils.go: DefaultServerURL.
+        """
+        configured = cluster.content.get("server")
+        if not configured:
             self._fail(f"the cluster {shown(cluster.name)} has no server")
-        address = str(written)
+        address = str(configured)
         if "@" in address:  # not quoted: the error would show the password
             self._fail(f"the cluster {shown(cluster.name)} has a server with a user in its address; name a user")
         if "://" not in address:
@@ -156,7 +162,7 @@ class KubeContext:
             address = f"{'https' if tls else 'http'}://{address}"
         if not is_address(address):
             self._fail(
-                f"the cluster {shown(cluster.name)} has the server {shown(written)}, which is "
+                f"the cluster {shown(cluster.name)} has the server {shown(configured)}, which is "
                 "not an address such as https://10.0.0.1:6443"
             )
         return address
@@ -166,8 +172,8 @@ class KubeContext:
         for name in _IMPERSONATION:
             if user.content.get(name):
                 self._fail(
-                    f"the user {shown(user.name)} asks for impersonation ({name}:), which hpad does "
-                    "not do; use a user of its own"
+                    f"the user {shown(user.name)} is configured for impersonation ({name}:), which hpad "
+                    "does not support; use a user with rights of its own"
                 )
         provider = user.content.pop("auth-provider", None)
         if provider:
@@ -177,26 +183,26 @@ class KubeContext:
                 "use an exec plugin instead, such as kubectl oidc-login for OpenID Connect"
             )
 
-    def _resolve_files(self, section: str, entry: _Entry) -> None:
+    def _resolve_files(self, entry: _Entry) -> None:
         """Makes paths absolute: relative ones start at the folder of the entry's own file, as in client-go."""
-        for name, preferred in _FILE_FIELDS[section].items():
+        for name, preferred in _FILE_FIELDS.items():
             if entry.content.get(name) and not entry.content.get(preferred):
                 path = Path(entry.file).absolute().parent / str(entry.content[name])
                 if not path.is_file():
                     self._fail(f"{name}: {path}: no such file")
                 entry.content[name] = str(path)
 
-    def _ask_plugin(self, user: _Entry, cluster: _Entry) -> None:
-        """Replaces `exec` by the token or the certificate that the plugin gives."""
+    def _run_plugin(self, user: _Entry, cluster: _Entry) -> None:
+        """Replaces `exec` by the token or the certificate from the plugin."""
         try:
             folder = Path(user.file).parent
-            self.granted = exec_plugin.ask(user.content.pop("exec"), cluster.content, folder, _TIMEOUT_S)
+            self.plugin_credentials = exec_plugin.run(user.content.pop("exec"), cluster.content, folder, _TIMEOUT_S)
         except ConfigError as error:
             self._fail(str(error))
-        user.content.update(self.granted.as_user())
+        user.content.update(self.plugin_credentials.as_user())
 
     def _entry(self, merged: dict[str, Any], section: str, name: Any) -> _Entry:
-        """The entry with that name in "contexts", "clusters" or "users". Raises ConfigError."""
+        """Returns the entry with that name in "contexts", "clusters" or "users". Raises ConfigError."""
         kind, known = section.removesuffix("s"), []
         for number, node in enumerate(merged.get(section) or ()):
             entry = getattr(node, "value", node)  # the loader wraps entries in nodes that know their file
@@ -208,15 +214,16 @@ class KubeContext:
                     self._fail(f"the {kind} {shown(name)} is no mapping")
                 return _Entry(name, entry[kind], str(getattr(node, "path", None) or self.files[0]))
             known.append(shown(entry.get("name")))
-        self._fail(f"no {shown(name)} among the {section}; there is {', '.join(known) or 'none'}")
+        self._fail(f"there is no {shown(name)} among the {section}: {', '.join(known) or 'none'}")
 
 
 def tls_context(configuration: Any) -> ssl.SSLContext:
-    """TLS with the cluster's CA or the system's; like Go, without the stricter rules of newer Python versions."""
+    """Creates a TLS context with the cluster's CA or the system's. Raises ConfigError."""
     try:
         context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"{configuration.host}: its certificate authority cannot be used: {error}") from None
+    # Since Python 3.13 this flag is on by default: it refuses CAs without key identifiers, which Go accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False
@@ -225,7 +232,7 @@ def tls_context(configuration: Any) -> ssl.SSLContext:
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is an http or https URL with a host and a valid port."""
+    """Returns whether the text is an http or https URL with a host and a valid port."""
     try:
         url = urlsplit(text)
         return url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
@@ -235,21 +242,10 @@ def is_address(text: str) -> bool:
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[str]:
-    """A folder that is removed afterwards. Raises ConfigError if none can be created, as on a full disk."""
+    """Creates a folder for the time of the block. Raises ConfigError if that fails, as on a full disk."""
     try:
         created = tempfile.TemporaryDirectory(prefix="hpad-", ignore_cleanup_errors=True)
     except OSError as error:
-        raise ConfigError(f"there is no room for a temporary folder: {error.strerror}") from None
+        raise ConfigError(f"no temporary folder can be created: {error.strerror}") from None
     with created as folder:
         yield folder
-
-
-def _remove_loader_files() -> None:
-    """Removes the loader's copies of keys and certificates; it would keep them until the process ends."""
-    from kubernetes_asyncio.config import kube_config
-
-    kube_config._cleanup_temp_files()
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.astimezone(UTC)

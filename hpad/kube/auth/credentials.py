@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ssl import SSLContext
@@ -36,7 +37,7 @@ class Credentials:
 
     def __post_init__(self) -> None:
         if not self.authorization.isprintable():
-            raise ConfigError("the token is none: it holds characters that no token has, such as a line break")
+            raise ConfigError("the token is invalid: it contains characters such as a line break")
 
 
 Read = Callable[[], Credentials]
@@ -72,18 +73,18 @@ class Identity:
         self._log = structlog.get_logger("hpad.kube")
 
     async def headers(self, clock: Clock) -> Mapping[str, str]:
-        """The headers to send; waits for a reading if one is due."""
+        """Returns the headers to send; waits for a reading if one is due."""
         if self._read is not None and self._due(clock):
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._renew(self._read, clock), name="credentials")
             expires = self._current.expires
-            ended = self._stale or (expires is not None and clock.now() >= expires)
-            await asyncio.wait({self._reading}, timeout=None if ended else self._patience)
+            invalid = self._stale or (expires is not None and clock.now() >= expires)
+            await asyncio.wait({self._reading}, timeout=None if invalid else self._patience)
         return self._headers
 
     def refuse(self, sent: Mapping[str, str], clock: Clock) -> bool:
-        """Called when the server refused these headers; whether `headers` may return other ones now."""
-        if sent is not self._headers:
+        """Called when the server refused these headers; returns whether `headers` may return other ones now."""
+        if sent is not self._headers:  # renewed since, after the refusal of another request
             return True
         if self._read is None or (self._renewed and self._age(clock) < _MIN_INTERVAL_S):
             return False
@@ -95,24 +96,24 @@ class Identity:
         if self._stale or age < _MIN_INTERVAL_S:
             return self._stale
         expires = self._current.expires
-        ending = expires is not None and clock.now() >= expires - _EARLY
-        return ending or (self._every is not None and age >= self._every)
+        expires_soon = expires is not None and clock.now() >= expires - _EARLY
+        return expires_soon or (self._every is not None and age >= self._every)
 
     def _age(self, clock: Clock) -> float:
-        """Seconds since the last reading, or since the first use."""
+        """Returns the seconds since the last reading, or since the first use."""
         now = clock.monotonic()
         if self._read_at is None:
             self._read_at = now
         return now - self._read_at
 
     async def _renew(self, read: Read, clock: Clock) -> None:
-        cannot, can = "credentials cannot be renewed", "credentials can be renewed again"
-        failing = self._failing = self._failing or Episode(self._log, clock, cannot, can)
+        begins, ends = "credentials cannot be renewed", "credentials can be renewed again"
+        failing = self._failing = self._failing or Episode(self._log, clock, begins, ends)
         try:
-            self._current = await aside(read)
+            self._current = await run_in_thread(read)
         except ConfigError as error:
             failing.occurred(error=str(error))
-        except Exception as error:  # noqa: BLE001  # its text may hold a secret; it must not end the caches
+        except Exception as error:  # noqa: BLE001  # its text may contain a secret; the caches go on
             failing.occurred(error=f"bug: {type(error).__name__}")
         else:
             failing.ended()
@@ -122,30 +123,19 @@ class Identity:
         self._read_at = clock.monotonic()
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def run_in_thread(work: Callable[[], T]) -> T:
     """Runs blocking work in a daemon thread, so that a plugin that hangs does not delay the end of the process."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[T] = loop.create_future()
-
-    def tell(outcome: T | None, error: BaseException | None) -> None:
-        if result.done():  # the caller was cancelled
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(outcome)  # type: ignore[arg-type]  # not None if there is no error
+    result: futures.Future[T] = futures.Future()
 
     def run() -> None:
-        outcome, failure = None, None
-        try:
-            outcome = work()
-        except Exception as error:  # noqa: BLE001  # raised again in the caller
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(tell, outcome, failure)
+        with contextlib.suppress(futures.InvalidStateError):  # the caller was cancelled
+            try:
+                result.set_result(work())
+            except Exception as error:  # noqa: BLE001  # raised again in the caller
+                result.set_exception(error)
 
     threading.Thread(target=run, name="hpad-credentials", daemon=True).start()
-    return await result
+    return await asyncio.wrap_future(result)
 
 
 def _headers(credentials: Credentials) -> dict[str, str]:

@@ -8,73 +8,69 @@ import base64
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from hpad.api.text import shown
 from hpad.kube.auth.credentials import ConfigError
+from hpad.kube.errors import UNREADABLE
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXTENSION = "client.authentication.k8s.io/exec"
-_QUOTED = 500
+_QUOTED = 500  # characters of the standard error of a failed plugin, from its end
 # Fields of a cluster that a plugin receives (KEP-541).
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
+    """The status in a plugin's answer: a token, a certificate with its key (PEM), or both."""
+
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
-    expiration_timestamp: datetime | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+    def __repr__(self) -> str:
+        return f"PluginCredentials(expiration_timestamp={self.expiration_timestamp})"  # without the secrets
+
+    def as_user(self) -> dict[str, str]:
+        """Returns the credentials as fields of a kubeconfig's user."""
+        user = {"token": self.token} if self.token else {}
+        if self.client_certificate_data:
+            pairs = {"client-certificate-data": self.client_certificate_data, "client-key-data": self.client_key_data}
+            user |= {name: base64.b64encode(text.encode()).decode() for name, text in pairs.items()}
+        return user
 
 
 class _Answer(msgspec.Struct, rename="camel"):
     api_version: str
     kind: str
-    status: _Status
+    status: PluginCredentials
 
 
-@dataclass(frozen=True)
-class Granted:
-    """The answer of a plugin: a token, a certificate with its key (PEM), or both; `expires` is None if unknown."""
-
-    token: str = field(repr=False)
-    certificate: str = field(repr=False)
-    key: str = field(repr=False)
-    expires: datetime | None
-
-    def as_user(self) -> dict[str, str]:
-        """The credentials as fields of a kubeconfig's user."""
-        user = {"token": self.token} if self.token else {}
-        if self.certificate:
-            pairs = {"client-certificate-data": self.certificate, "client-key-data": self.key}
-            user |= {name: base64.b64encode(text.encode()).decode() for name, text in pairs.items()}
-        return user
-
-
-def ask(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, patience: float) -> Granted:
-    """Runs the plugin in a user's `exec` for at most `patience` seconds; `folder` is that of the kubeconfig.
+def run(spec: Mapping[str, Any], cluster: Mapping[str, Any], folder: Path, timeout: float) -> PluginCredentials:
+    """Runs the plugin in a user's `exec` for at most `timeout` seconds; `folder` is that of the kubeconfig.
 
     Raises ConfigError.
     """
     version, command = _checked(spec)
-    asked: dict[str, Any] = {"interactive": False}
+    info_spec: dict[str, Any] = {"interactive": False}
     if spec.get("provideClusterInfo"):
-        asked["cluster"] = _cluster(cluster, folder)
-    info = {"apiVersion": version, "kind": "ExecCredential", "spec": asked}
+        info_spec["cluster"] = _cluster(cluster, folder)
+    info = {"apiVersion": version, "kind": "ExecCredential", "spec": info_spec}
     more = {str(each["name"]): str(each["value"]) for each in spec.get("env") or ()}
     environ = {**os.environ, **more, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    # A relative path starts at the kubeconfig's folder, a bare name is searched in PATH, as in client-go.
     program = str(folder / command) if os.sep in command else command
-    return _read(command, version, _run([program, *map(str, spec.get("args") or ())], environ, patience, spec))
+    return _read(command, version, _output([program, *map(str, spec.get("args") or ())], environ, timeout, spec))
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
     if not isinstance(spec, Mapping):
-        raise ConfigError("exec: it is no mapping with a command")
+        raise ConfigError("exec: this is no mapping with a command")
     version, command = spec.get("apiVersion"), spec.get("command")
     if version not in VERSIONS:
         raise ConfigError(f"exec: apiVersion {shown(version)} is none of {', '.join(VERSIONS)}")
@@ -91,7 +87,7 @@ def _checked(spec: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _cluster(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The cluster for the plugin: the certificate authority as data, and `config` from the extension."""
+    """Returns the cluster for the plugin: the certificate authority as data, and `config` from the extension."""
     info = {name: cluster[name] for name in _CLUSTER_FIELDS if cluster.get(name)}
     data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
     if not data and file:
@@ -107,13 +103,13 @@ def _cluster(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return info
 
 
-def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: Mapping[str, Any]) -> bytes:
+def _output(command: list[str], environ: Mapping[str, str], timeout: float, spec: Mapping[str, Any]) -> bytes:
     try:
         done = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience, check=False
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"exec: {command[0]} gave nothing within {patience:g} seconds") from None
+        raise ConfigError(f"exec: {command[0]} did not end within {timeout:g} seconds") from None
     except ValueError as error:  # such as a zero byte
         raise ConfigError(f"exec: {command[0]} cannot be run: {error}") from None
     except OSError as error:
@@ -125,16 +121,16 @@ def _run(command: list[str], environ: Mapping[str, str], patience: float, spec: 
     return done.stdout
 
 
-def _read(command: str, version: str, output: bytes) -> Granted:
+def _read(command: str, version: str, output: bytes) -> PluginCredentials:
     try:
         answer = msgspec.json.decode(output, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"exec: {command} did not print an ExecCredential: {error}") from None
     status = answer.status
     if (answer.api_version, answer.kind) != (version, "ExecCredential"):
         raise ConfigError(f"exec: {command} answered with {answer.kind} of {answer.api_version} instead of {version}")
     if not status.token and not status.client_certificate_data:
-        raise ConfigError(f"exec: {command} gave neither a token nor a client certificate")
+        raise ConfigError(f"exec: {command} returned neither a token nor a client certificate")
     if bool(status.client_certificate_data) != bool(status.client_key_data):
-        raise ConfigError(f"exec: {command} gave a client certificate without a key, or a key without one")
-    return Granted(status.token, status.client_certificate_data, status.client_key_data, status.expiration_timestamp)
+        raise ConfigError(f"exec: {command} returned a client certificate without a key, or a key without one")
+    return status

@@ -14,11 +14,11 @@ from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, tls_contex
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LOOKED_FOR = "KUBECONFIG is not set, ~/.kube/config is not there, and hpad does not run in a pod"
+_SEARCHED = "KUBECONFIG is not set, ~/.kube/config does not exist, and hpad does not run in a pod"
 
 
 def load_cluster_config(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
-    """The API server to connect to. Blocks (files, plugins): call it in a thread if an event loop is running.
+    """Finds the API server to connect to. Blocks (files, plugins): call it in a thread if an event loop is running.
 
     `kubeconfig` names a file; by default the files of KUBECONFIG, then ~/.kube/config, then the service account of the
     pod. `context` names a context of the kubeconfig, by default the current one. Raises ConfigError.
@@ -27,14 +27,14 @@ def load_cluster_config(kubeconfig: str | None = None, context: str | None = Non
     if files:
         return _from_kubeconfig(KubeContext(files, context))
     if context is not None:
-        raise ConfigError(f"context {shown(context)} is asked for, but there is no kubeconfig: {_LOOKED_FOR}")
+        raise ConfigError(f"there is no kubeconfig with the context {shown(context)}: {_SEARCHED}")
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return _from_pod(_SERVICE_ACCOUNT)
-    raise ConfigError(f"no cluster is configured: {_LOOKED_FOR}; name a file with --kubeconfig")
+    raise ConfigError(f"no cluster is configured: {_SEARCHED}; name a file with --kubeconfig")
 
 
 def _files(kubeconfig: str | None) -> list[str]:
-    """The existing kubeconfig files, to be merged. A file named by `kubeconfig` must exist."""
+    """Returns the existing kubeconfig files, to be merged. A file named by `kubeconfig` must exist."""
     if kubeconfig is not None:
         path = Path(kubeconfig).expanduser()
         if not _is_file(path):
@@ -43,13 +43,13 @@ def _files(kubeconfig: str | None) -> list[str]:
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     found = [str(path) for name in named if _is_file(path := Path(name).expanduser())]
     if named and not found:
-        raise ConfigError(f"KUBECONFIG names {os.pathsep.join(named)}, but no such file is there")
+        raise ConfigError(f"KUBECONFIG names {os.pathsep.join(named)}, but no such file exists")
     home = Path.home() / ".kube" / "config"
     return found or ([str(home)] if _is_file(home) else [])
 
 
 def _is_file(path: Path) -> bool:
-    """Raises ConfigError if the folder cannot be read."""
+    """Returns whether the path is a file. Raises ConfigError if the folder cannot be read."""
     try:
         return path.is_file()
     except OSError as error:
@@ -58,7 +58,7 @@ def _is_file(path: Path) -> bool:
 
 def _from_kubeconfig(source: KubeContext) -> ClusterConfig:
     configuration, credentials = source.open()
-    every = None if source.has_plugin else REREAD_S  # credentials of a plugin change only when they expire
+    every = None if source.has_plugin else REREAD_S  # running a plugin may open a login page, so only on expiry
     return ClusterConfig(
         server=configuration.host,
         ssl=source.tls,
@@ -72,22 +72,20 @@ def _from_kubeconfig(source: KubeContext) -> ClusterConfig:
 
 
 def _from_pod(folder: Path) -> ClusterConfig:
-    """The API server of the pod's cluster, with the credentials of its service account."""
-    configuration = _pod_configuration(folder)
+    """Returns the API server of the pod's cluster, with the credentials of its service account."""
+    configuration, credentials = _service_account(folder)
     namespace = folder / "namespace"
     return ClusterConfig(
         server=configuration.host,
         ssl=tls_context(configuration),
-        identity=Identity(
-            _pod_credentials(configuration), lambda: _pod_credentials(_pod_configuration(folder)), REREAD_S
-        ),
+        identity=Identity(credentials, lambda: _service_account(folder)[1], REREAD_S),
         proxy=_proxy(configuration.host, None),
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
         source="the service account of the pod",
     )
 
 
-def _pod_configuration(folder: Path) -> Any:
+def _service_account(folder: Path) -> tuple[Any, Credentials]:
     from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config import ConfigException, load_incluster_config
 
@@ -100,15 +98,11 @@ def _pod_configuration(folder: Path) -> Any:
         )
     except (ConfigException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{folder}: the pod's service account cannot be used: {error}") from None
-    return configuration
-
-
-def _pod_credentials(configuration: Any) -> Credentials:
-    return Credentials(configuration.api_key.get("BearerToken", "").strip())
+    return configuration, Credentials(configuration.api_key.get("BearerToken", "").strip())
 
 
 def _proxy(host: str, configured: str | None) -> str | None:
-    """The proxy of the kubeconfig, else of HTTPS_PROXY and NO_PROXY. Raises ConfigError.
+    """Returns the proxy of the kubeconfig, else of HTTPS_PROXY and NO_PROXY. Raises ConfigError.
 
     As in Go (net/http: ProxyFromEnvironment), loopback addresses do not use the proxy of the environment.
     """
@@ -119,10 +113,10 @@ def _proxy(host: str, configured: str | None) -> str | None:
     if not chosen:
         return None
     scheme = chosen.partition(":")[0]
-    if scheme not in {"http", "https"}:
+    if scheme not in {"http", "https"}:  # the error does not quote it, because it may contain a password
         raise ConfigError(f"proxy {scheme}://…: only http and https proxies can be used")
     if not is_address(chosen):
-        raise ConfigError(f"proxy {scheme}://…: that is not an address such as http://proxy.example:3128")
+        raise ConfigError(f"proxy {scheme}://…: this is not an address such as http://proxy.example:3128")
     return chosen
 
 

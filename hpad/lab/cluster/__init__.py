@@ -1,13 +1,16 @@
 """An API server inside the process, with controllers, and pods as local processes.
 
-For the demo, for tests and for people who want to try a manifest. It is not a Kubernetes replacement: no
-scheduler, no images, no network, no persistence, only the kinds of `resources`, and authentication and
-authorization only where asked for. What it does answer is what a Kubernetes 1.36 API server answers.
+For the demo, for tests and for trying a manifest. It does not replace Kubernetes: it has no scheduler, no images, no
+network and no persistence; it serves the kinds of `resources` only, and authenticates and authorizes only when
+`authorization` is on. Its responses are those of a Kubernetes 1.36 API server.
 
-What discovery tells of and nobody answers: the subresources attach, exec, portforward, proxy, binding, eviction,
-ephemeralcontainers, resize, token, approval and finalize. Objects of kinds that no part of the cluster acts on are
-kept, and nothing comes of them; services get no address. OpenAPI v3 has the types of what people apply, without
-descriptions, and no parameters but those kubectl looks for; OpenAPI v2 has no types. APIServices are not proxied to.
+Limits:
+- Discovery lists the subresources attach, exec, portforward, proxy, binding, eviction, ephemeralcontainers, resize,
+  token, approval and finalize, but requests to them fail.
+- Objects of kinds without a controller are stored and have no effect. Services get no address.
+- OpenAPI v3 has the types of the common kinds, without descriptions, and only the parameters that kubectl reads.
+  OpenAPI v2 has no types.
+- Requests are not proxied to APIServices.
 
     async with Cluster(auto_ready=True) as cluster:
         cluster.apply(manifest)

@@ -1,27 +1,41 @@
-"""HPAs on their way in and out: defaulting, validation, and the versions v1 and v2 of one object.
+"""Admission of HPAs: defaulting, validation, and conversion between v1 and the stored version v2.
 
-Objects are stored as autoscaling/v2. All rules are those of `hpad.model`; other kinds pass through.
+The rules are those of `hpad.api`. Events are converted to core/v1; objects of other kinds stay as sent.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api import conversion, decode, fields, hpa, quantity, validation
+from hpad.api import decode, fields, hpa, quantity, validation
 from hpad.api import metadata as meta
 from hpad.api.conversion import older
 from hpad.api.quantity import QuantityError
-from hpad.lab.cluster import errors, events
+from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 
 _FILLED: Final = {"v1": hpa.with_minimum_and_metrics, "v2": hpa.defaulted}
-"""What each version fills in before it validates; what is stored has all of v2's defaults."""
+"""The defaults that each version sets before validation. The stored object has all defaults of v2."""
+_NEWER: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+"""Field names of an Event in core/v1, and the names of the same fields in events.k8s.io/v1.
+
+Source: Kubernetes 1.36, pkg/apis/events/v1/conversion.go.
+"""
+_OLDER: Final = {new: old for old, new in _NEWER.items()}
 
 
 def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Object:
-    """The object in its stored version, defaulted; raises ApiError 400 or 422 for an HPA that is wrong."""
+    """Returns the object in its stored version, with defaults; raises ApiError 400 or 422 for an invalid HPA."""
     if resource == EVENTS:
-        obj = events.as_core(obj)
+        obj = _core_event(obj)
     stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
     if resource != HPAS:
         return stored
@@ -35,7 +49,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
 
 
 def admit_status(resource: Resource, obj: Object) -> Object:
-    """A body of PUT on `/status` in the stored version; its spec is not looked at. Raises ApiError 400 or 422."""
+    """Returns the body of a PUT on `/status` in the stored version; ignores its spec. Raises ApiError 400 or 422."""
     stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
     if resource != HPAS:
         return stored
@@ -49,16 +63,16 @@ def admit_status(resource: Resource, obj: Object) -> Object:
     _check_int32(obj.get("status") or {})
     if faults:
         raise _refusal((obj.get("metadata") or {}).get("name", ""), faults)
-    return {**stored, "status": hpa.to_builtins(_as_kept(status))}
+    return {**stored, "status": hpa.to_builtins(_as_stored(status))}
 
 
 def present(resource: Resource, obj: Object, version: str) -> Object:
-    """A stored object as a client of `version` (`v1`, `events.k8s.io/v1`) sees it, kind and apiVersion first."""
+    """Converts a stored object to `version` (such as `v1` or `events.k8s.io/v1`), with kind and apiVersion first."""
     if resource == EVENTS and version == EVENTS_V1:
-        obj = events.as_v1(obj)
+        obj = _event_v1(obj)
     rest: dict[str, Any] = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
     if resource == HPAS and version == "v1":
-        old = conversion.to_v1(hpa.from_builtins(obj))
+        old = older.to_v1(hpa.from_builtins(obj))
         shown = hpa.to_builtins(old)
         metadata = _metadata(obj, old.metadata)
         rest = {**rest, "metadata": metadata, "spec": shown["spec"], "status": shown["status"]}
@@ -66,19 +80,19 @@ def present(resource: Resource, obj: Object, version: str) -> Object:
 
 
 def unknown_fields(resource: Resource, obj: Object) -> list[str]:
-    """Paths of fields of an HPA that its version does not have."""
+    """Returns the paths of the fields of an HPA that its version does not define; empty for other kinds."""
     if resource != HPAS:
         return []
     return [fault.field for fault in decode.read(obj).errors if fault.type == fields.UNKNOWN]
 
 
 def empty_status() -> Object:
-    """The status of an HPA that no controller has seen yet."""
+    """Returns the status of a new HPA that no controller has written yet."""
     return dict(hpa.to_builtins(hpa.HorizontalPodAutoscalerStatus()))
 
 
-def _as_kept(status: hpa.HorizontalPodAutoscalerStatus) -> hpa.HorizontalPodAutoscalerStatus:
-    """What is left of it in storage: an empty list becomes null, the time of a rescale loses its fraction."""
+def _as_stored(status: hpa.HorizontalPodAutoscalerStatus) -> hpa.HorizontalPodAutoscalerStatus:
+    """Returns the status as etcd keeps it: an empty list becomes null, lastScaleTime loses its fraction of a second."""
     scaled = status.last_scale_time
     return msgspec.structs.replace(
         status,
@@ -88,10 +102,10 @@ def _as_kept(status: hpa.HorizontalPodAutoscalerStatus) -> hpa.HorizontalPodAuto
 
 
 def _check_int32(value: Any, path: str = "status") -> None:
-    """Raises ApiError 400 for a number that no int32 of the API holds; quantities are text."""
+    """Raises ApiError 400 for a number outside the range of int32, which all counts of a status have."""
     if isinstance(value, dict):
         for name, each in value.items():
-            if name != "observedGeneration":
+            if name != "observedGeneration":  # the only int64 in the status of an HPA
                 _check_int32(each, f"{path}.{name}")
     elif isinstance(value, list):
         for each in value:
@@ -105,11 +119,12 @@ def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
     version = _version(obj)
     try:
         if version == "v1":
-            return conversion.from_v1(msgspec.convert(obj, older.HorizontalPodAutoscaler, dec_hook=hpa.dec_hook))
+            return older.from_v1(msgspec.convert(obj, older.V1, dec_hook=hpa.dec_hook))
         return hpa.from_builtins(obj)
     except (msgspec.ValidationError, ValueError) as problem:
-        said = problem.__cause__ if isinstance(problem.__cause__, QuantityError) else problem
-        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {said}'
+        # msgspec adds its own path to the text; the API server answers with that of the quantity alone
+        reason = problem.__cause__ if isinstance(problem.__cause__, QuantityError) else problem
+        message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {reason}'
         raise errors.bad_request(message) from problem
 
 
@@ -118,7 +133,7 @@ def _version(obj: Object) -> str:
 
 
 def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
-    """The whole metadata, with the annotations as the conversion left them."""
+    """Returns the metadata of `obj` with the annotations of `converted`."""
     metadata = dict(obj.get("metadata") or {})
     metadata.pop("annotations", None)
     if converted.annotations:
@@ -127,5 +142,21 @@ def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
 
 
 def _refusal(name: str, faults: list[fields.FieldError]) -> errors.ApiError:
+    # a FieldError starts with its path, and so does the text of a Cause
     causes = [errors.Cause(fault.field, fault.type, fault.message.removeprefix(f"{fault.field}: ")) for fault in faults]
     return errors.invalid(hpa.KIND, HPAS.group, name, causes)
+
+
+def _event_v1(event: Object) -> Object:
+    """Converts a stored event to events.k8s.io/v1."""
+    renamed = {_NEWER.get(name, name): value for name, value in event.items()}
+    if not renamed.get("reportingInstance"):
+        renamed.pop("reportingInstance", None)
+    return {**renamed, "apiVersion": EVENTS_V1, "eventTime": event.get("eventTime")}
+
+
+def _core_event(event: Object) -> Object:
+    """Converts an event of either group to core/v1."""
+    if event.get("apiVersion") != EVENTS_V1:
+        return event
+    return {**{_OLDER.get(name, name): value for name, value in event.items()}, "apiVersion": "v1"}

@@ -1,6 +1,6 @@
-"""API groups of other servers, as APIService objects register them: listed in discovery, asked in vain.
+"""API groups of aggregated API servers, registered by APIService objects: listed in discovery, answered with 503.
 
-Nothing is proxied: behind `metrics.k8s.io` is the cluster itself, behind any other APIService nobody.
+Requests are not proxied. The cluster itself serves `metrics.k8s.io`; no other APIService has a server.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ UNREACHABLE: Final = "error trying to reach service: dial tcp: connect: connecti
 
 
 def registered(store: Store) -> dict[tuple[str, str], bool]:
-    """Group and version of every APIService with a service, and whether it is told to be available."""
+    """Maps group and version of each APIService with a service to whether its condition Available is True."""
     found = {}
     for obj in store.objects(API_SERVICES):
         spec = obj.get("spec") or {}
@@ -25,7 +25,7 @@ def registered(store: Store) -> dict[tuple[str, str], bool]:
 
 
 def refusal(store: Store, registry: Registry, path: str) -> str | None:
-    """The text of the 503 that answers a request for a group that somebody else should serve and does not."""
+    """Returns the text of the 503 for a request to an aggregated group without a server; None for other requests."""
     root, _, rest = path.strip("/").partition("/")
     group, version, *_ = (*rest.split("/"), "", "")
     if root != "apis" or not version:

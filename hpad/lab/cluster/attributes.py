@@ -1,6 +1,7 @@
-"""What a request wants to do, in the terms of authorization: a verb on a resource, or on a path that is none.
+"""Attributes of a request for authorization: a verb on a resource, or on a non-resource path.
 
-The rules are those of the API server's request info; what is not served has attributes as well.
+Requests for resources that are not served have attributes too, so that RBAC is checked before the 404.
+Source: Kubernetes 1.36, apiserver/pkg/endpoints/request/requestinfo.go: NewRequestInfo.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ _OF_NAMESPACES: Final = ("status", "finalize")
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """`path` is set, and everything but the verb empty, where no resource is meant."""
+    """For a non-resource request only `verb` and `path` are set."""
 
     verb: str
     group: str = ""
@@ -25,7 +26,7 @@ class Attributes:
 
     @property
     def full(self) -> str:
-        """The resource as rules name it, e.g. `deployments/scale`."""
+        """Resource and subresource as rules of RBAC name them, such as `deployments/scale`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def __str__(self) -> str:
@@ -36,7 +37,7 @@ class Attributes:
 
 
 def of(method: str, path: str, query: Mapping[str, str]) -> Attributes:
-    """The attributes of a request."""
+    """Returns the attributes of a request to `path` (without its query)."""
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         return _of_resource(method, "", parts[2:], query)
@@ -46,7 +47,10 @@ def of(method: str, path: str, query: Mapping[str, str]) -> Attributes:
 
 
 def is_true(text: str | None) -> bool:
-    """A boolean of a query: anything but nothing, `0` and `false`."""
+    """Returns whether a boolean query parameter is on: present, and neither `0` nor `false`.
+
+    Source: Kubernetes 1.36, apimachinery/pkg/runtime/conversion.go: Convert_Slice_string_To_bool.
+    """
     return text is not None and text.lower() not in ("0", "false")
 
 
@@ -66,7 +70,7 @@ def _of_resource(method: str, group: str, rest: list[str], query: Mapping[str, s
 
 
 def _only_name(selector: str) -> str:
-    """The name that a field selector asks for: who may see one object may list it alone."""
+    """Returns the name in a field selector: a user allowed to get one object may also list or watch it by name."""
     for part in selector.split(","):
         key, _, value = part.replace("==", "=").partition("=")
         if key == "metadata.name":

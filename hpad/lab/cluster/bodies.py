@@ -1,4 +1,4 @@
-"""What comes in the body of a request, and the options beside it."""
+"""Decodes the bodies of requests: objects, and DeleteOptions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,21 +19,21 @@ SCHEME: Final = 'in scheme "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """An object that came in, and the `Warning` headers that the answer to it carries."""
+    """A received object, and the `Warning` headers of the response."""
 
     object: Object
     warnings: CIMultiDict[str] = field(default_factory=CIMultiDict)
 
 
 def expected(address: paths.Address) -> tuple[str, str]:
-    """The apiVersion and kind that an address takes."""
+    """Returns the apiVersion and kind that an address accepts."""
     if address.subresource == "scale":
         return "autoscaling/v1", "Scale"
     return address.resource.group_version(address.version), address.resource.kind
 
 
 def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query) -> Body:
-    """The body as an object of the kind that the address wants; raises ApiError 400 or 415."""
+    """Decodes a body to an object of the kind that the address accepts; raises ApiError 400 or 415."""
     api_version, kind = expected(address)
     body = _decoded(media_type, raw, kind)
     body = {} if body is None else body
@@ -44,12 +44,13 @@ def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query
     body = {**body, "apiVersion": got[0], "kind": got[1]}
     cannot = f'{got[1]} in version "{got[0].rpartition("/")[2]}" cannot be handled as a {kind}: '
     if got != (api_version, kind):
-        raise errors.bad_request(_other(got, (api_version, kind), cannot, address))
+        raise errors.bad_request(_wrong_kind(got, (api_version, kind), cannot, address))
     schema = schemas.of_kind(*got)
     if schema is not None and (problem := decoding.fault(schema, body)):
         raise errors.bad_request(cannot + problem)
-    looser = ("metadata",) if address.resource.schema is not None else ("metadata", "spec", "status")
-    for part in looser if schema is None else ():
+    # a custom kind has no built-in schema: its spec and status are checked by its own schema, if it has one
+    unchecked = ("metadata",) if address.resource.schema is not None else ("metadata", "spec", "status")
+    for part in unchecked if schema is None else ():
         if not isinstance(body.get(part) or {}, dict):
             raise errors.bad_request(f"{cannot}json: {part} must be an object, not {shown(body[part])}")
     strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, body)] if schema else []
@@ -59,12 +60,12 @@ def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query
 
 
 def warnings(strict: Sequence[str], query: reads.Query, cannot: str = "") -> CIMultiDict[str]:
-    """Headers that warn of unknown and duplicate fields; raises ApiError 400 with fieldValidation=Strict."""
-    wanted = query.get("fieldValidation") or "Warn"
-    if strict and wanted == "Strict":
+    """Returns warnings of unknown and duplicate fields; raises ApiError 400 with fieldValidation=Strict."""
+    validation = query.get("fieldValidation") or "Warn"
+    if strict and validation == "Strict":
         raise errors.bad_request(f"{cannot}strict decoding error: {', '.join(strict)}")
-    told = strict if wanted == "Warn" else ()
-    return CIMultiDict(("Warning", f'299 - "{_escaped(each)}"') for each in told)
+    reported = strict if validation == "Warn" else ()
+    return CIMultiDict(("Warning", f'299 - "{_escaped(each)}"') for each in reported)
 
 
 def _escaped(text: str) -> str:
@@ -72,7 +73,7 @@ def _escaped(text: str) -> str:
 
 
 def head_fault(body: Any) -> str | None:
-    """What is wrong with the kind and apiVersion of a body."""
+    """Returns the decoding error of the kind and apiVersion of a body, None when both are strings or absent."""
     if not isinstance(body, dict):
         return f"json: cannot unmarshal {gojson.kind_of(body)} into Go value of type {_HEAD}"
     for name in ("apiVersion", "kind"):
@@ -82,22 +83,22 @@ def head_fault(body: Any) -> str | None:
     return None
 
 
-def _other(got: tuple[str, str], wanted: tuple[str, str], cannot: str, address: paths.Address) -> str:
-    """What is said of an object of another kind or version."""
+def _wrong_kind(got: tuple[str, str], expected: tuple[str, str], cannot: str, address: paths.Address) -> str:
+    """Returns the message of the 400 for an object of another kind or version; pairs are (apiVersion, kind)."""
     group, _, version = got[0].rpartition("/")
-    if got[1] == wanted[1] and group == address.resource.group and version in address.resource.versions:
-        return f"the API version in the data ({got[0]}) does not match the expected API version ({wanted[0]})"
+    if got[1] == expected[1] and group == address.resource.group and version in address.resource.versions:
+        return f"the API version in the data ({got[0]}) does not match the expected API version ({expected[0]})"
     if schemas.of_kind(*got) is None:
         return f'{cannot}no kind "{got[1]}" is registered for version "{got[0]}" {SCHEME}'
-    internal = f"{address.resource.group or 'core'}.{wanted[1]}"
+    internal = f"{address.resource.group or 'core'}.{expected[1]}"
     return f"{cannot}converting ({got[0].rpartition('/')[2]}.{got[1]}) to ({internal}): unknown conversion"
 
 
 def _unrecognized(kind: str, why: str, raw: bytes) -> errors.ApiError:
     shown = raw[:_SHOWN_BYTES].decode("utf-8", "replace") if raw[:1] == b"{" else raw[:_SHOWN_BYTES].hex()
     cut = " ..." if len(raw) > _SHOWN_BYTES else ""
-    told = f"{shown}{cut}" if raw else "<empty>"
-    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({told})")
+    excerpt = f"{shown}{cut}" if raw else "<empty>"
+    return errors.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({excerpt})")
 
 
 def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
@@ -114,7 +115,7 @@ def _decoded(media_type: str, raw: bytes, kind: str) -> Any:
 
 
 def from_yaml(raw: bytes) -> Any:
-    """Raises ApiError 400."""
+    """Decodes YAML; raises ApiError 400."""
     try:
         return yaml.safe_load(raw)
     except yaml.YAMLError as problem:
@@ -122,13 +123,13 @@ def from_yaml(raw: bytes) -> Any:
 
 
 def delete_options(query: reads.Query, raw: bytes) -> writes.DeleteOptions:
-    """From the query and a DeleteOptions body, the query first; raises ApiError 400 or 422."""
+    """Reads the options of a delete from its query, else from its DeleteOptions body; raises ApiError 400 or 422."""
     try:
         body = gojson.loads(raw) if raw.strip() else {}
     except gojson.SyntaxFault as problem:
         raise errors.bad_request(f"couldn't get version/kind; json parse error: {problem}") from None
-    if wrong := head_fault(body):
-        raise errors.bad_request(f"couldn't get version/kind; json parse error: {wrong}")
+    if bad_head := head_fault(body):
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {bad_head}")
     grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
     propagation = query.get("propagationPolicy") or body.get("propagationPolicy") or "Background"
     options.check_propagation(propagation)

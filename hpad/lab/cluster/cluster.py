@@ -1,4 +1,4 @@
-"""The embedded cluster as one object: start it, talk to its URL, look inside, stop it."""
+"""The embedded cluster: starts, stops, and gives tests direct access to its objects."""
 
 import asyncio
 import copy
@@ -11,16 +11,14 @@ from types import TracebackType
 from typing import Self
 
 from hpad import clock as clocks
-from hpad.lab.cluster import controllers as loops
 from hpad.lab.cluster import (
+    authenticator,
     definitions,
     deployments,
     discovery,
     errors,
     faults,
     garbage,
-    gate,
-    journal,
     kubeconfig,
     node,
     patches,
@@ -29,6 +27,7 @@ from hpad.lab.cluster import (
     reaper,
     recorder,
     replicas,
+    request_log,
     resources,
     reviews,
     server,
@@ -39,6 +38,7 @@ from hpad.lab.cluster import (
     watches,
     writes,
 )
+from hpad.lab.cluster import controllers as loops
 from hpad.lab.cluster import kubelet as kubelets
 from hpad.lab.cluster import tls as https
 from hpad.lab.cluster.listener import Listener
@@ -46,21 +46,24 @@ from hpad.lab.cluster.resources import Object, Resource
 
 
 class Cluster:
-    """An API server on loopback with controllers and, if wanted, a kubelet that runs local processes.
+    """An API server on loopback with controllers and, by default, a kubelet that runs local processes.
 
-    - `kubelet`: pods run as processes, and containers without a command are pretended; False leaves pods Pending until
-      a client writes their status.
-    - `auto_ready`: no processes either, but pods are Running and Ready as soon as they exist.
-    - `controllers`: whether workloads make pods at all.
-    - `sampling_seconds`: how often usage is read; two samples make the first metrics of a pod.
-    - `grace_seconds`: at most so long may pods take to stop when the cluster stops.
-    - `scale_to_zero`: the feature gate HPAScaleToZero of the API server: minReplicas may be 0.
-    - `kinds`: more kinds to serve, as CustomResourceDefinitions would add them.
-    - `authorization`: whether requests must say who sends them (a token or a client certificate) and users may do only
-      what Roles and their bindings allow; False: everybody may do everything.
-    - `tokens`: bearer tokens and whose they are, beside those that `token` gives.
-    - `tls`: serve HTTPS with these files; a client certificate says who somebody is.
-    - `directory`: for working folders and logs of containers; by default a temporary one, removed at the end.
+    - `kubelet`: run pods as processes; a container without a command is simulated. Without a kubelet, pods stay
+      Pending until a client writes their status.
+    - `auto_ready`: run no processes; pods are Running and Ready as soon as they exist.
+    - `controllers`: run the controllers that create pods for workloads.
+    - `sampling_seconds`: period of reading usage. The first metrics of a pod need two samples.
+    - `resync_seconds`: period after which the controllers reconcile every workload again.
+    - `bookmark_seconds`: period of bookmarks on a watch.
+    - `grace_seconds`: limit for pods to stop when the cluster stops.
+    - `history_limit`: number of changes kept for watches; a watch from an older resourceVersion gets 410.
+    - `scale_to_zero`: the API server's feature gate HPAScaleToZero, with which minReplicas may be 0.
+    - `kinds`: further kinds to serve, as CustomResourceDefinitions would add them.
+    - `authorization`: authenticate requests (by token or client certificate) and authorize them by RBAC. Without it,
+      every request is that of the administrator.
+    - `tokens`: bearer tokens and their users, beside those that `token` creates.
+    - `tls`: serve HTTPS with these files, and authenticate client certificates.
+    - `directory`: holds working directories and logs of containers; by default a temporary one, removed at the end.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Cluster:
         self.writer = writes.Writer(self.store, self.clock, scale_to_zero)
         self._events = recorder.Recorder(self.store, self.clock)
         self.hub = watches.Hub(self.store, bookmark_seconds)
-        self.log = journal.Journal()
+        self.log = request_log.RequestLog()
         self.faults = faults.Faults(self.hub, self.clock)
         self.url = ""
         self.directory = directory
@@ -106,7 +109,7 @@ class Cluster:
         self._resync_seconds = resync_seconds
         self._grace_seconds = grace_seconds
         self._kubelet: kubelets.Kubelet | None = None
-        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots, self._pretended)
+        self.usage = usage.Usage(self.clock, sampling_seconds, self._roots, self._simulated)
         self._server = server.Server(
             self.store,
             self.registry,
@@ -117,7 +120,9 @@ class Cluster:
             self.faults,
             self.clock,
             self._folder,
-            gate.Gate(rbac.Authorizer(self.store, authorization), self.users if authorization else None),
+            authenticator.Authenticator(
+                rbac.Authorizer(self.store, authorization), self.users if authorization else None
+            ),
         )
         self._listener: Listener | None = None
         self._loop: loops.Loop | None = None
@@ -135,14 +140,14 @@ class Cluster:
     def _roots(self) -> dict[int, tuple[str, str, str]]:
         return self._kubelet.roots() if self._kubelet else {}
 
-    def _pretended(self) -> list[tuple[str, str, str]]:
-        return self._kubelet.pretended() if self._kubelet else []
+    def _simulated(self) -> list[tuple[str, str, str]]:
+        return self._kubelet.simulated() if self._kubelet else []
 
     def _folder(self, pod: Object) -> Path | None:
         return self._kubelet.folder(pod) if self._kubelet else None
 
     async def start(self) -> None:
-        """Start everything, or nothing; raises OSError when the port is taken."""
+        """Starts the cluster; when that fails, stops what runs already. Raises OSError when the port is taken."""
         try:
             await self._start()
         except BaseException:
@@ -161,7 +166,7 @@ class Cluster:
             self.apply(node.manifest(discovery.VERSION["gitVersion"], self.clock.now()))
             self.apply(node.lease())
         if self._auto_ready:
-            self.store.subscribe(kubelets.Puppets(self.writer.by(kubelets.AUTHOR)).on_change)
+            self.store.subscribe(kubelets.SimulatedKubelet(self.writer.by(kubelets.AUTHOR)).on_change)
         if self._runs_processes:
             await self._start_kubelet()
         if self._has_controllers:
@@ -191,7 +196,10 @@ class Cluster:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop the controllers, then every process, then the listener; leaves nothing behind."""
+        """Stops the controllers, then every process, then the listener, and removes a temporary directory.
+
+        A controller that still ran would replace the pods that are being stopped.
+        """
         if self._loop is not None:
             await self._loop.stop()
         if self._sampler is not None:
@@ -206,24 +214,24 @@ class Cluster:
             await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     async def kubeconfig(self, path: Path, user: users.User = users.ADMINISTRATOR) -> Path:
-        """Write a kubeconfig that reaches this cluster, as that user where users matter."""
+        """Writes a kubeconfig for this cluster, with a token of `user` if the cluster authenticates."""
         token = self.token(user) if self._authorization else None
         await asyncio.to_thread(kubeconfig.write, path, self.url, token, self._tls.authority if self._tls else None)
         return path
 
     def token(self, user: users.User) -> str:
-        """A bearer token of this user's; `users.named` and `users.service_account` make users."""
+        """Returns a bearer token for a user; `users.named` and `users.service_account` create users."""
         return self.users.token(user)
 
     def serve(self, resource: Resource) -> None:
-        """Serve one more kind from now on, as a CustomResourceDefinition would."""
+        """Serves a further kind from now on, as a CustomResourceDefinition would."""
         self.registry.add(resource)
 
     def apply(self, manifest: Object) -> Object:
-        """Create an object, or merge a manifest into the one that is there; its namespace is made as needed.
+        """Creates an object, or merges a manifest into the existing one; returns a copy of the result.
 
-        A status in the manifest is written as well, which through the API takes a second request.
-        Raises ApiError as the API would, 404 for a kind that is not served.
+        Creates the namespace if needed. Writes the status in the manifest too, which through the API takes a second
+        request. Raises ApiError as the API would, 404 for a kind that is not served.
         """
         resource, version = self._resource(manifest)
         metadata = manifest.get("metadata") or {}
@@ -249,19 +257,19 @@ class Cluster:
         return resources.stored(found, api_version.rpartition("/")[2])
 
     def delete(self, plural: str, name: str, namespace: str = "default", *, grace: int | None = None) -> None:
-        """Delete an object as a client would, `grace` in seconds for pods; raises ApiError 404."""
+        """Deletes an object as a client would; `grace` is the grace period in seconds. Raises ApiError 404."""
         resource = self._by_plural(plural)
         found = self.store.get(resource, namespace if resource.namespaced else "", name)
         self.writer.delete(resource, found, writes.DeleteOptions(grace=grace))
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Object | None:
-        """A copy of an object by its plural (`"deployments"`), None when there is none."""
+        """Returns a copy of an object by its plural (`"deployments"`), None if it does not exist."""
         resource = self._by_plural(plural)
         found = self.store.find(resource, namespace if resource.namespaced else "", name)
         return copy.deepcopy(found)
 
     def list(self, plural: str, namespace: str | None = None) -> list[Object]:
-        """Copies of all objects of a resource, or of those in a namespace."""
+        """Returns copies of all objects of a resource, or of those in one namespace."""
         return copy.deepcopy(self.store.objects(self._by_plural(plural), namespace))
 
     def _by_plural(self, plural: str) -> Resource:
@@ -272,10 +280,10 @@ class Cluster:
         raise errors.unknown_resource()
 
     def set_pod_status(self, name: str, status: Object, namespace: str = "default") -> Object:
-        """Write a pod's status, as a kubelet would; raises ApiError 404."""
+        """Writes a pod's status as a kubelet would; raises ApiError 404."""
         pod = self.store.get(resources.PODS, namespace, name)
         return copy.deepcopy(self.writer.set_status(resources.PODS, pod, status))
 
     def pids(self) -> dict[str, int]:
-        """The main processes that run now: `"namespace/pod/container"` to pid."""
+        """Maps `"namespace/pod/container"` to the pid of its main process, for all running containers."""
         return {"/".join(names): pid for pid, names in self._roots().items()}

@@ -1,7 +1,7 @@
-"""What `kubectl get` shows of each kind: the columns of its table, and how a cell comes of an object.
+"""The columns of the tables that `kubectl get` prints, and how each cell is computed.
 
-Names, types and priorities are those of Kubernetes 1.36; there are no descriptions. Kinds that are not named below
-have a name and an age.
+Names, types and priorities are those of Kubernetes 1.36, pkg/printers/internalversion/printers.go: AddHandlers;
+descriptions are empty. Kinds that are missing below have a name and an age.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `wide` ones are shown by `-o wide` only, the cell of a `timed` one is told what time it is."""
+    """A column. `-o wide` alone shows a `wide` one. The `cell` of a `timed` one also takes the current time."""
 
     name: str
     cell: Callable[..., Any]
@@ -28,7 +28,7 @@ class Column:
 
 
 def of(resource: Resource) -> tuple[Column, ...]:
-    """All columns of a kind: name and age stand around those of the table below, but for events."""
+    """Returns all columns of a kind: its name, the narrow columns of `_COLUMNS`, its age, then the wide ones."""
     if resource.is_custom:
         return (_NAME, _CUSTOM_AGE)
     if resource.kind in _DATED:
@@ -41,10 +41,16 @@ def of(resource: Resource) -> tuple[Column, ...]:
 
 
 def age(since: str | None, now: datetime) -> str:
-    """Time since a timestamp, in the one or two units kubectl prints: 90s, 5m12s, 3h, 2d4h."""
-    if since is None:
-        return "<unknown>"
-    seconds = max(0, int((now - pods.parsed(since)).total_seconds()))
+    """Formats the time since a timestamp by `duration`."""
+    return "<unknown>" if since is None else duration((now - pods.parsed(since)).total_seconds())
+
+
+def duration(span: float) -> str:
+    """Formats seconds in one or two units, such as 90s, 5m12s, 3h or 2d4h.
+
+    Source: Kubernetes 1.36, apimachinery/pkg/util/duration/duration.go: HumanDuration.
+    """
+    seconds = max(0, int(span))
     if seconds < 2 * _MINUTE:
         return f"{seconds}s"
     for unit, name, until_two, until_one, (part, part_name) in (
@@ -100,8 +106,8 @@ def _restarts(pod: Object, now: datetime) -> str:
 
 def _containers(field: str) -> Callable[[Object], str]:
     def cell(obj: Object) -> str:
-        held = selectors.read_path(obj, "spec.template.spec.containers") or []
-        return ",".join(str(each.get(field, "")) for each in held)
+        containers = selectors.read_path(obj, "spec.template.spec.containers") or []
+        return ",".join(str(each.get(field, "")) for each in containers)
 
     return cell
 
@@ -138,22 +144,22 @@ def _source(event: Object) -> str:
 
 
 def _ports(service: Object) -> str:
-    held = (service.get("spec") or {}).get("ports") or []
-    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in held) or "<none>"
+    ports = (service.get("spec") or {}).get("ports") or []
+    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
 
 
-def _service_selector(service: Object) -> str:
-    held = (service.get("spec") or {}).get("selector") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
+def _pairs(path: str) -> Callable[[Object], str]:
+    """Returns a cell that writes the map at `path` as `key=value,...`."""
+
+    def cell(obj: Object) -> str:
+        found = selectors.read_path(obj, path) or {}
+        return ",".join(f"{key}={value}" for key, value in sorted(found.items())) or "<none>"
+
+    return cell
 
 
 def _entries(obj: Object) -> int:
     return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
-
-
-def _node_selector(obj: Object) -> str:
-    held = selectors.read_path(obj, "spec.template.spec.nodeSelector") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(held.items())) or "<none>"
 
 
 def _pod_selector(obj: Object) -> str:
@@ -224,9 +230,9 @@ _AGE = Column("Age", _created, timed=True)
 _CUSTOM_AGE = Column("Age", _created, type="date", timed=True)
 _CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp"), type="date")
 _DATED: Final = ("LimitRange", "ClusterRole", "Role", "CSIStorageCapacity", "CustomResourceDefinition")
-"""Kinds for which the API server has no table of their own."""
+"""Kinds without printer columns in the API server."""
 _COMPLETE: Final = ("Event", "Node")
-"""Kinds that have name and age in other places than first and last."""
+"""Kinds whose columns below are all, with name and age in their own places."""
 _TEMPLATE = (
     Column("Containers", _containers("name"), wide=True),
     Column("Images", _containers("image"), wide=True),
@@ -303,7 +309,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Ready", _at("status.numberReady"), type="integer"),
         Column("Up-to-date", _at("status.updatedNumberScheduled"), type="integer"),
         Column("Available", _at("status.numberAvailable"), type="integer"),
-        Column("Node Selector", _node_selector),
+        Column("Node Selector", _pairs("spec.template.spec.nodeSelector")),
         *_TEMPLATE,
     ),
     "APIService": (Column("Service", _api_service), Column("Available", _availability)),
@@ -326,6 +332,6 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Cluster-IP", _at("spec.clusterIP", "<none>")),
         Column("External-IP", _at("spec.externalName", "<none>")),
         Column("Port(s)", _ports),
-        Column("Selector", _service_selector, wide=True),
+        Column("Selector", _pairs("spec.selector"), wide=True),
     ),
 }

@@ -1,6 +1,7 @@
 """One container of a pod as a local process: start, supervise, restart, stop."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -14,14 +15,17 @@ from hpad.lab.cluster import podlogs, probes, procfs, reaper, selectors, strateg
 from hpad.lab.cluster.resources import Object
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
-"""Seconds before a restart: doubles from the first to the longest (a real kubelet waits 10 s to 5 min)."""
+"""Seconds before a restart; the delay doubles from the first to the longest (a real kubelet: 10 s to 5 min)."""
 
 _NOT_STARTED = 128
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 def environment(pod: Object, container: Object) -> dict[str, str]:
-    """The variables of a container: a value, or metadata.name, .namespace, .uid and status.podIP by fieldRef."""
+    """Returns the environment variables of a container; fieldRef may name any field of the pod.
+
+    A value may refer to earlier variables as `$(NAME)`; an unknown reference stays as it is.
+    """
     found: dict[str, str] = {}
     for entry in container.get("env") or []:
         path = selectors.read_path(entry, ".valueFrom.fieldRef.fieldPath")
@@ -36,10 +40,10 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
 @dataclass(eq=False, slots=True)
 class Container:
-    """Runs until told to stop or until its restart policy lets it rest; calls `changed` on each turn.
+    """Runs one container until `stop` or until its restart policy ends it; calls `changed` when its state changes.
 
-    `tell` and `warn` take the reason and the message of an event that a kubelet would write, of type Normal and
-    Warning. A container without a command, which only names an image, is pretended: running and ready, no process.
+    `record_normal` and `record_warning` record an event of that type; they take its reason and its message. A container
+    without a command is simulated, because images are not run here: it is running and ready without a process.
     """
 
     pod: Object
@@ -47,8 +51,8 @@ class Container:
     directory: Path
     clock: clocks.Clock
     changed: Callable[[], None]
-    tell: Callable[[str, str], None]
-    warn: Callable[[str, str], None]
+    record_normal: Callable[[str, str], None]
+    record_warning: Callable[[str, str], None]
     reaping: reaper.Reaper
     state: Object = field(default_factory=lambda: {"waiting": {"reason": "ContainerCreating"}})
     last_state: Object = field(default_factory=dict)
@@ -67,19 +71,19 @@ class Container:
         return f"{self.pod['metadata']['uid']}/{self.name}"
 
     @property
-    def is_pretended(self) -> bool:
+    def is_simulated(self) -> bool:
         return not self.spec.get("command")
 
     def stop(self, grace: float) -> None:
-        """SIGTERM now, SIGKILL after `grace` seconds; a later call may only shorten that."""
+        """Sends SIGTERM now and SIGKILL after `grace` seconds; a later call can only shorten this period."""
         at = self.clock.monotonic() + grace
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
         self._wake.set()
 
     async def run(self) -> None:
-        """Start and restart the process; returns when it is at rest and nothing of it is left."""
-        if self.is_pretended:
-            await self._pretend()
+        """Starts and restarts the process; returns once it will not run again and none of its processes is left."""
+        if self.is_simulated:
+            await self._simulate()
             return
         backoff = FIRST_BACKOFF
         metadata = self.pod["metadata"]
@@ -90,8 +94,8 @@ class Container:
                 return
             self.last_state = {name: each for name, each in self.state.items() if name == "terminated"}
             message = f"back-off {backoff:g}s restarting failed container={self.name} pod={pod}"
-            self._turn({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
-            self.warn("BackOff", f"Back-off restarting failed container {self.name} in pod {pod}")
+            self._set_state({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
+            self.record_warning("BackOff", f"Back-off restarting failed container {self.name} in pod {pod}")
             await self._wait(backoff)
             backoff = min(LONGEST_BACKOFF, backoff * 2)
             self.restarts += self._stop_at is None
@@ -100,12 +104,12 @@ class Container:
         policy = (self.pod.get("spec") or {}).get("restartPolicy", "Always")
         return policy == "Always" or (policy == "OnFailure" and code != 0)
 
-    async def _pretend(self) -> None:
-        """Be there until told to stop, without a process: no probe is asked, nothing is used, the log is empty."""
+    async def _simulate(self) -> None:
+        """Reports the container as running and ready until `stop`, without a process, probes, usage or log."""
         started = strategy.timestamp(self.clock.now())
         self.ready = True
-        self._turn({"running": {"startedAt": started}})
-        self.tell(
+        self._set_state({"running": {"startedAt": started}})
+        self.record_normal(
             "Pretended",
             f'Container {self.name} has no command: its image "{self.spec.get("image", "")}" is not run here, it is '
             "ready without a process; set spec.containers[].command to run one",
@@ -115,22 +119,22 @@ class Container:
             await self._wake.wait()
         self.ready = False
         ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
-        self._turn({"terminated": {"exitCode": 0, "reason": "Completed", **ended}})
+        self._set_state({"terminated": {"exitCode": 0, "reason": "Completed", **ended}})
 
     async def _run_once(self) -> int:
-        """One life of the process: its exit code, 128 when it could not even be started."""
+        """Runs the process once and returns its exit code, 128 when it could not be started."""
         try:
             process = await self._start()
         except OSError as problem:
-            return self._could_not(problem)
-        self.tell("Created", f"Created container: {self.name}")
-        self.tell("Started", f"Started container {self.name}")
+            return self._start_failed(problem)
+        self.record_normal("Created", f"Created container: {self.name}")
+        self.record_normal("Started", f"Started container {self.name}")
         self.pid = process.pid
         self.reaping.began(process.pid)
         started = strategy.timestamp(self.clock.now())
         probe = self.spec.get("readinessProbe")
         self.ready = probe is None
-        self._turn({"running": {"startedAt": started}})
+        self._set_state({"running": {"startedAt": started}})
         prober = asyncio.create_task(self._probe(probe)) if probe else None
         code = await self._supervise(process)
         if prober:
@@ -141,18 +145,18 @@ class Container:
         self.pid, self.ready = None, False
         ended = {"startedAt": started, "finishedAt": strategy.timestamp(self.clock.now())}
         reason = "Completed" if code == 0 else "Error"
-        self._turn({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
+        self._set_state({"terminated": {"exitCode": _exit_code(code), "reason": reason, **ended}})
         return code
 
-    def _could_not(self, problem: OSError) -> int:
-        """Note a process that could not be started, as a container runtime does: it ended, with 128."""
+    def _start_failed(self, problem: OSError) -> int:
+        """Records a process that could not be started as containerd does: terminated with exit code 128."""
         program = _expanded(str(self.spec["command"][0]), environment(self.pod, self.spec))
-        place = problem.filename if isinstance(problem.filename, str) else program
-        message = f'exec: "{place}": {(problem.strerror or str(problem)).lower()}'
+        path = problem.filename if isinstance(problem.filename, str) else program
+        message = f'exec: "{path}": {(problem.strerror or str(problem)).lower()}'
         now = strategy.timestamp(self.clock.now())
         ended = {"startedAt": "1970-01-01T00:00:00Z", "finishedAt": now}
-        self._turn({"terminated": {"exitCode": _NOT_STARTED, "reason": "StartError", "message": message, **ended}})
-        self.warn("Failed", f"Error: {message}")
+        self._set_state({"terminated": {"exitCode": _NOT_STARTED, "reason": "StartError", "message": message, **ended}})
+        self.record_warning("Failed", f"Error: {message}")
         return _NOT_STARTED
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -180,13 +184,13 @@ class Container:
         try:
             return await self._exit_of(process)
         finally:
-            if process.returncode is None:  # cancelled: whatever ends this task must not leave a process behind
+            if process.returncode is None:  # the task was cancelled: do not leave a process behind
                 _signal_group(process.pid, signal.SIGKILL)
 
     async def _exit_of(self, process: asyncio.subprocess.Process) -> int:
-        """The exit code, once the process has ended by itself or was told to."""
+        """Waits for the end of the process, stops it when `stop` was called, and returns its exit code."""
         exited = asyncio.ensure_future(process.wait())
-        asked = False
+        terminated = False
         while not exited.done():
             timeout = None
             if self._stop_at is not None:
@@ -194,9 +198,9 @@ class Container:
                 if timeout <= 0:
                     _signal_group(process.pid, signal.SIGKILL)
                     break
-                if not asked:
+                if not terminated:
                     _signal_group(process.pid, signal.SIGTERM)
-                    asked = True
+                    terminated = True
             self._wake.clear()
             woken = asyncio.ensure_future(self._wake.wait())
             await asyncio.wait({exited, woken}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -204,7 +208,7 @@ class Container:
         return await exited
 
     async def _sweep(self, root: int) -> None:
-        """The main process is gone: so goes the rest of the container."""
+        """Kills the rest of the container's processes after its main process has ended."""
         for pid in await asyncio.to_thread(procfs.stragglers, root, self.mark):
             _signal(pid, signal.SIGKILL)
 
@@ -212,7 +216,7 @@ class Container:
         variables = environment(self.pod, self.spec)
         async for ready, problem in probes.results(probe, self.clock, variables, self.directory):
             if problem:
-                self.warn("Unhealthy", f"Readiness probe failed: {problem}")
+                self.record_warning("Unhealthy", f"Readiness probe failed: {problem}")
             if ready is not self.ready:
                 self.ready = ready
                 self.changed()
@@ -220,18 +224,16 @@ class Container:
     async def _wait(self, seconds: float) -> None:
         self._wake.clear()
         if self._stop_at is None:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
 
-    def _turn(self, state: Object) -> None:
+    def _set_state(self, state: Object) -> None:
         self.state = state
         self.changed()
 
     def status(self) -> Object:
-        """The entry of status.containerStatuses."""
+        """Returns the entry of this container for status.containerStatuses."""
         return {
             "name": self.name,
             "state": self.state,
@@ -246,7 +248,7 @@ class Container:
 
 
 def _exit_code(code: int) -> int:
-    """As a shell shows it: 128 + the signal for a process that was killed."""
+    """Converts the code of asyncio to that of a shell: 128 + the signal for a process that was killed."""
     return 128 - code if code < 0 else code
 
 
@@ -258,7 +260,5 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -1,4 +1,4 @@
-"""The loop that drives the workload controllers: woken by changes, and by a slow resync."""
+"""The loop that drives the workload controllers, on changes and on a periodic resync."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ RETRY_SECONDS = 1.0
 
 
 class Controller(Protocol):
-    """Makes the objects of one resource true."""
+    """Reconciles the objects of one resource."""
 
     @property
     def resource(self) -> Resource: ...
 
     def reconcile(self, namespace: str, name: str) -> float | None:
-        """Take one step for one object; seconds after which to look again, None when changes will tell."""
+        """Takes one step for one object; returns seconds until the next one, None to wait for a change."""
         ...
 
 
@@ -33,7 +33,7 @@ Task = tuple[Controller, Key]
 
 
 class Loop:
-    """Runs reconciles one after another, each object once however many changes named it."""
+    """Runs reconciles one at a time; several pending changes of an object cause one reconcile."""
 
     def __init__(
         self, store: Store, clock: clocks.Clock, controllers: Iterable[Controller], resync_seconds: float
@@ -82,20 +82,20 @@ class Loop:
                 task = next(iter(self._pending))
                 del self._pending[task]
                 self._step(task)
-                await self._clock.sleep(0)  # requests get their turn
+                await self._clock.sleep(0)  # let requests run between two reconciles
 
     def _step(self, task: Task) -> None:
         controller, key = task
         try:
-            again = controller.reconcile(*key)
+            retry = controller.reconcile(*key)
         except errors.ApiError as problem:
             LOG.debug("%s %s: %s", controller.resource, key, problem)
-            again = RETRY_SECONDS
+            retry = RETRY_SECONDS
         except Exception:
             LOG.exception("%s %s: reconcile failed", controller.resource, key)
-            again = self._resync_seconds
-        if again is not None:
-            self._later(task, again)
+            retry = self._resync_seconds
+        if retry is not None:
+            self._later(task, retry)
 
     def _later(self, task: Task, seconds: float) -> None:
         if earlier := self._timers.pop(task, None):

@@ -1,6 +1,6 @@
-"""What the schema of a custom kind refuses: types, bounds, choices and required fields, in the API server's words.
+"""Validates custom objects by their OpenAPI v3 schema, with the error messages of the API server.
 
-As much of OpenAPI v3 as CustomResourceDefinitions use for a replica count and what stands beside it.
+Supports `type`, `minimum`, `maximum`, `enum`, `required`, `properties` and `items`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def causes(schema: Mapping[str, Any], value: Any, path: str = "") -> Iterator[errors.Cause]:
-    """What does not fit, in the order of the schema; kind, apiVersion and metadata are not its business."""
-    wanted = schema.get("type")
-    if wanted and not _is_of(wanted, value):
-        kind = _named(value)
-        message = f'Invalid value: "{kind}": {path} in body must be of type {wanted}: "{kind}"'
+    """Yields what violates the schema, in its order; kind, apiVersion and metadata of an object are not checked."""
+    expected = schema.get("type")
+    if expected and not _has_type(expected, value):
+        kind = _type_of(value)
+        message = f'Invalid value: "{kind}": {path} in body must be of type {expected}: "{kind}"'
         yield errors.Cause(path, _OF_TYPE, message)
         return
     yield from _bounds(schema, value, path)
@@ -51,11 +51,12 @@ def _bounds(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[errors
         yield errors.unsupported(path, value, choices)
 
 
-def _is_of(wanted: str, value: Any) -> bool:
-    return isinstance(value, _TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
+def _has_type(name: str, value: Any) -> bool:
+    # a bool is an int in Python, but not in JSON
+    return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
 
 
-def _named(value: Any) -> str:
+def _type_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     names = {dict: "object", list: "array", str: "string", int: "integer", float: "number"}

@@ -1,4 +1,4 @@
-"""Whether a value fits the type of its kind, in the words in which the API server says that it does not."""
+"""Checks objects against the Go types of their kinds, with the error messages of the API server."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,11 +31,11 @@ _NAMED: Final = {
     "autoscaling.v2.ContainerResourceMetricStatus.name": "v1.ResourceName",
     "meta.v1.LabelSelectorRequirement.operator": "v1.LabelSelectorOperator",
 }
-"""Fields of an HPA whose strings have a type of their own in Go, which messages name."""
+"""String fields of an HPA with a named Go type, which error messages contain."""
 
 
 def fault(schema: Schema, value: Mapping[str, Any]) -> str | None:
-    """What is wrong with the first field that does not fit, in the order of the document; None when all do."""
+    """Returns the error of the first field with a wrong type, in the order of the document; None if all fit."""
     return next(_faults(schema, value, ""), None)
 
 
@@ -49,7 +49,7 @@ def _faults(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[str
 
 
 def _in_field(kind: Type, value: Any, field: str, path: str, named: str | None = None) -> Iterator[str]:
-    """`field` is how Go names it, with the type around; `path` where it is."""
+    """Yields errors of one value. `field` is Go's name of the field (`Struct.path`), `path` its path in the object."""
     if kind.around:
         elements = _elements(kind, value)
         if elements is None:
@@ -68,7 +68,7 @@ def _in_field(kind: Type, value: Any, field: str, path: str, named: str | None =
 
 
 def _elements(kind: Type, value: Any) -> list[Any] | None:
-    """What a list or map holds; None for a value that is none."""
+    """Returns the elements of a list or map; None for a value that is not of this kind."""
     if kind.around.startswith("[]"):
         return value if isinstance(value, list) else None
     return list(value.values()) if isinstance(value, Mapping) else None
@@ -80,12 +80,12 @@ def _is_scalar(kind: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
     if kind == "double":
         return isinstance(value, int | float) and not isinstance(value, bool)
-    wanted = {"string": str, "bytes": str, "boolean": bool, "object": dict}.get(kind)
-    return wanted is None or isinstance(value, wanted)
+    expected = {"string": str, "bytes": str, "boolean": bool, "object": dict}.get(kind)
+    return expected is None or isinstance(value, expected)
 
 
 def _special(kind: str, value: Any, field: str) -> Iterator[str]:
-    """Times and quantities, which read themselves."""
+    """Yields errors of times and quantities, whose Go types implement UnmarshalJSON."""
     if kind == _QUANTITY:
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
         if not isinstance(text, str):

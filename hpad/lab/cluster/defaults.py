@@ -1,6 +1,6 @@
-"""What the API server fills in: the defaults of pods, of what makes pods, and of what stands around them.
+"""Defaults that the API server sets in pods, workloads, and some other kinds.
 
-Kinds that no part of the cluster acts on stay as they are sent. The values are those of Kubernetes 1.36.
+Objects of other kinds stay as sent. Source: Kubernetes 1.36, pkg/apis/*/*/defaults.go.
 """
 
 import base64
@@ -12,7 +12,7 @@ from hpad.lab.cluster import admission
 from hpad.lab.cluster.resources import HPAS, NAMESPACES, PODS, Object, Resource
 
 WORKLOADS: Final = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
-"""The kinds with a template of pods and a selector."""
+"""The kinds with a pod template and a selector."""
 _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _HTTP: Final = {"path": "/", "scheme": "HTTP"}
 _SPECS: Final[dict[str, Object]] = {
@@ -39,7 +39,7 @@ _ROLLING: Final[dict[str, tuple[str, Object]]] = {
     "StatefulSet": ("updateStrategy", {"partition": 0}),
     "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
 }
-"""Where a rolling update is described, and how one goes that says nothing."""
+"""The field with the update strategy of each kind, and the default of its rollingUpdate."""
 _STATUSES: Final[dict[str, Object]] = {
     "Deployment": {},
     "StatefulSet": {"replicas": 0, "availableReplicas": 0},
@@ -55,12 +55,12 @@ _STATUSES: Final[dict[str, Object]] = {
     "APIService": {},
 }
 _MODES: Final = ("secret", "configMap", "downwardAPI", "projected")
-"""Volumes whose files have a mode."""
+"""The volume types that have a defaultMode."""
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 def fill(resource: Resource, obj: Object) -> None:
-    """The defaults that the kind itself has, in place."""
+    """Sets the defaults of an object's kind, in place."""
     spec = obj.get("spec")
     filler = _FILLERS.get(resource.kind) if not resource.is_custom else None
     if filler is not None:
@@ -74,21 +74,21 @@ def fill(resource: Resource, obj: Object) -> None:
 
 
 def admitted(resource: Resource, obj: Object) -> Object:
-    """With what the server itself adds to a new pod or namespace; nobody owns these fields."""
+    """Returns a new pod or namespace with the fields that admission plugins add; no field manager owns them."""
     if resource == NAMESPACES:
         return {**obj, "spec": {"finalizers": ["kubernetes"], **(obj.get("spec") or {})}}
     if resource != PODS:
         return obj
     spec = dict(obj["spec"])
-    held = spec.get("tolerations") or []
-    told = {each.get("key") for each in held}
-    spec["tolerations"] = [*held, *(_tolerated(key) for key in _TOLERATED if key not in told)]
+    tolerations = spec.get("tolerations") or []
+    keys = {each.get("key") for each in tolerations}
+    spec["tolerations"] = [*tolerations, *(_toleration(key) for key in _TOLERATED if key not in keys)]
     for name, value in (("priority", 0), ("preemptionPolicy", "PreemptLowerPriority")):
         spec.setdefault(name, value)
     return {**obj, "spec": spec}
 
 
-def _tolerated(key: str) -> Object:
+def _toleration(key: str) -> Object:
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 
 
@@ -100,7 +100,7 @@ def _namespace(obj: Object) -> None:
 
 
 def _event(obj: Object) -> None:
-    """What an Event says even if it says nothing of it."""
+    """Sets the fields that Go writes even when they are empty."""
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
         obj.setdefault(name, None)
     _set(obj, {"source": {}, "reportingComponent": "", "reportingInstance": ""})
@@ -150,7 +150,7 @@ def _pod(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
-        if resources.get("limits"):  # a limit without a request is the request too
+        if resources.get("limits"):  # a limit without a request sets the request too
             requests = resources["limits"] | (resources.get("requests") or {})
             container["resources"] = {**resources, "requests": requests}
     _pod_spec(spec)
@@ -182,7 +182,7 @@ def _workload(kind: str, obj: Object, spec: Object) -> None:
 
 
 def _without_nulls(value: Any) -> Any:
-    """As the server reads it: null is the same as absent, so that it makes no other template."""
+    """Removes nulls: for the API server null is absent, so it must not change the hash of a template."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
@@ -237,26 +237,31 @@ def _container(container: Object) -> None:
 
 
 def _pull_policy(image: str) -> str:
-    """Whatever may change under its name is pulled always."""
+    """Returns Always for a tag that can move (`latest`, or none), else IfNotPresent."""
     name = image.rpartition("/")[2]
     is_floating = "@" not in name and name.partition(":")[2] in ("", "latest")
     return "Always" if is_floating else "IfNotPresent"
 
 
 def quality(spec: Mapping[str, Any]) -> str:
-    """The class of quality of service: by whether the containers ask for, and are held to, CPU and memory."""
-    limited, asks = True, False
+    """Returns the QoS class by the containers' requests and limits of CPU and memory.
+
+    Source: Kubernetes 1.36, pkg/apis/core/v1/helper/qos/qos.go: ComputePodQOS.
+    """
+    limited, has_any = True, False
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         named = {name for name in (*requests, *limits) if name in ("cpu", "memory")}
-        asks = asks or bool(named)
+        has_any = has_any or bool(named)
         limited = limited and all(limits.get(name) and requests.get(name) == limits[name] for name in ("cpu", "memory"))
-    return "Guaranteed" if asks and limited else "Burstable" if asks else "BestEffort"
+    if not has_any:
+        return "BestEffort"
+    return "Guaranteed" if limited else "Burstable"
 
 
 def _set(target: Any, values: Mapping[str, Any]) -> None:
-    """What is absent or null of an object; nothing where there is no object."""
+    """Sets the fields of an object that are absent or null; does nothing if `target` is not an object."""
     if isinstance(target, dict):
         for name, value in values.items():
             if target.get(name) is None:

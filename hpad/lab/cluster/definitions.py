@@ -1,6 +1,6 @@
-"""Serves the kinds that CustomResourceDefinitions bring, as soon as these are there and for as long as they are.
+"""Serves the kinds of CustomResourceDefinitions from their creation until their deletion.
 
-The schemas in them are not looked at: a custom object may say anything.
+The schemas in them are ignored: custom objects are not validated.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from hpad.lab.cluster.writes import Writer
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Keeps the registry at what the definitions say."""
+    """Registers and unregisters kinds as their definitions change."""
 
     registry: Registry
     writer: Writer
 
     def on_change(self, change: Change) -> None:
-        """A subscriber of the store."""
+        """Handles a change; subscribe it to the store."""
         if change.resource != DEFINITIONS:
             return
         if change.type == "DELETED":
             asyncio.get_running_loop().call_soon(self._withdraw, change.object)
             return
-        resource, before = brought_by(change.object), brought_by(change.previous or {})
+        resource, before = defined_by(change.object), defined_by(change.previous or {})
         if before is not None:
             self.registry.remove(before.group, before.plural)
         if resource is not None:
@@ -51,16 +51,16 @@ class Definitions:
         self.writer.set_status(DEFINITIONS, current, status)
 
     def _withdraw(self, definition: Object) -> None:
-        """The objects go with their kind."""
-        resource = brought_by(definition)
+        """Removes the kind of a deleted definition, and all its objects."""
+        resource = defined_by(definition)
         if resource is not None:
             for obj in self.writer.store.objects(resource):
                 self.writer.store.remove(resource, *key_of(obj))
             self.registry.remove(resource.group, resource.plural)
 
 
-def brought_by(definition: Mapping[str, Any]) -> Resource | None:
-    """The kind that a definition describes; None for one that does not say enough."""
+def defined_by(definition: Mapping[str, Any]) -> Resource | None:
+    """Returns the kind that a definition describes; None without a group, names or served versions."""
     spec = definition.get("spec") or {}
     names, versions = spec.get("names") or {}, list(_served(spec))
     if not (spec.get("group") and names.get("plural") and names.get("kind") and versions):
@@ -80,7 +80,7 @@ def brought_by(definition: Mapping[str, Any]) -> Resource | None:
 
 
 def _served(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The versions that are served, the stored one first."""
+    """Yields the served versions, the storage version first."""
     versions = [each for each in spec.get("versions") or () if each.get("served", True) and each.get("name")]
     yield from sorted(versions, key=lambda version: not version.get("storage"))
 
@@ -93,5 +93,4 @@ def _scale(paths: Mapping[str, str] | None) -> ScalePaths | None:
 
 
 def _condition(kind: str, reason: str, message: str, now: str) -> Object:
-    told = {"type": kind, "status": "True", "lastTransitionTime": now}
-    return {**told, "reason": reason, "message": message}
+    return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}

@@ -1,4 +1,4 @@
-"""What the server says it serves: versions, groups and resource lists."""
+"""Discovery: the served versions, groups and resource lists."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ VERSION: Final[Object] = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-"""As the recorded server told it, so that clients that read the version find every field."""
+"""The fields of `/version` as recorded from a real server."""
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _SUBRESOURCE_VERBS: Final = ["get", "patch", "update"]
 _STREAM: Final = ["create", "get"]
@@ -38,15 +38,13 @@ _BESIDE: Final[dict[str, tuple[Object, list[str]]]] = {
     "scale": (_SCALE, _SUBRESOURCE_VERBS),
     "token": ({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}, ["create"]),
 }
-"""Kind and verbs of a subresource that takes something else than the object with GET, PATCH and PUT."""
-
-
+"""Kind and verbs of each subresource that takes another kind than its object, or other verbs than GET, PATCH, PUT."""
 Elsewhere = Mapping[tuple[str, str], bool]
-"""Groups and versions that other servers answer for, and whether they do (see `aggregation`)."""
+"""Groups and versions of aggregated API servers, and whether these are available (see `aggregation`)."""
 
 
 def answer(registry: Registry, parts: list[str], *, aggregated: bool, host: str, elsewhere: Elsewhere) -> Object | None:
-    """The body for `/version`, `/api`, `/apis` and what lies under them; None for an unknown address."""
+    """Returns the body for `/version`, `/api`, `/apis` and the paths below them; None for an unknown path."""
     groups = _groups(registry, elsewhere)
     match parts:
         case ["version"]:
@@ -71,7 +69,7 @@ def answer(registry: Registry, parts: list[str], *, aggregated: bool, host: str,
 
 
 def _groups(registry: Registry, elsewhere: Elsewhere) -> dict[str, list[str]]:
-    """Each group with its versions; what comes from other servers, or is computed as if it did, comes last."""
+    """Returns the groups with their versions. Aggregated groups come last, among them the metrics of this server."""
     found = {group: versions for group, versions in registry.groups().items() if not _is_computed(registry, group)}
     behind: dict[str, list[str]] = {}
     for group, version in elsewhere:
@@ -90,13 +88,12 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def _resource_list(registry: Registry, group: str, version: str) -> Object | None:
-    """The core group's list has no apiVersion, for the sake of the oldest clients."""
     found = list(registry.in_version(group, version))
     if not found:
         return None
     return {
         "kind": "APIResourceList",
-        **({"apiVersion": "v1"} if group else {}),
+        **({"apiVersion": "v1"} if group else {}),  # absent in the core group, as in Kubernetes
         "groupVersion": found[0].group_version(version),
         "resources": [entry for resource in found for entry in _entries(resource)],
     }
@@ -132,7 +129,7 @@ def _aggregated(registry: Registry, groups: Mapping[str, list[str]], elsewhere: 
 
 
 def _version(registry: Registry, group: str, version: str, elsewhere: Elsewhere) -> Object:
-    """A version that does not answer is stale: its resources are those of the last time, which nobody keeps here."""
+    """Returns one version of a group. The version of an unavailable server is stale and has no resources here."""
     answers = elsewhere.get((group, version), True)
     found = list(registry.in_version(group, version)) if answers else []
     if any(resource.is_custom for resource in found):
@@ -142,10 +139,8 @@ def _version(registry: Registry, group: str, version: str, elsewhere: Elsewhere)
 
 
 def _aggregated_entry(resource: Resource, version: str) -> Object:
-    own = {"group": "", "version": ""}
-    """Empty as a built-in kind has them, which means: those of the list; a custom kind names them."""
-    if resource.is_custom:
-        own = {"group": resource.group, "version": version}
+    # a built-in kind leaves group and version empty, which means: those of the list around it
+    own = {"group": resource.group, "version": version} if resource.is_custom else {"group": "", "version": ""}
     entry: Object = {
         "resource": resource.plural,
         "responseKind": {**own, "kind": resource.kind},
@@ -177,12 +172,12 @@ def _names(resource: Resource) -> Object:
 
 
 def _subresources(resource: Resource) -> list[str]:
-    """All of them: by name, but those of a custom kind as its definition has them."""
+    """Returns all subresources, sorted by name; those of a custom kind in the order status, scale."""
     ours = [name for name, serves in (("status", resource.has_status), ("scale", resource.scale)) if serves]
     return ours if resource.is_custom else sorted([*ours, *resource.subresources])
 
 
 def _beside(resource: Resource, name: str) -> tuple[Object, list[str]]:
-    """What a subresource takes and answers, and its verbs."""
+    """Returns group, version and kind of a subresource, and its verbs."""
     kind, verbs = _BESIDE.get(name, ({"kind": "{kind}"}, _SUBRESOURCE_VERBS))
     return {**kind, "kind": kind["kind"].format(kind=resource.kind)}, verbs

@@ -1,4 +1,4 @@
-"""What the server says of itself: discovery and OpenAPI, in the form that the request accepts."""
+"""Responses of discovery and OpenAPI, in the form that the request accepts."""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ _CACHED: Final = {"Cache-Control": "public"}
 
 
 def response(registry: Registry, store: Store, request: web.Request) -> web.Response:
-    """The answer to a GET of an address that is no object's; 404 in plain text for what is not there.
+    """Answers a GET outside of resources, with 404 in plain text for an unknown path.
 
-    Raises ApiError 404 for another version of a group that the server has itself.
+    Raises ApiError 404 for an unknown version of a built-in group.
     """
     parts = [part for part in request.path.split("/") if part]
     if not parts:
@@ -36,11 +36,11 @@ def response(registry: Registry, store: Store, request: web.Request) -> web.Resp
 
 
 def _openapi(registry: Registry, parts: list[str], request: web.Request) -> web.Response:
-    if parts == ["v2"] and openapi_v2.ASKED in request.headers.get("Accept", ""):
+    if parts == ["v2"] and openapi_v2.ACCEPTED in request.headers.get("Accept", ""):
         return web.Response(body=openapi_v2.encoded(registry), headers={"Content-Type": openapi_v2.MEDIA_TYPE})
     if parts == ["v2"]:
         return web.json_response(openapi_v2.document(registry))
-    if parts == ["v3"]:  # text/plain, as the real one has it
+    if parts == ["v3"]:  # text/plain, as a real API server sends it
         return web.Response(text=json.dumps(openapi.index(registry)))
     document = openapi.document(registry, parts[1:]) if parts[:1] == ["v3"] else None
     if document is None:
@@ -49,7 +49,7 @@ def _openapi(registry: Registry, parts: list[str], request: web.Request) -> web.
 
 
 def _check_group(registry: Registry, parts: list[str]) -> None:
-    """Raises ApiError 404 where a part of the server answers for the group, and knows no such version."""
+    """Raises ApiError 404 for an unknown version of a built-in group; other unknown groups get 404 in plain text."""
     root, group = parts[0], "" if parts[0] == "api" else parts[1] if len(parts) > 2 else None
     if root in ("api", "apis") and group in registry.groups() and len(parts) > 1:
         served = registry.in_version(group, registry.groups()[group][0])
@@ -58,7 +58,7 @@ def _check_group(registry: Registry, parts: list[str]) -> None:
 
 
 def _addresses(registry: Registry) -> Iterator[str]:
-    """What there is besides objects."""
+    """Yields the paths that `/` lists, sorted."""
     roots = ["/api", "/apis"]
     for group, versions in registry.groups().items():
         here = f"/apis/{group}" if group else "/api"

@@ -1,6 +1,6 @@
-"""What an API server answers when it refuses: a `Status` object with reason, details and code.
+"""Error responses of the API server: `Status` objects with reason, details and code.
 
-The texts are part of the wire contract (clients match on them), as recorded from Kubernetes 1.36.
+Clients match on these texts; they are as recorded from Kubernetes 1.36.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of `details.causes`: a field path and what is wrong with it."""
+    """One entry of `details.causes`: the path of a field, and its error."""
 
     field: str
     reason: str
@@ -28,7 +28,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A refusal. `status()` is the body, `code` the HTTP status, `headers` go beside it."""
+    """An error response with the HTTP status `code`, the body `status()`, and `headers`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
     def status(self) -> dict[str, Any]:
-        """The `Status` object as the server would write it."""
+        """Returns the `Status` object in the form of the API."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -65,7 +65,7 @@ class ApiError(Exception):
 
 
 def named(resource: Resource, name: str) -> dict[str, str]:
-    """`details` of an error about one object; core kinds have no group."""
+    """Returns the `details` of an error about one object; core kinds have no group."""
     group = {"group": resource.group} if resource.group else {}
     return {"name": name, **group, "kind": resource.plural}
 
@@ -75,33 +75,33 @@ def bad_request(message: str) -> ApiError:
 
 
 def internal(message: str) -> ApiError:
-    """500, with what went wrong inside as its one cause."""
+    """Returns a 500 with reason InternalError and one cause."""
     details = {"causes": [{"message": message}]}
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", details=details)
 
 
-def unexplained(message: str) -> ApiError:
-    """500 without a reason: what the server did not expect to go wrong."""
+def without_reason(message: str) -> ApiError:
+    """Returns a 500 without a reason."""
     return ApiError(500, "", message)
 
 
-def other_name(given: str, wanted: str) -> ApiError:
-    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({wanted})")
+def other_name(name: str, in_path: str) -> ApiError:
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({in_path})")
 
 
 def timed_out() -> ApiError:
-    """504: a request that took longer than it may."""
+    """Returns a 504: a request exceeded its timeout."""
     message = "Timeout: request did not complete within requested timeout - context deadline exceeded"
     return ApiError(504, "Timeout", message, details={})
 
 
 def unauthorized() -> ApiError:
-    """401: credentials that nobody knows."""
+    """Returns a 401: unknown credentials."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(what: Attributes, user: str, reason: str = "") -> ApiError:
-    """403: nothing allows a user to do this; `reason` is what kept a rule from being seen."""
+    """Returns a 403: no rule allows the request; `reason` names roles that could not be read."""
     refused = f'User "{user}" {what}' + (f": {reason}" if reason else "")
     if what.path:
         return ApiError(403, "Forbidden", f"forbidden: {refused}", details={})
@@ -140,46 +140,46 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
     return ApiError(409, "Conflict", message, details=named(resource, name))
 
 
-def uid_mismatch(resource: Resource, namespace: str, name: str, wanted: str, actual: str) -> ApiError:
-    """409 of an update whose body carries the uid of an object that was replaced since."""
+def uid_mismatch(resource: Resource, namespace: str, name: str, requested: str, actual: str) -> ApiError:
+    """Returns a 409: an update carries the uid of an object that has been replaced since."""
     key = "/".join(part for part in ("/registry", resource.plural, namespace, name) if part)
     why = (
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+        f"Precondition failed: UID in precondition: {requested}, UID in object meta: {actual}"
     )
     return conflict(resource, name, why)
 
 
-def precondition_failed(resource: Resource, name: str, field: str, wanted: str, actual: str) -> ApiError:
-    """409 of a delete that is for another object, or for another version of it; it names the kind, not the resource."""
+def precondition_failed(resource: Resource, name: str, field: str, requested: str, actual: str) -> ApiError:
+    """Returns a 409: a delete has a precondition for another object or version; names the kind, not the resource."""
     label, maybe = ("UID", "deleted and then recreated") if field == "uid" else ("ResourceVersion", "modified")
-    why = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})"
+    why = f"the {label} in the precondition ({requested}) does not match the {label} in record ({actual})"
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}. The object might have been {maybe}'
     return ApiError(409, "Conflict", message, details={**named(resource, name), "kind": resource.kind})
 
 
 def expired(message: str, **metadata: str) -> ApiError:
-    """410: a resourceVersion or a continue token older than the history kept."""
+    """Returns a 410: a resourceVersion or a continue token is older than the stored history."""
     return ApiError(410, "Expired", message, metadata=metadata)
 
 
-def too_large_version(wanted: int, current: int) -> ApiError:
-    """504: a read at a resourceVersion that the server has not reached."""
+def too_large_version(requested: int, current: int) -> ApiError:
+    """Returns a 504: a read requires a resourceVersion that the server has not reached."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return ApiError(
         504,
         "Timeout",
-        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         details={"causes": [cause], "retryAfterSeconds": 1},
         headers={"Retry-After": "1"},
     )
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422 with one cause a fault; the message tells each once, several in brackets."""
-    told = list(dict.fromkeys(map(str, causes)))
-    what = f"[{', '.join(told)}]" if len(told) > 1 else told[0]
+    """Returns a 422 with all causes. Its message has equal causes once, and several causes in brackets."""
+    texts = list(dict.fromkeys(map(str, causes)))
+    what = f"[{', '.join(texts)}]" if len(texts) > 1 else texts[0]
     qualified = f"{kind}.{group}" if group else kind
     details: dict[str, Any] = {"name": name} if name else {}
     if group:

@@ -1,4 +1,4 @@
-"""Failure knobs: break chosen requests the way networks and servers break them."""
+"""Fault injection: makes chosen requests fail in the ways of networks and servers."""
 
 import re
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ _REASONS = {
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """One rule. `times` None is for ever; `hits` counts the requests it met.
+    """One rule, for `times` requests, or for all if that is None; `hits` counts the matched requests.
 
-    After `delay` seconds one of: `status` (with `retry_after` seconds), `reset` of the connection, `body`
-    sent instead of the answer with 200, or `truncate`: a body that ends before its Content-Length.
-    With none of these the request goes on, late.
+    After `delay` seconds the server either resets the connection (`reset`), sends a body that ends before its
+    Content-Length (`truncate`), answers with `status` (and Retry-After of `retry_after` seconds), or answers with 200
+    and `body`. With none of these it handles the request, late.
     """
 
     method: re.Pattern[str]
@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Faults:
-    """The rules in force; the first that matches a request is applied."""
+    """The active rules; the first that matches a request is applied."""
 
     hub: Hub
     clock: clocks.Clock
@@ -68,27 +68,27 @@ class Faults:
         body: str | None = None,
         truncate: bool = False,
     ) -> Fault:
-        """Break requests whose method and path (with its query) match these regular expressions."""
+        """Adds a rule for requests whose method and path (with its query) match these regular expressions."""
         rule = Fault(re.compile(method), re.compile(path), times, status, retry_after, delay, reset, body, truncate)
         self.rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """Break nothing any more; stalled watches flow again."""
+        """Removes all rules, and resumes stalled watches."""
         self.rules.clear()
         self.hub.flowing.set()
 
     def drop_watches(self, path: str = "") -> int:
-        """End the open watch streams whose path matches; returns how many there were."""
-        wanted = re.compile(path)
-        return self.hub.drop(lambda stream: bool(wanted.search(stream)))
+        """Ends the open watch streams whose path matches the regular expression; returns their number."""
+        pattern = re.compile(path)
+        return self.hub.drop(lambda stream: bool(pattern.search(stream)))
 
     def stall_watches(self) -> None:
-        """Keep all watch streams open but silent, until `clear`."""
+        """Keeps all watch streams open without sending changes, until `clear`."""
         self.hub.flowing.clear()
 
-    async def meet(self, request: web.Request) -> web.StreamResponse | None:
-        """Apply the rule for this request; None: answer as usual."""
+    async def inject(self, request: web.Request) -> web.StreamResponse | None:
+        """Applies the rule for this request; returns None if the request is to be handled. Raises ApiError."""
         rule = next((r for r in self.rules if r.matches(request.method, request.path_qs)), None)
         if rule is None:
             return None

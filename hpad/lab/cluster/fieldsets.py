@@ -1,8 +1,7 @@
-"""Sets of fields of an object, as server-side apply tells them apart: what changed, what is set, what is in FieldsV1.
+"""Sets of fields for server-side apply (KEP-555): changed fields, set fields, and their encoding as FieldsV1.
 
-A field is a path of steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"web"}`, `f:image`. Which maps
-and lists have fields of their own and which are one field as a whole says their type (KEP-555); in a type that nobody
-knows maps are divided and lists are not.
+A field is a path of steps as FieldsV1 writes them: `f:spec`, `f:containers`, `k:{"name":"web"}`, `f:image`. The schema
+decides which maps and lists are granular and which are atomic. In an unknown type maps are granular, lists atomic.
 """
 
 import json
@@ -15,10 +14,10 @@ from hpad.lab.cluster.schemas import Field, Schema
 
 Path = tuple[str, ...]
 Tree = dict[str, Any]
-"""A set in the form of FieldsV1: an empty node is a member, another one if it has a `.`."""
+"""A set in the form of FieldsV1: a node is a member if it is empty or contains `.`."""
 ABSENT: Final = object()
 _UNTYPED: Final = None
-_THE_SERVERS: Final = frozenset(
+_SERVER_FIELDS: Final = frozenset(
     ("name", "namespace", "creationTimestamp", "uid", "generation", "managedFields", "resourceVersion")
 )
 _PLAIN: Final[Mapping[str, str]] = {}
@@ -26,7 +25,7 @@ _PLAIN: Final[Mapping[str, str]] = {}
 
 @dataclass(slots=True)
 class Changes:
-    """What an update did: fields that are new or have another value, and fields that are gone."""
+    """The difference of two states: `touched` fields are new or have another value, `removed` ones are absent."""
 
     touched: set[Path] = field(default_factory=set)
     removed: set[Path] = field(default_factory=set)
@@ -36,7 +35,7 @@ class Changes:
 
 
 def compared(old: Mapping[str, Any] | None, new: Mapping[str, Any], subresource: str) -> Changes:
-    """Between two states of an object in one version; `old` is None for one that is made."""
+    """Compares two states of an object in one API version; `old` is None for a new object."""
     schema = schemas.of_kind(str(new.get("apiVersion", "")), str(new.get("kind", "")))
     before = _empty(schema) if old is None else old
     changes = Changes()
@@ -46,21 +45,21 @@ def compared(old: Mapping[str, Any] | None, new: Mapping[str, Any], subresource:
 
 
 def set_by(config: Mapping[str, Any], subresource: str = "") -> set[Path]:
-    """The fields that an applied configuration sets."""
+    """Returns the fields that an applied configuration sets."""
     schema = schemas.of_kind(str(config.get("apiVersion", "")), str(config.get("kind", "")))
     return set(_leaves((), _ownable(config, subresource), _root(schema)))
 
 
 def without(obj: Mapping[str, Any], dropped: set[Path]) -> dict[str, Any]:
-    """A copy without these fields, without what they leave empty, and without elements that lose their key."""
+    """Returns a copy without these fields, containers that become empty, and list elements that lose their key."""
     schema = schemas.of_kind(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
     return dict(_without((), obj, _root(schema), dropped))
 
 
 def tree(members: set[Path]) -> Tree:
-    """A set as FieldsV1 has it."""
+    """Encodes a set as FieldsV1."""
     root: Tree = {}
-    for path in sorted(members):  # what is around a field comes before it
+    for path in sorted(members):  # a parent sorts before its children, and must be seen first to get its `.`
         node = root
         for depth, step in enumerate(path):
             if not node and path[:depth] in members:
@@ -70,7 +69,7 @@ def tree(members: set[Path]) -> Tree:
 
 
 def paths(node: Tree, path: Path = ()) -> Iterator[Path]:
-    """The members of a FieldsV1."""
+    """Yields the members of a FieldsV1."""
     for step, below in node.items():
         if step == ".":
             yield path
@@ -81,7 +80,7 @@ def paths(node: Tree, path: Path = ()) -> Iterator[Path]:
 
 
 def has(node: Tree, path: Path) -> bool:
-    """Whether a FieldsV1 has a member."""
+    """Returns whether a FieldsV1 contains the path as a member."""
     for step in path:
         if step not in node:
             return False
@@ -90,7 +89,7 @@ def has(node: Tree, path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path as conflicts tell it: `.spec.containers[name="web"].image`."""
+    """Formats a path as in the message of a conflict: `.spec.containers[name="web"].image`."""
     return "".join(_step(step) for step in path)
 
 
@@ -104,10 +103,10 @@ def _step(step: str) -> str:
 
 
 def _ownable(obj: Mapping[str, Any], subresource: str) -> dict[str, Any]:
-    """What of an object can have owners: not what the server sets, nor what a write of this kind leaves alone."""
-    gone = ("apiVersion", "kind", "spec" if subresource == "status" else "status")
-    kept = {name: value for name, value in obj.items() if name not in gone}
-    metadata = {name: value for name, value in (kept.pop("metadata", None) or {}).items() if name not in _THE_SERVERS}
+    """Returns the fields that can have managers: neither set by the server nor ignored by this kind of write."""
+    ignored = ("apiVersion", "kind", "spec" if subresource == "status" else "status")
+    kept = {name: value for name, value in obj.items() if name not in ignored}
+    metadata = {name: value for name, value in (kept.pop("metadata", None) or {}).items() if name not in _SERVER_FIELDS}
     return {**kept, "metadata": metadata} if metadata else kept
 
 
@@ -116,7 +115,7 @@ def _root(schema: Schema | None) -> Field | None:
 
 
 def _empty(schema: Schema | None) -> dict[str, Any]:
-    """An object of which nothing is said: what it holds itself, not by a pointer, is there nevertheless."""
+    """Returns a zero object: fields that are Go structs, not pointers, exist even when they were not sent."""
     found: dict[str, Any] = {}
     for name, each in schema.fields.items() if schema else ():
         if not each.is_embedded:
@@ -129,7 +128,7 @@ def _empty(schema: Schema | None) -> dict[str, Any]:
 
 
 def _children(value: Any, kind: Field | None) -> dict[str, tuple[Any, Field | None]] | None:
-    """The parts of a value that are fields of their own, by their steps; None for one that is a field as a whole."""
+    """Returns the fields inside a granular value and their types, by step; None for an atomic value."""
     if isinstance(value, Mapping):
         return _parts(value, kind)
     if isinstance(value, list) and kind is not _UNTYPED and kind.type.around.startswith("[]"):
@@ -157,7 +156,7 @@ def _parts(value: Mapping[str, Any], kind: Field | None) -> dict[str, tuple[Any,
 
 
 def _key(element: Mapping[str, Any], keys: list[str], kind: Field) -> str:
-    """The step to an element of a list; a key that it does not name has its default."""
+    """Returns the step to an element of a list of type map; an absent key has its default."""
     schema = schemas.of_type(kind.type)
     found = {}
     for name in sorted(keys):
@@ -191,14 +190,14 @@ def _compare(path: Path, old: Any, new: Any, kind: Field | None, changes: Change
 
 
 def _all(path: Path, value: Any, kind: Field | None) -> Iterator[Path]:
-    """A field that is there as a whole: itself and everything in it."""
+    """Yields a field and all fields in it."""
     yield path
     for step, (each, inner) in (_children(value, kind) or {}).items():
         yield from _all((*path, step), each, inner)
 
 
 def _leaves(path: Path, value: Any, kind: Field | None) -> Iterator[Path]:
-    """What a configuration sets: maps only by what is in them, elements of lists themselves too."""
+    """Yields the fields that a configuration sets: the leaves, and the elements of lists themselves."""
     children = _children(value, kind)
     if path and (not children or not path[-1].startswith("f:")):
         yield path
@@ -215,9 +214,9 @@ def _without(path: Path, value: Any, kind: Field | None, dropped: set[Path]) -> 
         where = (*path, step)
         if where in dropped or _loses_its_key(where, dropped):
             continue
-        left = _without(where, each, inner, dropped)
-        if left or not each or not isinstance(left, Mapping | list):
-            kept[step] = left
+        remaining = _without(where, each, inner, dropped)
+        if remaining or not each or not isinstance(remaining, Mapping | list):
+            kept[step] = remaining
     return list(kept.values()) if isinstance(value, list) else {step[2:]: each for step, each in kept.items()}
 
 

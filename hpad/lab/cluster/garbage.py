@@ -1,4 +1,4 @@
-"""Garbage collection: what an owner leaves behind, and what lies in a namespace that is deleted."""
+"""Garbage collection: deletes the dependents of deleted owners, and the contents of deleted namespaces."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from hpad.lab.cluster.writes import FOREGROUND, Writer
 
 @dataclass(eq=False, slots=True)
 class Collector:
-    """Acts right after the change that made something garbage, never within it."""
+    """Schedules its work for after a change, since a subscriber must not write during one."""
 
     writer: Writer
     _namespaces: set[str] = field(default_factory=set)
 
     def on_change(self, change: Change) -> None:
-        """A subscriber of the store."""
+        """Handles a change; subscribe it to the store."""
         loop = asyncio.get_running_loop()
         metadata = change.object["metadata"]
         if change.type == "DELETED":
@@ -31,7 +31,7 @@ class Collector:
             loop.call_soon(self._empty)
 
     def _collect(self, uid: str) -> None:
-        """Delete the dependents of an owner that is gone, unless another owner still lives."""
+        """Deletes the dependents of a removed owner; one with further owners only loses this reference."""
         for resource, obj in self.writer.store.owned(uid):
             others = [ref for ref in obj["metadata"]["ownerReferences"] if ref["uid"] != uid]
             if others:
@@ -49,7 +49,7 @@ class Collector:
             self._finish(resource, key_of(owner))
 
     def _release(self, uid: str, kind: str, namespace: str) -> None:
-        """An owner that waits for its dependents may go with the last of them."""
+        """Removes an owner in foreground deletion once its last dependent is gone."""
         if self.writer.store.owned(uid):
             return
         for resource, obj in self.writer.store.everything():
@@ -63,7 +63,7 @@ class Collector:
             self.writer.store.remove(resource, *key)
 
     def _empty(self) -> None:
-        """Delete what lies in namespaces on their way out, and each namespace once it is empty."""
+        """Deletes the objects of terminating namespaces, and each namespace once it is empty."""
         for name in list(self._namespaces):
             inside = [
                 (resource, obj)

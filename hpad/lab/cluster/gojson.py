@@ -1,6 +1,6 @@
-"""JSON as the API server reads it: what is wrong with a text in Go's words, and which fields come twice.
+"""Decodes JSON with the error messages of Go's encoding/json, and finds duplicate fields.
 
-Clients see these words in the messages of Status objects. They are those of Go's encoding/json.
+Clients see these messages in Status objects.
 """
 
 import json
@@ -19,11 +19,11 @@ _QUOTED: Final = {"'": "\\'", '"': '"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", 
 
 
 class SyntaxFault(ValueError):
-    """A text that is no JSON; `str()` of it is what Go says."""
+    """Invalid JSON; `str()` is the message of Go."""
 
 
 def loads(raw: bytes) -> Any:
-    """The value of a text; raises SyntaxFault."""
+    """Decodes JSON; raises SyntaxFault."""
     try:
         return json.loads(raw, parse_constant=_refused)
     except RecursionError:
@@ -33,7 +33,7 @@ def loads(raw: bytes) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What Go calls a JSON value."""
+    """Returns Go's name of a JSON type."""
     if isinstance(value, bool):
         return "bool"
     names = {dict: "object", list: "array", str: "string", int: "number", float: "number", type(None): "null"}
@@ -41,8 +41,8 @@ def kind_of(value: Any) -> str:
 
 
 def duplicates(raw: bytes) -> list[str]:
-    """Paths of the fields that come more than once in an object, e.g. `metadata.name`; the text is JSON."""
-    suspicious = False
+    """Returns the paths of fields that an object has more than once, such as `metadata.name`; `raw` is valid JSON."""
+    suspicious = False  # a cheap first pass: nearly all bodies have no duplicates
 
     def seen(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal suspicious
@@ -57,7 +57,7 @@ def duplicates(raw: bytes) -> list[str]:
 
 
 def _twice(value: Any, path: str) -> Iterator[str]:
-    """In pairs for objects, which are tuples here, and lists for lists."""
+    """Yields the paths of duplicates; an object is a tuple of pairs here, a list is a list."""
     if isinstance(value, list):
         for number, each in enumerate(value):
             yield from _twice(each, f"{path}[{number}]")
@@ -72,7 +72,7 @@ def _twice(value: Any, path: str) -> Iterator[str]:
 
 
 def fault(raw: bytes) -> str:
-    """What Go says of a text that is no JSON."""
+    """Returns the message of Go for invalid JSON."""
     text = raw.decode("utf-8", "surrogateescape")
     try:
         position = _skip(text, _value(text, _skip(text, 0)))
@@ -92,7 +92,7 @@ def _unexpected(text: str, position: int, where: str) -> NoReturn:
         raise SyntaxFault(_END)
     sign = text[position]
     shown = _QUOTED.get(sign, sign)
-    if 0xDC80 <= ord(sign) <= 0xDCFF:  # a byte that is no UTF-8
+    if 0xDC80 <= ord(sign) <= 0xDCFF:  # a byte that is not UTF-8, escaped by `surrogateescape`
         shown = f"\\x{ord(sign) - 0xDC00:02x}"
     elif not sign.isprintable() and sign not in _QUOTED:
         shown = f"\\x{ord(sign):02x}" if ord(sign) < 0x80 else f"\\u{ord(sign):04x}"
@@ -106,7 +106,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _value(text: str, position: int) -> int:
-    """Where the value that begins here ends."""
+    """Returns the end of the value that begins at `position`."""
     sign = text[position : position + 1]
     if sign == "{":
         return _object(text, position + 1)
@@ -123,9 +123,9 @@ def _value(text: str, position: int) -> int:
 
 
 def _literal(text: str, position: int, literal: str) -> int:
-    for offset, wanted in enumerate(literal):
-        if text[position + offset : position + offset + 1] != wanted:
-            _unexpected(text, position + offset, f"in literal {literal} (expecting '{wanted}')")
+    for offset, expected in enumerate(literal):
+        if text[position + offset : position + offset + 1] != expected:
+            _unexpected(text, position + offset, f"in literal {literal} (expecting '{expected}')")
     return position + len(literal)
 
 

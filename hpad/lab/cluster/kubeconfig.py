@@ -1,4 +1,4 @@
-"""A kubeconfig for the embedded cluster, which asks for credentials only where it was told to."""
+"""Writes kubeconfigs for the embedded cluster."""
 
 import base64
 import json
@@ -8,9 +8,9 @@ NAME = "hpad-lab"
 
 
 def write(path: Path, url: str, token: str | None = None, authority: Path | None = None) -> None:
-    """Write it (JSON is YAML, which kubectl reads). Blocks: call it in a thread inside a coroutine.
+    """Writes a kubeconfig as JSON, which is YAML. Blocks: call it in a thread inside a coroutine.
 
-    `authority` is a file with the certificate of who signed the server's. kubectl sends a token over TLS alone.
+    `authority` is a file with the certificate of the server's CA. kubectl sends a token over TLS only.
     """
     trust = {"certificate-authority-data": base64.b64encode(authority.read_bytes()).decode()} if authority else {}
     content = {
@@ -26,7 +26,7 @@ def write(path: Path, url: str, token: str | None = None, authority: Path | None
 
 
 def is_ours(path: Path) -> bool:
-    """Whether an existing file is one that `write` wrote."""
+    """Returns whether an existing file was written by `write`."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,11 +1,12 @@
-"""Who runs the pods: as local processes, or as mere objects that are ready at once."""
+"""Two kubelets: one runs pods as local processes, the other only makes their objects ready."""
 
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpad.lab.cluster import containers, node, ownership, pods, reaper, recorder, strategy
+from hpad.lab.cluster import node, ownership, pods, reaper, recorder, strategy
+from hpad.lab.cluster.containers import Container
 from hpad.lab.cluster.resources import PODS, Object
 from hpad.lab.cluster.store import Change, key_of
 from hpad.lab.cluster.writes import Writer
@@ -16,45 +17,45 @@ _SCHEDULER = "default-scheduler"
 
 @dataclass(eq=False, slots=True)
 class PodRunner:
-    """One pod and its containers, from the first start until nothing is left."""
+    """Runs one pod and its containers until the last process has ended."""
 
     writer: Writer
     pod: Object
     directory: Path
     reaping: reaper.Reaper
     events: recorder.Recorder
-    held: list[containers.Container] = field(init=False)
+    containers: list[Container] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = [
-            containers.Container(
+        self.containers = [
+            Container(
                 self.pod,
                 spec,
                 self.directory,
                 self.writer.clock,
                 self.report,
-                self._tell,
-                self._warn,
+                self._record_normal,
+                self._record_warning,
                 self.reaping,
             )
             for spec in self.pod["spec"]["containers"]
         ]
 
     async def run(self) -> None:
-        """Run all containers; when the pod was told to stop, its object goes as well."""
+        """Runs all containers; removes the pod's object afterwards if it is being deleted."""
         self._bind(strategy.timestamp(self.writer.clock.now()))
         async with asyncio.TaskGroup() as group:
-            for container in self.held:
+            for container in self.containers:
                 group.create_task(container.run())
         self.report()
         self._finish()
 
     def stop(self, grace: float) -> None:
-        for container in self.held:
+        for container in self.containers:
             container.stop(grace)
 
     def _current(self) -> Object | None:
-        """The pod as stored, unless another one has taken its name."""
+        """Returns the stored pod, None if it is gone or replaced by another one of its name."""
         found = self.writer.store.find(PODS, *key_of(self.pod))
         same = found is not None and found["metadata"]["uid"] == self.pod["metadata"]["uid"]
         return found if same else None
@@ -69,16 +70,16 @@ class PodRunner:
             name = "/".join(key_of(self.pod))
             message = f"Successfully assigned {name} to {node.NAME}"
             self.events.record(_SCHEDULER, (PODS, self.pod), "Scheduled", message)
-            for container in self.held:
+            for container in self.containers:
                 container.pod = self.pod
             self.report()
 
     def report(self) -> None:
-        """Write the pod's status as the containers are now."""
+        """Writes the pod's status from the current states of its containers."""
         current = self._current()
         if current is None:
             return
-        statuses = [container.status() for container in self.held]
+        statuses = [container.status() for container in self.containers]
         status = {
             **(current.get("status") or {}),
             "phase": _phase(statuses),
@@ -89,10 +90,10 @@ class PodRunner:
         }
         self.writer.set_status(PODS, current, status)
 
-    def _tell(self, reason: str, message: str) -> None:
+    def _record_normal(self, reason: str, message: str) -> None:
         self.events.record(AUTHOR.name, (PODS, self.pod), reason, message)
 
-    def _warn(self, reason: str, message: str) -> None:
+    def _record_warning(self, reason: str, message: str) -> None:
         self.events.record(AUTHOR.name, (PODS, self.pod), reason, message, recorder.WARNING)
 
     def _finish(self) -> None:
@@ -111,14 +112,14 @@ def _phase(statuses: Iterable[Object]) -> str:
 
 
 def conditions(pod: Object, statuses: Iterable[Object], now: str) -> list[Object]:
-    """The four conditions every kubelet writes; an unchanged one keeps its lastTransitionTime."""
+    """Returns the four conditions that a kubelet writes; an unchanged one keeps its lastTransitionTime."""
     ready = all(status["ready"] for status in statuses)
     values = {"PodScheduled": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
     found = []
     for kind, holds in values.items():
-        held = pods.condition(pod, kind) or {}
+        previous = pods.condition(pod, kind) or {}
         value = "True" if holds else "False"
-        since = held["lastTransitionTime"] if held.get("status") == value else now
+        since = previous["lastTransitionTime"] if previous.get("status") == value else now
         found.append({"type": kind, "status": value, "lastProbeTime": None, "lastTransitionTime": since})
     return found
 
@@ -136,7 +137,7 @@ class Kubelet:
     _stopping: bool = False
 
     def on_change(self, change: Change) -> None:
-        """A subscriber of the store."""
+        """Handles a change; subscribe it to the store."""
         if change.resource != PODS:
             return
         metadata = change.object["metadata"]
@@ -165,7 +166,7 @@ class Kubelet:
         task.add_done_callback(self._tasks.discard)
 
     def folder(self, pod: Object) -> Path:
-        """Where a pod's containers start and write their logs, CONTAINER.log."""
+        """Returns the working directory of a pod's containers, which holds their logs (CONTAINER.log)."""
         return self.directory / "_".join((*key_of(pod), pod["metadata"]["uid"][:8]))
 
     async def _run(self, uid: str, runner: PodRunner) -> None:
@@ -175,25 +176,25 @@ class Kubelet:
             del self.runners[uid]
 
     def roots(self) -> dict[int, tuple[str, str, str]]:
-        """The main process of every running container: pid to (namespace, pod, container)."""
+        """Maps the pid of the main process of each running container to (namespace, pod, container)."""
         return {
             container.pid: (*key_of(runner.pod), container.name)
             for runner in self.runners.values()
-            for container in runner.held
+            for container in runner.containers
             if container.pid is not None
         }
 
-    def pretended(self) -> list[tuple[str, str, str]]:
-        """Every running container that has no process: (namespace, pod, container)."""
+    def simulated(self) -> list[tuple[str, str, str]]:
+        """Returns (namespace, pod, container) of each running container without a process."""
         return [
             (*key_of(runner.pod), container.name)
             for runner in self.runners.values()
-            for container in runner.held
-            if container.is_pretended and "running" in container.state
+            for container in runner.containers
+            if container.is_simulated and "running" in container.state
         ]
 
     async def stop(self, grace: float) -> None:
-        """Stop every process, SIGKILL after `grace` seconds at the latest; returns when none is left."""
+        """Stops every process, by SIGKILL after `grace` seconds; returns when none is left."""
         self._stopping = True
         for runner in list(self.runners.values()):
             runner.stop(grace)
@@ -203,13 +204,13 @@ class Kubelet:
 
 
 @dataclass(eq=False, slots=True)
-class Puppets:
-    """Pods without processes: running and ready as soon as they exist, gone as soon as they are deleted."""
+class SimulatedKubelet:
+    """Simulates pods: running and ready as soon as they exist, removed as soon as they are deleted."""
 
     writer: Writer
 
     def on_change(self, change: Change) -> None:
-        """A subscriber of the store."""
+        """Handles a change; subscribe it to the store."""
         if change.resource != PODS or change.type == "DELETED":
             return
         loop = asyncio.get_running_loop()
@@ -243,7 +244,7 @@ class Puppets:
 
 
 def _remove(writer: Writer, pod: Object) -> None:
-    """A pod of which nothing runs any more goes, unless another one has its name by now."""
+    """Removes a pod without processes, unless another pod has its name by now."""
     current = writer.store.find(PODS, *key_of(pod))
     if current is not None and current["metadata"]["uid"] == pod["metadata"]["uid"]:
         writer.store.remove(PODS, *key_of(pod))

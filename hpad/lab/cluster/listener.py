@@ -1,4 +1,4 @@
-"""An aiohttp application on loopback, and an end of it that leaves no connection behind."""
+"""Serves an aiohttp application on loopback, and closes it without leaking connections."""
 
 import asyncio
 import socket
@@ -11,24 +11,24 @@ from aiohttp import web
 
 from hpad.clock import SystemClock
 
-_LETTING_IN = 5
-"""Rounds of the loop that asyncio takes at most from the accept of a connection to where the server knows of it."""
+_ACCEPT_ROUNDS = 5
+"""Upper bound of the event loop iterations between the accept of a connection and its registration in the server."""
 
 
-async def let_nobody_in(listening: Iterable[socket.socket | TransportSocket]) -> None:
-    """Return when no more connections are accepted, and the server knows of everybody who has been let in.
+async def stop_accepting(listening: Iterable[socket.socket | TransportSocket]) -> None:
+    """Stops accepting connections; returns once the server has registered all accepted ones.
 
-    To be done before it closes: whom asyncio is letting in at that moment has a socket that nobody closes.
+    Call this before closing the server: a connection that asyncio is accepting at that moment would leak its socket.
     """
     loop = asyncio.get_running_loop()
     for each in listening:
         loop.remove_reader(each)
-    for _ in range(_LETTING_IN):
+    for _ in range(_ACCEPT_ROUNDS):
         await SystemClock().sleep(0)
 
 
 class Listener:
-    """Serves from `open` to `close`."""
+    """A server that runs from `open` to `close`."""
 
     def __init__(self, runner: web.AppRunner, listening: socket.socket) -> None:
         self._runner = runner
@@ -39,9 +39,9 @@ class Listener:
     async def open(
         cls, application: web.Application, port: int = 0, tls: ssl.SSLContext | None = None, *, patience: float = 1.0
     ) -> Self:
-        """Listen on 127.0.0.1, at any free port unless told; raises OSError where the port is taken.
+        """Listens on `port` of 127.0.0.1, 0 for any free one; raises OSError when the port is taken.
 
-        Requests have `patience` seconds to end when it closes.
+        `close` gives running requests `patience` seconds to end.
         """
         listening = socket.create_server(("127.0.0.1", port))
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=patience, handler_cancellation=True)
@@ -50,9 +50,9 @@ class Listener:
         return cls(runner, listening)
 
     async def close(self) -> None:
-        """Let nobody in any more, then see off whoever has been. Nothing happens where that has been done."""
+        """Stops accepting connections, then closes the open ones. A second call has no effect."""
         if self._listening.fileno() < 0:
             return
-        await let_nobody_in([self._listening])
+        await stop_accepting([self._listening])
         await self._runner.cleanup()
         self._listening.close()

@@ -1,4 +1,4 @@
-"""The one node of the embedded cluster: this machine, as `kubectl get nodes` and `describe node` show it."""
+"""The only node of the embedded cluster: this machine, with the fields that kubectl shows of a node."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _CONDITIONS: Final = (
 
 
 def manifest(version: str, now: datetime) -> Object:
-    """The Node, ready since `now`, with a kubelet of that version."""
+    """Returns the Node, ready since `now`, with a kubelet of this version."""
     names = {"hostname": NAME, "os": "linux", "arch": _architecture()}
     return {
         "apiVersion": "v1",
@@ -42,7 +42,7 @@ def manifest(version: str, now: datetime) -> Object:
 
 
 def lease() -> Object:
-    """The Lease that `kubectl describe node` looks for beside the Node."""
+    """Returns the Lease of the node, which `kubectl describe node` reads."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -77,5 +77,5 @@ def _info(version: str) -> dict[str, str]:
 
 
 def _architecture() -> str:
-    """As Go names it."""
+    """Returns the machine's architecture by Go's name."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())

@@ -1,7 +1,7 @@
-"""OpenAPI v3: the types of what is served, and of the operations as much as kubectl looks for.
+"""OpenAPI v3 documents: the types of the served kinds, and the parts of the operations that kubectl reads.
 
-Types have no descriptions. Those that `schemas.txt` does not have, custom kinds among them, are objects of any content.
-An operation says which kind it is about; PATCH also that it takes `dryRun`, `fieldManager` and `fieldValidation`.
+Types have no descriptions. Types missing in `schemas.txt`, such as custom kinds, are objects of any content. Each
+operation names its kind; PATCH also lists the parameters `dryRun`, `fieldManager` and `fieldValidation`.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _SCALARS: Final[dict[str, Object]] = {
 
 
 def index(registry: Registry) -> Object:
-    """The body for `/openapi/v3`: where each version's document is, under a name that changes with its content."""
+    """Returns the body of `/openapi/v3`: the URL of each version's document, with a hash of its content."""
     paths = {}
     for group, versions in sorted(registry.groups().items()):
         for version in versions:
@@ -39,12 +39,12 @@ def index(registry: Registry) -> Object:
 
 
 def digest(content: Object | None) -> str:
-    """By which clients know a document again."""
+    """Returns the hash by which clients cache a document."""
     return hashlib.sha512(json.dumps(content).encode()).hexdigest().upper()
 
 
 def document(registry: Registry, parts: list[str]) -> Object | None:
-    """The document of `["api", "v1"]` or `["apis", group, version]`; None for what is not there."""
+    """Returns the document of `["api", "v1"]` or `["apis", group, version]`; None for an unknown one."""
     match parts:
         case ["api", version]:
             return _document(registry, "", version)
@@ -55,7 +55,7 @@ def document(registry: Registry, parts: list[str]) -> Object | None:
 
 
 def patches(registry: Registry) -> list[tuple[str, dict[str, str]]]:
-    """Every path that takes PATCH, with group, version and kind of what lies there."""
+    """Returns every path that accepts PATCH, with group, version and kind of its objects."""
     return [
         (f"{_collection(resource, version)}/{{name}}", _kind(resource, version))
         for group, versions in registry.groups().items()
@@ -87,11 +87,11 @@ def _components(group: str, version: str, resources: list[Resource]) -> Object:
     }
     for each in resources:
         if schemas.of_kind(each.group_version(version), each.kind) is None:
-            shown[f"{'.'.join(reversed(group.split('.')))}.{version}.{each.kind}"] = _untold(each, version)
+            shown[f"{'.'.join(reversed(group.split('.')))}.{version}.{each.kind}"] = _untyped(each, version)
     return shown
 
 
-def _untold(resource: Resource, version: str) -> Object:
+def _untyped(resource: Resource, version: str) -> Object:
     head: Object = {name: dict(_SCALARS["string"]) for name in ("apiVersion", "kind")}
     metadata = {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]}
     return {
@@ -143,20 +143,20 @@ def _typed(kind: schemas.Type, enum: list[str], *, inside: bool) -> Object:
 
 
 def _paths(resource: Resource, version: str) -> Iterator[tuple[str, Object]]:
-    about = {_KIND: _kind(resource, version), "responses": {}}
+    operation = {_KIND: _kind(resource, version), "responses": {}}
     queries = [
         {"name": name, "in": "query", "schema": {"type": "string"}}
         for name in ("dryRun", "fieldManager", "fieldValidation")
     ]
-    told = {"patch": {**about, "parameters": queries}}
+    patch = {"patch": {**operation, "parameters": queries}}
     verbs = {"create": "post", "deletecollection": "delete", "list": "get"}
-    yield _collection(resource, version), {verbs[verb]: about for verb in resource.verbs if verb in verbs}
+    yield _collection(resource, version), {verbs[verb]: operation for verb in resource.verbs if verb in verbs}
     if "get" in resource.verbs:
         verbs = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
-        one = {verbs[verb]: about for verb in resource.verbs if verb in verbs}
-        yield f"{_collection(resource, version)}/{{name}}", {**one, **(told if "patch" in one else {})}
+        one = {verbs[verb]: operation for verb in resource.verbs if verb in verbs}
+        yield f"{_collection(resource, version)}/{{name}}", {**one, **(patch if "patch" in one else {})}
     if resource.has_status:
-        status = {"get": about, "put": about, **told}
+        status = {"get": operation, "put": operation, **patch}
         yield f"{_collection(resource, version)}/{{name}}/status", status
 
 

@@ -1,7 +1,7 @@
-"""The OpenAPI v2 document in protobuf, which kubectl before 1.27 wants before it applies anything.
+"""The OpenAPI v2 document in protobuf and JSON, which kubectl before 1.27 reads before `apply`.
 
-It has no definitions, so that kubectl leaves validation to the server, and the one fact it looks for otherwise: that
-PATCH takes `dryRun`. Field numbers are those of OpenAPIv2.proto of github.com/google/gnostic.
+It has no definitions, so that kubectl leaves validation to the server. Its PATCH operations list the parameter
+`dryRun`, which kubectl looks for. Field numbers are those of OpenAPIv2.proto of github.com/google/gnostic.
 """
 
 from typing import Final
@@ -9,14 +9,14 @@ from typing import Final
 from hpad.lab.cluster import openapi
 from hpad.lab.cluster.resources import Registry
 
-ASKED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+ACCEPTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What is answered: clients ask under a name that is no valid media type."""
+"""The Content-Type of the response. Clients send the name above, whose `@` is invalid in a media type."""
 _GROUP_VERSION_KIND: Final = "x-kubernetes-group-version-kind"
 
 
 def encoded(registry: Registry) -> bytes:
-    """The Document message."""
+    """Returns the encoded Document message."""
     info = _text(1, "Kubernetes") + _text(2, "v1.36.2")
     items = b"".join(
         _message(2, _text(1, path) + _message(2, _message(8, _operation(kind))))
@@ -26,12 +26,17 @@ def encoded(registry: Registry) -> bytes:
 
 
 def document(registry: Registry) -> dict[str, object]:
-    """The same in JSON."""
-    told = {
+    """Returns the document in its JSON form."""
+    operations = {
         path: {"patch": {"parameters": [{"name": "dryRun", "in": "query"}], _GROUP_VERSION_KIND: kind}}
         for path, kind in openapi.patches(registry)
     }
-    return {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.2"}, "paths": told, "definitions": {}}
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.2"},
+        "paths": operations,
+        "definitions": {},
+    }
 
 
 def _operation(kind: dict[str, str]) -> bytes:

@@ -1,4 +1,8 @@
-"""The options beside a request: what the API server checks of a query before it looks at anything else."""
+"""Validates the query parameters of requests.
+
+Source: Kubernetes 1.36, apimachinery/pkg/apis/meta/v1/validation/validation.go and
+apimachinery/pkg/apis/meta/internalversion/validation/validation.go.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,40 +28,40 @@ _LONGEST_S: Final = 60.0
 
 
 def check_list(query: Query) -> None:
-    """Raises ApiError 422 for options of a list that contradict each other."""
+    """Raises ApiError 422 for contradictory parameters of a list."""
     _refuse("ListOptions", list(_list_causes(query)))
 
 
 def check_watch(query: Query) -> None:
-    """Raises ApiError 422 for options of a watch that contradict each other."""
+    """Raises ApiError 422 for contradictory parameters of a watch."""
     _refuse("ListOptions", list(_watch_causes(query)))
 
 
 def check_write(verb: str, query: Query) -> None:
-    """Raises ApiError 422 for values of dryRun and fieldValidation that nobody knows."""
+    """Raises ApiError 422 for unknown values of dryRun and fieldValidation."""
     causes = []
     if (dry_run := query.get("dryRun", "")) not in ("", "All"):
         causes.append(errors.unsupported("dryRun", [dry_run], ("All",)))
-    if verb != "delete" and (wanted := query.get("fieldValidation", "")) not in _VALIDATIONS:
-        causes.append(errors.unsupported("fieldValidation", wanted, _VALIDATIONS))
+    if verb != "delete" and (validation := query.get("fieldValidation", "")) not in _VALIDATIONS:
+        causes.append(errors.unsupported("fieldValidation", validation, _VALIDATIONS))
     _refuse(_KINDS[verb], causes)
 
 
 def check_propagation(policy: str) -> None:
-    """Raises ApiError 422 for a propagationPolicy that nobody knows."""
+    """Raises ApiError 422 for an unknown propagationPolicy."""
     if policy not in _PROPAGATIONS:
         cause = errors.unsupported("propagationPolicy", policy, (*_PROPAGATIONS, "nil"))
         _refuse(_KINDS["delete"], [cause])
 
 
 def check_apply(query: Query) -> None:
-    """Raises ApiError 422 for a server-side apply by nobody."""
+    """Raises ApiError 422 for a server-side apply without a field manager."""
     if not query.get("fieldManager"):
         _refuse(_KINDS["patch"], [errors.required("fieldManager", "is required for apply patch")])
 
 
 def seconds(query: Query) -> float:
-    """How long a request may take, at most a minute; raises ApiError 400 for a `timeout` that is no duration."""
+    """Returns the timeout of a request in seconds, at most 60; raises ApiError 400 for an invalid `timeout`."""
     text = query.get("timeout", "")
     if not text or text == "0":
         return _LONGEST_S

@@ -1,6 +1,6 @@
-"""Who set which field: `metadata.managedFields`, what server-side apply finds conflicts by, and what it takes away.
+"""Field ownership (`metadata.managedFields`), and the conflicts and removals of server-side apply.
 
-The rules are those of KEP-555; `fieldsets` says what a field is. Every object keeps its managers itself.
+The rules are those of KEP-555; `fieldsets` defines the fields. Each object stores its managers in its metadata.
 """
 
 import json
@@ -15,16 +15,16 @@ from hpad.lab.cluster.resources import Object
 APPLY, UPDATE = "Apply", "Update"
 MANAGED: Final = "managedFields"
 MOST_UPDATERS: Final = 10
-"""So many managers of updates an object keeps; the oldest become one."""
+"""Maximum number of Update managers of an object; beyond it the oldest are merged into one."""
 ANCIENT: Final = "ancient-changes"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 _View = Callable[[Object, str], Object]
-"""An object as a client of an apiVersion sees it."""
+"""Converts an object to an apiVersion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Somebody who writes. Two ways of writing make two managers of one name; an applier has one for all versions."""
+    """A field manager. Update and Apply under one name are two managers; Apply has one for all API versions."""
 
     name: str
     operation: str
@@ -45,7 +45,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of an object's managers: its fields as FieldsV1, which is never changed, and when it last changed one."""
+    """A manager of an object, its fields as an immutable FieldsV1, and the time of its last change."""
 
     manager: Manager
     tree: fieldsets.Tree
@@ -74,37 +74,40 @@ class Entry:
 
     @property
     def rank(self) -> tuple[str, ...]:
-        """In which order managers are told: appliers first, then by time."""
+        """Sort key of managedFields: Apply before Update, then by time."""
         manager = self.manager
         return manager.operation, self.time or "", manager.name, manager.version, manager.subresource
 
     def has(self, path: Path) -> bool:
         return fieldsets.has(self.tree, path)
 
-    def without(self, *gone: set[Path]) -> "Entry":
-        """What is left of it where others set or remove fields."""
-        if not any(self.has(path) for paths in gone for path in paths):
+    def without(self, *lost: set[Path]) -> "Entry":
+        """Returns the entry without fields that other managers set or removed."""
+        if not any(self.has(path) for paths in lost for path in paths):
             return self
-        return replace(self, tree=fieldsets.tree(self.fields.difference(*gone)))
+        return replace(self, tree=fieldsets.tree(self.fields.difference(*lost)))
 
     def updated(self, changes: Changes, time: str) -> "Entry":
-        """After an update of its own."""
+        """Returns the entry after an update by its manager."""
         if not changes:
             return self
         at = time if changes.touched else self.time
         if not changes.removed and all(self.has(path) for path in changes.touched):
-            return replace(self, time=at)  # the usual case: only the values are others
+            return replace(self, time=at)  # the common case: only values changed, so the tree stays
         return replace(self, tree=fieldsets.tree((self.fields - changes.removed) | changes.touched), time=at)
 
     def applied(self, fields: set[Path], changes: Changes, time: str) -> "Entry":
-        """After an apply: exactly what was applied."""
+        """Returns the entry after an apply by its manager, which owns exactly the applied fields then."""
         is_new = bool(changes) or fields != self.fields
         return replace(self, tree=fieldsets.tree(fields), time=time if is_new else self.time)
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes, in which version (empty: the stored one); for an apply also what, and whether over conflicts."""
+    """The author of a write, and its API version (empty: the stored one).
+
+    `applied` is the configuration of a server-side apply, None for other writes; `is_forced` overrides conflicts.
+    """
 
     name: str
     version: str = ""
@@ -118,7 +121,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """A write on its way: by whom, when, and for an apply which fields and whether conflicts are overruled."""
+    """A write by `manager` at `time`; `applied` is the set of fields of a server-side apply, None for other writes."""
 
     manager: Manager
     time: str
@@ -128,7 +131,7 @@ class Writing:
 
 @dataclass(slots=True)
 class _Comparison:
-    """What a write changes, in whatever version a manager knows the object."""
+    """The changes of a write, compared in the API version of each manager."""
 
     old: Object | None
     new: Object
@@ -144,9 +147,9 @@ class _Comparison:
 
 
 def stamped(writing: Writing, old: Object | None, new: Object, view: _View) -> Object:
-    """The new state of an object with its managers; `old` is None for one that is made.
+    """Returns the new state of an object with its managers; `old` is None for a new object.
 
-    Raises ApiError 409 for an apply that changes what others own, unless it is forced.
+    Raises ApiError 409 for an apply that changes fields of other managers, unless it is forced.
     """
     entries = [Entry.read(raw) for raw in _base(writing, old, new)]
     comparison = _Comparison(old, new, view, writing.manager.subresource)
@@ -156,8 +159,9 @@ def stamped(writing: Writing, old: Object | None, new: Object, view: _View) -> O
         entries = [_before_first_apply(writing, old, view)]
     if is_applied and not writing.is_forced:
         _check(writing.manager, entries, comparison)
-    is_followed = old is None or bool(entries)
-    if (changes and is_followed) or is_applied:
+    # an object without managedFields stays untracked until its first apply
+    is_tracked = old is None or bool(entries)
+    if (changes and is_tracked) or is_applied:
         entries = [entry for entry in _changed(writing, entries, comparison) if entry.tree]
     managers = [entry.written() for entry in sorted(_bounded(entries), key=lambda entry: entry.rank)]
     metadata = {name: value for name, value in new["metadata"].items() if name != MANAGED}
@@ -165,7 +169,7 @@ def stamped(writing: Writing, old: Object | None, new: Object, view: _View) -> O
 
 
 def abandoned(manager: Manager, live: Object, applied: set[Path]) -> set[Path]:
-    """What `manager` applied before, does not apply now, and nobody else wants."""
+    """Returns the fields that `manager` applied before, does not apply now, and shares with no other manager."""
     entries = [Entry.read(raw) for raw in live["metadata"].get(MANAGED) or ()]
     before = [entry.fields for entry in entries if entry.manager.identity == manager.identity]
     others = [entry.fields for entry in entries if entry.manager.identity != manager.identity]
@@ -173,19 +177,19 @@ def abandoned(manager: Manager, live: Object, applied: set[Path]) -> set[Path]:
 
 
 def _base(writing: Writing, old: Object | None, new: Object) -> Iterable[Mapping[str, Any]]:
-    """The managers before the write: those that the body names, if it does so, for it may change them."""
-    held = ((old or {}).get("metadata") or {}).get(MANAGED) or ()
-    given = new["metadata"].get(MANAGED)
-    if writing.manager.subresource or not given:
-        return held
-    return () if given == [{}] else given
+    """Returns the managers before the write: those in the body, if any, since a client may edit managedFields."""
+    stored = ((old or {}).get("metadata") or {}).get(MANAGED) or ()
+    received = new["metadata"].get(MANAGED)
+    if writing.manager.subresource or not received:
+        return stored
+    return () if received == [{}] else received  # one empty entry resets managedFields
 
 
 def _before_first_apply(writing: Writing, old: Object, view: _View) -> Entry:
-    """An object that nobody's fields are known of is followed from its first apply on: all in it is somebody's."""
+    """Returns the manager that gets all present fields of an untracked object at its first apply."""
     manager = Manager(BEFORE_FIRST_APPLY, UPDATE, writing.manager.version)
-    held = fieldsets.compared(None, view(old, writing.manager.version), writing.manager.subresource)
-    return Entry(manager, fieldsets.tree(held.touched), writing.time)
+    present = fieldsets.compared(None, view(old, writing.manager.version), writing.manager.subresource)
+    return Entry(manager, fieldsets.tree(present.touched), writing.time)
 
 
 def _changed(writing: Writing, entries: list[Entry], comparison: _Comparison) -> Iterator[Entry]:
@@ -204,19 +208,19 @@ def _changed(writing: Writing, entries: list[Entry], comparison: _Comparison) ->
 
 
 def _bounded(entries: list[Entry]) -> list[Entry]:
-    """At most ten managers of updates: of more, the oldest are put together."""
+    """Merges the oldest Update managers beyond MOST_UPDATERS into one per API version."""
     updaters = sorted((each for each in entries if each.manager.operation == UPDATE), key=lambda entry: entry.rank)
     oldest = updaters[: len(updaters) - MOST_UPDATERS + 1] if len(updaters) > MOST_UPDATERS else []
-    together: dict[str, Entry] = {}
+    merged: dict[str, Entry] = {}
     for entry in oldest:
         version = entry.manager.version
-        held = together.get(version) or Entry(Manager(ANCIENT, UPDATE, version), {}, None)
-        together[version] = replace(held, tree=fieldsets.tree(held.fields | entry.fields), time=entry.time)
-    return [*(entry for entry in entries if entry not in oldest), *together.values()]
+        ancient = merged.get(version) or Entry(Manager(ANCIENT, UPDATE, version), {}, None)
+        merged[version] = replace(ancient, tree=fieldsets.tree(ancient.fields | entry.fields), time=entry.time)
+    return [*(entry for entry in entries if entry not in oldest), *merged.values()]
 
 
 def _check(manager: Manager, entries: list[Entry], comparison: _Comparison) -> None:
-    """Raises ApiError 409 when the write changes what others own."""
+    """Raises ApiError 409 when the write changes fields of other managers."""
     conflicts = [
         (entry.manager, path)
         for entry in entries

@@ -1,7 +1,7 @@
-"""The patch formats of the API: JSON merge patch, JSON patch, and strategic merge by known keys.
+"""The patch formats of the API: JSON merge patch, JSON patch, strategic merge patch, and apply.
 
-Strategic merge and apply know no per-kind schema here: a list is merged by the keys that `MERGE_KEYS` gives for
-its name, any other list (the metrics of an HPA among them) is replaced. That is what the served kinds need.
+Strategic merge and apply use no schema here: a list is merged by the keys in `MERGE_KEYS` for its name, any other list
+(such as the metrics of an HPA) is replaced.
 """
 
 import copy
@@ -30,11 +30,11 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""By which of these fields, the first that all elements carry, the elements of a list of this name are matched."""
+"""Candidate merge keys by name of a list; the first key that all elements have is used."""
 
 
 def apply(media_type: str, target: Any, patch: Any) -> Any:
-    """`target` with `patch` applied, as a new value; raises ApiError 400, 415 or 422."""
+    """Returns a new value: `target` with `patch` applied; raises ApiError 400, 415 or 422."""
     if media_type == JSON:
         return _json_patch(copy.deepcopy(target), patch)
     if media_type not in ACCEPTED:
@@ -58,7 +58,7 @@ def _merge(target: Any, patch: Any, *, by_key: bool, name: str = "") -> Any:
 def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_key: bool) -> dict[str, Any]:
     result = dict(target)
     if by_key and patch.get("$patch") not in (None, "replace", "merge", "delete"):
-        raise errors.unexplained(f"unknown patch type: {patch['$patch']} in map: {dict(patch)}")
+        raise errors.without_reason(f"unknown patch type: {patch['$patch']} in map: {dict(patch)}")
     if by_key and patch.get("$patch") == "replace":
         result = {}
     for name, value in patch.items():
@@ -72,7 +72,7 @@ def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_ke
 
 
 def merge_key(name: str, elements: list[Any]) -> str | None:
-    """The field by which the elements of a list are matched; None for a list that is replaced as a whole."""
+    """Returns the field by which the elements of a list are matched; None for a list that is replaced as a whole."""
     if not elements or not all(isinstance(element, Mapping) for element in elements):
         return None
     keys = MERGE_KEYS.get(name, ())
@@ -90,29 +90,32 @@ def _merge_lists(target: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def _ordered(merged: Any, live: Any, patch: Any, name: str = "") -> Any:
-    """With lists in the order of a strategic merge: that of the patch, the rest by its place in what there is."""
+    """Sorts merged lists as a strategic merge does: elements of the patch in its order, the others in the live order.
+
+    Source: Kubernetes 1.36, apimachinery/pkg/util/strategicpatch/patch.go: normalizeElementOrder.
+    """
     if isinstance(merged, Mapping) and isinstance(patch, Mapping):
         before = live if isinstance(live, Mapping) else {}
-        asked = {key: patch.get(key, patch.get(f"$setElementOrder/{key}")) for key in merged}
-        return {key: _ordered(each, before.get(key), asked[key], key) for key, each in merged.items()}
+        orders = {key: patch.get(key, patch.get(f"$setElementOrder/{key}")) for key in merged}
+        return {key: _ordered(each, before.get(key), orders[key], key) for key, each in merged.items()}
     key = merge_key(name, merged) if isinstance(merged, list) and isinstance(patch, list) else None
     if key is None or not isinstance(live, list):
         return merged
-    wanted, places = _places(patch, key), _places(live, key)
-    ours = sorted((each for each in merged if each[key] in wanted), key=lambda each: wanted[each[key]])
-    theirs = sorted((each for each in merged if each[key] not in wanted), key=lambda each: places[each[key]])
-    return list(_interleaved(theirs, ours, key, places))
+    in_patch, in_live = _positions(patch, key), _positions(live, key)
+    patched = sorted((each for each in merged if each[key] in in_patch), key=lambda each: in_patch[each[key]])
+    others = sorted((each for each in merged if each[key] not in in_patch), key=lambda each: in_live[each[key]])
+    return list(_interleaved(others, patched, key, in_live))
 
 
-def _places(elements: list[Any], key: str) -> dict[Any, int]:
-    return {each[key]: place for place, each in enumerate(elements) if isinstance(each, Mapping) and key in each}
+def _positions(elements: list[Any], key: str) -> dict[Any, int]:
+    return {each[key]: index for index, each in enumerate(elements) if isinstance(each, Mapping) and key in each}
 
 
-def _interleaved(theirs: list[Any], ours: list[Any], key: str, places: Mapping[Any, int]) -> Iterator[Any]:
-    """Both in their own order; one of theirs goes before one of ours that follows it where both are known."""
-    left, right = deque(theirs), deque(ours)
+def _interleaved(others: list[Any], patched: list[Any], key: str, in_live: Mapping[Any, int]) -> Iterator[Any]:
+    """Merges two lists, each in its own order; an element of `others` comes first if it precedes in the live list."""
+    left, right = deque(others), deque(patched)
     while left and right:
-        first, second = places.get(left[0][key]), places.get(right[0][key])
+        first, second = in_live.get(left[0][key]), in_live.get(right[0][key])
         is_before = first is not None and second is not None and first < second
         yield left.popleft() if is_before else right.popleft()
     yield from (*left, *right)
@@ -153,7 +156,7 @@ def _operate(holder: dict[str, Any], operation: Mapping[str, Any]) -> None:
 
 
 def _walk(holder: Any, path: str) -> tuple[Any, str]:
-    """The container that holds the last segment of a JSON pointer, and that segment."""
+    """Returns the container with the last segment of a JSON pointer, and that segment."""
     if path and not path.startswith("/"):
         raise ValueError(path)
     *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]

@@ -1,4 +1,4 @@
-"""The body of a PATCH: read, applied to the object that is there, and checked before anything is written."""
+"""Decodes the body of a PATCH, applies it to the live object, and validates the result."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ _OBJECT: Final = "map[string]interface {}"
 
 
 def patched(media_type: str, raw: bytes, address: paths.Address, live: Object, query: reads.Query) -> bodies.Body:
-    """`live`, which is in the version of the address, as the patch would have it; raises ApiError 400, 415 or 422."""
+    """Applies a patch to `live`, which has the version of the address; raises ApiError 400, 415 or 422."""
     if address.resource.is_custom and media_type == patches.STRATEGIC and address.subresource != "scale":
         raise errors.unsupported_media_type([each for each in patches.ACCEPTED if each != patches.STRATEGIC])
     patch = _read(media_type, raw)
@@ -40,7 +40,7 @@ def patched(media_type: str, raw: bytes, address: paths.Address, live: Object, q
 def _warnings(
     schema: schemas.Schema, result: Object, refused: Callable[[str], errors.ApiError], raw: bytes, query: reads.Query
 ) -> CIMultiDict[str]:
-    """Of unknown and duplicate fields; raises ApiError 422 with fieldValidation=Strict."""
+    """Returns warnings of unknown and duplicate fields; raises ApiError 422 with fieldValidation=Strict."""
     strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, result)]
     strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw) if not each.startswith("[")]
     if strict and query.get("fieldValidation") == "Strict":
@@ -49,31 +49,34 @@ def _warnings(
 
 
 def _read(media_type: str, raw: bytes) -> Any:
-    """The patch; None for one that says nothing. Raises ApiError 400 or 415."""
+    """Decodes a patch; None for `null`, which changes nothing. Raises ApiError 400 or 415."""
     if media_type not in patches.ACCEPTED:
         raise errors.ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
-    told = "" if media_type == patches.STRATEGIC else "error decoding patch: "
+    prefix = "" if media_type == patches.STRATEGIC else "error decoding patch: "
     try:
         patch = gojson.loads(raw)
     except gojson.SyntaxFault as problem:
-        raise errors.bad_request(f"{told}{problem}") from None
+        raise errors.bad_request(f"{prefix}{problem}") from None
     if patch is None and media_type == patches.MERGE:
         raise errors.bad_request("Invalid JSON Patch")
-    wanted, go_type = (list, _ARRAY_OF) if media_type == patches.JSON else (dict, _OBJECT)
-    if patch is not None and not isinstance(patch, wanted):
+    expected, go_type = (list, _ARRAY_OF) if media_type == patches.JSON else (dict, _OBJECT)
+    if patch is not None and not isinstance(patch, expected):
         raise errors.bad_request(
-            f"{told}json: cannot unmarshal {gojson.kind_of(patch)} into Go value of type {go_type}"
+            f"{prefix}json: cannot unmarshal {gojson.kind_of(patch)} into Go value of type {go_type}"
         )
     if media_type == patches.JSON:
         for operation in patch or ():
             if not isinstance(operation, dict):
                 kind = gojson.kind_of(operation)
-                raise errors.bad_request(f"{told}json: cannot unmarshal {kind} into Go value of type {_ARRAY_OF[2:]}")
+                raise errors.bad_request(f"{prefix}json: cannot unmarshal {kind} into Go value of type {_ARRAY_OF[2:]}")
     return patch
 
 
 def _restored(problem: str) -> str:
-    """What the server says of a strategic merge instead: it builds the object from maps, not from JSON."""
+    """Converts a decoding error to that of a strategic merge, where the server builds the object from maps.
+
+    Source: Kubernetes 1.36, apimachinery/pkg/runtime/converter.go: fromUnstructured.
+    """
     if not problem.startswith("json: cannot unmarshal "):
         return problem
     what, _, rest = problem.removeprefix("json: cannot unmarshal ").partition(" into Go struct field ")
@@ -91,7 +94,7 @@ def _restored(problem: str) -> str:
 
 
 def go_text(value: Any) -> str:
-    """A value as Go prints it."""
+    """Formats a value as Go's `%v` does."""
     if isinstance(value, Mapping):
         return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
@@ -102,7 +105,7 @@ def go_text(value: Any) -> str:
 
 
 def applied(raw: bytes, address: paths.Address) -> Object:
-    """The body of a server-side apply; raises ApiError 400, and 500 as the API server does for bad fields."""
+    """Decodes the body of a server-side apply; raises ApiError 400, and 500 for invalid fields, as Kubernetes does."""
     try:
         body = bodies.from_yaml(raw)
     except errors.ApiError as problem:
@@ -121,7 +124,7 @@ def applied(raw: bytes, address: paths.Address) -> Object:
     where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {got[0]}, Kind={got[1]}"
     untyped = f"failed to create typed patch object ({where})"
     for path in schemas.unknown(schema, body) if schema else ():
-        raise errors.unexplained(f"{untyped}: .{path}: field not declared in schema")
-    if schema and (wrong := decoding.fault(schema, body)):
-        raise errors.unexplained(f"{untyped}: {wrong}")
+        raise errors.without_reason(f"{untyped}: .{path}: field not declared in schema")
+    if schema and (type_error := decoding.fault(schema, body)):
+        raise errors.without_reason(f"{untyped}: {type_error}")
     return body

@@ -1,4 +1,4 @@
-"""A request's URL and method as what they mean: verb, resource, namespace, name, subresource."""
+"""Parses the URL and method of a request to resource, namespace, name, subresource and verb."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,19 @@ from hpad.lab.cluster import errors, resources
 from hpad.lab.cluster.resources import Registry, Resource
 
 SUBRESOURCES = ("status", "scale", "log")
-_REFUSED = {"status": ("delete",), "scale": ("delete",), "log": ("delete", "update", "patch")}
+_READ_ONLY = ("delete", "update", "patch")
+_REFUSED = {
+    "status": ("delete",),
+    "scale": ("delete",),
+    "log": _READ_ONLY,
+    "proxy": _READ_ONLY,
+    "portforward": _READ_ONLY,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a URL names. `namespace` is None for a list over all namespaces; `name` is empty for collections."""
+    """The target of a request. `namespace` is None for a list of all namespaces; `name` is empty for collections."""
 
     resource: Resource
     version: str
@@ -22,7 +29,7 @@ class Address:
 
 
 def parse(registry: Registry, path: str) -> Address | None:
-    """The address of a resource URL, None for any other URL; raises ApiError 404 for unknown resources."""
+    """Returns the address of a resource URL, None for other URLs; raises ApiError 404 for unknown resources."""
     parts = [part for part in path.split("/") if part]
     split = _group_and_version(parts)
     if split is None:
@@ -31,8 +38,11 @@ def parse(registry: Registry, path: str) -> Address | None:
     if version not in registry.groups().get(group, ()):
         return None
     namespace: str | None = None
+    # `/namespaces/NAME/status` is a subresource of the namespace itself
     if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in SUBRESOURCES:
         namespace, rest = rest[1], rest[2:]
+    if rest[2:3] == ["proxy"]:  # what follows is a path of the pod or service
+        rest = rest[:3]
     if not rest or len(rest) > 3:
         return None
     return _address(registry, (group, version), namespace, rest)
@@ -55,19 +65,22 @@ def _address(registry: Registry, group_version: tuple[str, str], namespace: str 
         raise errors.unknown_resource()
     if subresource and not _serves(resource, subresource):
         raise errors.unknown_resource()
-    where = namespace if resource.namespaced else ""
-    kept, version = resources.stored(resource, group_version[1])
-    return Address(kept, version, where, name, subresource)
+    stored, version = resources.stored(resource, group_version[1])
+    return Address(stored, version, namespace if resource.namespaced else "", name, subresource)
 
 
 def _serves(resource: Resource, subresource: str) -> bool:
     if subresource == "log":
         return resource == resources.PODS
+    if subresource == "portforward":
+        return resource == resources.PODS
+    if subresource == "proxy":
+        return resource in (resources.PODS, resources.SERVICES)
     return (subresource == "status" and resource.has_status) or (subresource == "scale" and resource.scale is not None)
 
 
 def verb(method: str, address: Address, *, watch: bool) -> str:
-    """The API verb of a request, as RBAC and audit logs name it; raises ApiError 405."""
+    """Returns the verb of a request as RBAC names it; raises ApiError 405."""
     if watch and method == "GET" and not address.name:
         return "watch"
     verbs = (
@@ -75,6 +88,8 @@ def verb(method: str, address: Address, *, watch: bool) -> str:
         if address.name
         else {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
     )
+    if address.subresource == "portforward":
+        verbs = {"GET": "get", "POST": "create"}
     found = verbs.get(method)
     if found is None or found not in address.resource.verbs or found in _REFUSED.get(address.subresource, ()):
         raise errors.method_not_allowed()

@@ -1,6 +1,6 @@
-"""What containers have written, as `kubectl logs` asks for it: of a container's last life, and of the one before.
+"""Logs of containers: of the current run and of the previous one.
 
-Source of what is shown when: Kubernetes, kubelet_pods.go: validateContainerLogStatus.
+Source: Kubernetes 1.36, pkg/kubelet/kubelet_pods.go: validateContainerLogStatus.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _PAUSE = 0.2
 
 
 def begin(directory: Path, name: str) -> BinaryIO:
-    """The log of a container's new life, empty; that of the life before stays as the previous one. This blocks."""
+    """Opens an empty log for a new run of a container, and keeps that of the run before as the previous log. Blocks."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.log"
     if path.exists():
@@ -25,14 +25,14 @@ def begin(directory: Path, name: str) -> BinaryIO:
 
 
 def _previous(path: Path) -> Path:
-    """Where the log of the life before is; no container's name has a dot."""
+    """Returns the path of the previous log. Names of containers have no dots, so it cannot be that of another one."""
     return path.with_name(f"{path.stem}.previous.log")
 
 
 def chosen(pod: Object, name: str, folder: Path, query: Mapping[str, str]) -> Path:
-    """The log that is asked for; raises ApiError 400 where there has been no such life of the container.
+    """Returns the path of the requested log; raises ApiError 400 if the container had no such run.
 
-    While a container waits for its restart, its last life is the previous one, too.
+    While a container waits for its restart, its last run is also the previous one.
     """
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     status: Object = next((each for each in statuses if each["name"] == name), {})
@@ -50,8 +50,8 @@ def chosen(pod: Object, name: str, folder: Path, query: Mapping[str, str]) -> Pa
     return path
 
 
-def life(pod: Object | None, name: str) -> int | None:
-    """Which life of the container runs, by its number of restarts; None for none."""
+def run_number(pod: Object | None, name: str) -> int | None:
+    """Returns the number of restarts of a running container, which identifies its run; None if it is not running."""
     statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or []
     return next(
         (each["restartCount"] for each in statuses if each["name"] == name and "running" in each["state"]), None
@@ -59,22 +59,22 @@ def life(pod: Object | None, name: str) -> int | None:
 
 
 def container(pod: Object, query: Mapping[str, str]) -> str:
-    """Whose log is asked for; raises ApiError 400 where that is not clear or not there."""
+    """Returns the name of the requested container; raises ApiError 400 if it is ambiguous or unknown."""
     names = [each["name"] for each in pod["spec"]["containers"]]
-    asked, name = query.get("container", ""), pod["metadata"]["name"]
-    if asked and asked not in names:
-        raise errors.bad_request(f"container {asked} is not valid for pod {name}")
-    if not asked and len(names) > 1:
+    requested, name = query.get("container", ""), pod["metadata"]["name"]
+    if requested and requested not in names:
+        raise errors.bad_request(f"container {requested} is not valid for pod {name}")
+    if not requested and len(names) > 1:
         raise errors.bad_request(
             f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
         )
-    return asked or str(names[0])
+    return requested or str(names[0])
 
 
 async def written(
     path: Path, query: Mapping[str, str], clock: clocks.Clock, runs: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """The content in pieces: the last `tailLines`, with `follow` what comes after, while the container `runs`."""
+    """Yields the last `tailLines` of a log; with `follow`, also what is appended while `runs` returns True."""
     file = await asyncio.to_thread(_opened, path)
     if file is None:
         return
@@ -83,7 +83,7 @@ async def written(
         yield _tail(content, reads.whole_number(query.get("tailLines") or "-1"))
         goes_on = query.get("follow") == "true"
         while goes_on:
-            goes_on = runs()  # before the pause: what is written until it ends is still read
+            goes_on = runs()  # asked before the pause, so that output until the end of the run is still read
             await clock.sleep(_PAUSE)
             more = await asyncio.to_thread(file.read)
             if more:
@@ -93,7 +93,7 @@ async def written(
 
 
 def _opened(path: Path) -> BinaryIO | None:
-    """The file itself, which stays the same when it becomes the previous log; None where there is none."""
+    """Opens a log, None if there is none. The open file stays valid when it is renamed to the previous log."""
     try:
         return path.open("rb")
     except FileNotFoundError:

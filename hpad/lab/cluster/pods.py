@@ -1,4 +1,4 @@
-"""What the controllers need to know of pods: whose they are, whether they count, which go first."""
+"""Pods for the controllers: ownership, activity, readiness, and the order of deletion."""
 
 import copy
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from hpad.lab.cluster.store import Store
 
 
 def owner_reference(resource: Resource, owner: Object) -> Object:
-    """The reference that makes `owner` the controller of an object."""
+    """Returns the reference that makes `owner` the controller of an object."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -20,12 +20,12 @@ def owner_reference(resource: Resource, owner: Object) -> Object:
     }
 
 
-def controlled(store: Store, wanted: Resource, uid: str) -> list[Object]:
-    """Objects of a resource whose controller has this uid."""
+def controlled(store: Store, resource: Resource, uid: str) -> list[Object]:
+    """Returns the objects of a resource whose controller has this uid."""
     return [
         obj
-        for resource, obj in store.owned(uid)
-        if resource == wanted
+        for owned, obj in store.owned(uid)
+        if owned == resource
         and any(ref["uid"] == uid and ref.get("controller") for ref in obj["metadata"]["ownerReferences"])
     ]
 
@@ -35,7 +35,7 @@ def owned_pods(store: Store, uid: str) -> list[Object]:
 
 
 def from_template(resource: Resource, owner: Object, template: Object) -> Object:
-    """A pod of a workload, as yet without a name."""
+    """Returns a pod from a workload's template, without a name."""
     metadata = copy.deepcopy(template.get("metadata") or {})
     metadata["ownerReferences"] = [owner_reference(resource, owner)]
     spec = copy.deepcopy(template["spec"])
@@ -43,7 +43,7 @@ def from_template(resource: Resource, owner: Object, template: Object) -> Object
 
 
 def is_active(pod: Object) -> bool:
-    """Neither finished nor on its way out."""
+    """Returns whether a pod is neither finished nor being deleted."""
     return "deletionTimestamp" not in pod["metadata"] and phase(pod) not in ("Succeeded", "Failed")
 
 
@@ -61,7 +61,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def available_in(pod: Object, min_ready_seconds: float, now: datetime) -> float | None:
-    """Seconds until a pod has been ready for long enough: zero or less when it has, None if not ready."""
+    """Returns the seconds until a pod counts as available: zero or less if it does, None if it is not ready."""
     if not is_ready(pod):
         return None
     if not min_ready_seconds:
@@ -71,12 +71,15 @@ def available_in(pod: Object, min_ready_seconds: float, now: datetime) -> float 
 
 
 def parsed(text: str) -> datetime:
-    """The moment of an RFC 3339 timestamp in UTC."""
+    """Parses an RFC 3339 timestamp, to UTC."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def deletion_rank(pod: Object) -> tuple[Any, ...]:
-    """Sort key: whom a ReplicaSet deletes first (unassigned, pending, not ready, more restarts, younger)."""
+    """Returns the sort key of the pods that a ReplicaSet deletes first.
+
+    Source: Kubernetes 1.36, pkg/controller/controller_utils.go: ActivePodsWithRanks.Less.
+    """
     annotations = pod["metadata"].get("annotations") or {}
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     created = parsed(pod["metadata"]["creationTimestamp"])

@@ -1,6 +1,6 @@
-"""Readiness probes: exec, httpGet and tcpSocket, against local processes.
+"""Readiness probes of local processes: exec, httpGet and tcpSocket.
 
-Source of the words about a failure: Kubernetes, pkg/probe.
+The messages of failures are those of Kubernetes 1.36, pkg/probe.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ _LONGEST_OUTPUT: Final = 1024
 
 
 class _Failed(Exception):
-    """The probe did not pass; the text says why."""
+    """A failed probe; the text is the reason."""
 
 
 async def results(
     probe: Mapping[str, Any], clock: clocks.Clock, variables: Mapping[str, str], directory: Path
 ) -> AsyncIterator[tuple[bool, str]]:
-    """Ready or not, after each probe, for ever, and why this probe failed ("" where it passed); thresholds as in the
-    API (1 success, 3 failures).
+    """Yields readiness after each probe, endlessly, and why this probe failed ("" if it passed).
+
+    Readiness changes after `successThreshold` or `failureThreshold` equal results in a row (default: 1 and 3).
     """
     await clock.sleep(float(probe.get("initialDelaySeconds", 0)))
     period, timeout = float(probe.get("periodSeconds", 10)), float(probe.get("timeoutSeconds", 1))
@@ -40,7 +41,7 @@ async def results(
 
 
 async def _problem(probe: Mapping[str, Any], timeout: float, variables: Mapping[str, str], directory: Path) -> str:
-    """Why the probe failed; "" where it passed."""
+    """Runs one probe; returns why it failed, "" if it passed."""
     try:
         async with asyncio.timeout(timeout):
             await _once(probe, variables, directory)
@@ -72,8 +73,8 @@ async def _exec(command: list[str], variables: Mapping[str, str], directory: Pat
     try:
         output, _ = await process.communicate()
         if process.returncode:
-            said = output[:_LONGEST_OUTPUT].decode("utf-8", "replace").strip()
-            raise _Failed(said or f"the command exits with {process.returncode}")
+            text = output[:_LONGEST_OUTPUT].decode("utf-8", "replace").strip()
+            raise _Failed(text or f"the command exits with {process.returncode}")
     finally:
         if process.returncode is None:
             process.kill()

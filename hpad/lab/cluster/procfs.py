@@ -1,6 +1,6 @@
-"""Processes as /proc shows them (Linux only): who belongs to a container, and what it uses.
+"""Reads /proc (Linux only): the processes of a container, and their usage.
 
-Everything here reads files: call it in a thread.
+All functions read files: call them in a thread.
 """
 
 import os
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER = "HPAD_CONTAINER"
-"""Environment variable by which processes that left their session are still found."""
+"""Environment variable by which a container's processes are found after they left its session."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -17,7 +17,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One line of /proc/PID/stat. `cpu` in seconds, with children that were waited for; `rss` in bytes."""
+    """A line of /proc/PID/stat. `cpu` is in seconds and includes waited-for children; `rss` is in bytes."""
 
     pid: int
     parent: int
@@ -28,7 +28,7 @@ class Process:
 
 
 def table() -> dict[int, Process]:
-    """All processes of the machine."""
+    """Returns all processes of the machine by pid."""
     found = (_read(int(name)) for name in os.listdir("/proc") if name.isdecimal())
     return {process.pid: process for process in found if process is not None}
 
@@ -37,8 +37,8 @@ def _read(pid: int) -> Process | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
-        return None  # gone meanwhile
-    fields = text[text.rindex(")") + 2 :].split()  # the name before may hold blanks and brackets
+        return None  # the process has ended meanwhile
+    fields = text[text.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
     return Process(
         pid=pid,
         parent=int(fields[1]),
@@ -50,7 +50,7 @@ def _read(pid: int) -> Process | None:
 
 
 def tree(processes: Mapping[int, Process], root: int) -> list[Process]:
-    """`root`, its session and group, and the descendants of all those."""
+    """Returns `root`, the members of its session and group, and all their descendants."""
     members = {p.pid for p in processes.values() if root in (p.pid, p.group, p.session)}
     grown = True
     while grown:
@@ -61,7 +61,7 @@ def tree(processes: Mapping[int, Process], root: int) -> list[Process]:
 
 
 def usage(roots: Iterable[int]) -> dict[int, tuple[float, int]]:
-    """CPU seconds so far and resident bytes now of each root's tree; roots that are gone are left out."""
+    """Maps each running root to the CPU seconds and resident bytes of its tree; roots that ended are left out."""
     processes = table()
     found = {}
     for root in roots:
@@ -72,7 +72,7 @@ def usage(roots: Iterable[int]) -> dict[int, tuple[float, int]]:
 
 
 def stragglers(root: int, mark: str) -> list[int]:
-    """What is left of a container: its tree, and processes elsewhere that carry its mark."""
+    """Returns the remaining pids of a container: its tree, and all processes with its mark."""
     processes = table()
     marked = {pid for pid in processes if _environment_has(pid, f"{MARKER}={mark}".encode())}
     return sorted(marked | {each.pid for each in tree(processes, root)})

@@ -1,6 +1,6 @@
-"""Reads the protobuf bodies that kubectl's typed clients send (`kubectl autoscale`, `kubectl create`).
+"""Decodes the protobuf bodies that kubectl's typed clients send (`kubectl autoscale`, `kubectl create`).
 
-Which field has which number `schemas` knows, as the generated.proto files of Kubernetes have them.
+`schemas` has the field numbers, from the generated.proto files of Kubernetes.
 """
 
 import base64
@@ -20,17 +20,17 @@ _MAGIC: Final = b"k8s\x00"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final = object()
 _Numbers = dict[int, Any]
-"""By the number of a field its name and what is known of it, or the numbers of a message that JSON does not show."""
+"""Maps the number of a field to its name and Field, or to the numbers of a nested message that JSON flattens."""
 
 
 def decode(raw: bytes) -> Object:
-    """The object of a body; raises ApiError 415 for a kind not known here, 400 for what is no such body."""
+    """Decodes an object; raises ApiError 415 for a kind without a schema, 400 for an invalid body."""
     if not raw.startswith(_MAGIC):
         raise errors.bad_request("the body is not in the Kubernetes protobuf format")
     try:
         envelope = dict(_fields(raw[len(_MAGIC) :]))
-        told = {number: value.decode() for number, value in _fields(envelope[1])}
-        header = {"apiVersion": told.get(1, ""), "kind": told.get(2, "")}
+        type_meta = {number: value.decode() for number, value in _fields(envelope[1])}
+        header = {"apiVersion": type_meta.get(1, ""), "kind": type_meta.get(2, "")}
         schema = schemas.of_kind(header["apiVersion"], header["kind"])
         if schema is None:
             raise errors.unsupported_media_type(("application/json", "application/yaml"))
@@ -76,8 +76,9 @@ def _set(found: Object, name: str, field: Field, raw: Any) -> None:
         found.setdefault(name, {})[key] = value
     else:
         value = _value(field.type, raw)
-        says_nothing = value is _NOTHING or value == "" or ("omit" in field.flags and not value)
-        if not says_nothing:  # Go writes what JSON omits
+        # Go encodes zero values of non-pointer fields in protobuf, but omits them in JSON
+        is_zero = value is _NOTHING or value == "" or ("omit" in field.flags and not value)
+        if not is_zero:
             found[name] = value
 
 
@@ -104,13 +105,13 @@ def _quantity(raw: bytes) -> str:
 
 
 def _either(raw: bytes) -> int | str:
-    """An IntOrString: which one, the number, the text."""
+    """Decodes an IntOrString, whose fields are the type (1 for text), the number and the text."""
     parts = dict(_fields(raw))
     return bytes(parts.get(3, b"")).decode() if parts.get(1) else _signed(parts.get(2, 0))
 
 
 def _moment(raw: bytes, timespec: str) -> Any:
-    """RFC 3339; nothing for the time that stands for none."""
+    """Formats a time as RFC 3339; _NOTHING for Go's zero time."""
     parts = dict(_fields(raw))
     if not parts:
         return _NOTHING
@@ -119,7 +120,7 @@ def _moment(raw: bytes, timespec: str) -> Any:
 
 
 def _json(raw: bytes) -> Any:
-    """What is JSON inside: any content, in its first field."""
+    """Decodes a type whose first field holds JSON of any content."""
     text = dict(_fields(raw)).get(1)
     return json.loads(text) if text else _NOTHING
 
@@ -142,7 +143,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers with their raw values: numbers for varints, bytes for what has a length or is fixed."""
+    """Yields field numbers and raw values: int for a varint, bytes for the other wire types."""
     at = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

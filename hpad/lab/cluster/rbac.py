@@ -1,7 +1,7 @@
-"""Who may do what: Roles, ClusterRoles and their bindings in the cluster, evaluated as kube-apiserver's RBAC does.
+"""Authorization by Roles, ClusterRoles and their bindings, as in kube-apiserver.
 
-The rules are those of the API reference of rbac.authorization.k8s.io/v1. Not done: aggregated ClusterRoles, and the
-refusal to grant what one does not have oneself.
+Source: Kubernetes 1.36, plugin/pkg/auth/authorizer/rbac/rbac.go. Aggregated ClusterRoles and the prevention of
+privilege escalation are missing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ KINDS: Final = (ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, SERV
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something is allowed; `reason` is by which binding, or which role a binding names in vain."""
+    """Whether a request is allowed; `reason` names the binding that allows it, or missing roles of bindings."""
 
     allowed: bool
     reason: str = ""
@@ -40,12 +40,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Authorizer:
-    """Judges by what the store holds at the moment; `enabled` False: everybody may do everything."""
+    """Authorizes by the roles and bindings in the store; allows everything unless `enabled`."""
 
     store: Store
     enabled: bool = True
 
-    def judge(self, user: users.User, what: Attributes) -> Verdict:
+    def authorize(self, user: users.User, what: Attributes) -> Verdict:
         if not self.enabled or users.MASTERS in user.groups:
             return Verdict(True)
         missing = []
@@ -61,7 +61,7 @@ class Authorizer:
         return Verdict(False, f"RBAC: {_listed(missing)}" if missing else "")
 
     def rules_of(self, user: users.User, namespace: str) -> list[Mapping[str, Any]]:
-        """Every rule that holds for a user in a namespace."""
+        """Returns all rules that apply to a user in a namespace."""
         if not self.enabled or users.MASTERS in user.groups:
             return [
                 {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -85,26 +85,26 @@ class Authorizer:
 
 
 def allows(rule: Mapping[str, Any], what: Attributes) -> bool:
-    """Whether one rule of a role lets this happen."""
+    """Returns whether one rule of a role allows a request."""
     if not {"*", what.verb} & set(rule.get("verbs") or ()):
         return False
     if what.path:
-        return any(_is_path(wanted, what.path) for wanted in rule.get("nonResourceURLs") or ())
+        return any(_matches_path(pattern, what.path) for pattern in rule.get("nonResourceURLs") or ())
     names = rule.get("resourceNames") or ()
-    wanted = {"*", what.full, *([f"*/{what.subresource}"] if what.subresource else ())}
+    patterns = {"*", what.full, *([f"*/{what.subresource}"] if what.subresource else ())}
     return bool(
         {"*", what.group} & set(rule.get("apiGroups") or ())
-        and wanted & set(rule.get("resources") or ())
+        and patterns & set(rule.get("resources") or ())
         and (not names or what.name in names)
     )
 
 
-def _is_path(wanted: str, path: str) -> bool:
-    return wanted in ("*", path) or (wanted.endswith("*") and path.startswith(wanted.rstrip("*")))
+def _matches_path(pattern: str, path: str) -> bool:
+    return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))
 
 
 def _subject(binding: Object, user: users.User) -> str | None:
-    """The subject of a binding that this user is, as reasons describe it."""
+    """Describes the subject of a binding that matches a user; None if there is none."""
     for subject in binding.get("subjects") or ():
         kind, name = subject["kind"], subject["name"]
         namespace = subject.get("namespace") or binding["metadata"].get("namespace", "")
@@ -129,12 +129,12 @@ def _not_there(binding: Object) -> str:
 
 
 def _listed(problems: list[str]) -> str:
-    told = list(dict.fromkeys(problems))
-    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 def register(registry: resources.Registry) -> None:
-    """Serve the kinds of this room, but for what is served already."""
+    """Adds the kinds of RBAC to the registry, except those that it has already."""
     for kind in KINDS:
         if registry.find(kind.group, "v1", kind.plural) is None:
             registry.add(kind)

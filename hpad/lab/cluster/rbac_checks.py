@@ -1,4 +1,7 @@
-"""What the API server refuses of roles and bindings."""
+"""Validates roles and bindings.
+
+Source: Kubernetes 1.36, pkg/apis/rbac/validation/validation.go.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +13,7 @@ _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 
 
 def causes(obj: Object) -> Iterator[errors.Cause]:
-    """What is wrong with a Role, a ClusterRole or a binding."""
+    """Yields the errors of a Role, a ClusterRole or a binding."""
     name = obj["metadata"].get("name", "")
     yield from (errors.wrong("metadata.name", name, f"may not contain '{sign}'") for sign in "/%" if sign in name)
     if obj["kind"].endswith("Role"):
@@ -24,7 +27,7 @@ def causes(obj: Object) -> Iterator[errors.Cause]:
 
 
 def check_unchanged(obj: Object, old: Object, group: str) -> None:
-    """Raises ApiError 422 for a binding that is to bind another role: it has to be made anew."""
+    """Raises ApiError 422 for a change of roleRef, which is immutable."""
     if obj.get("roleRef") != old.get("roleRef"):
         shown = {name: obj["roleRef"].get(name[0].lower() + name[1:], "") for name in ("Kind", "Name")}
         shown = {"APIGroup": obj["roleRef"].get("apiGroup", ""), **shown}

@@ -1,4 +1,7 @@
-"""The roles and bindings that every Kubernetes cluster begins with, as far as they matter here."""
+"""Some of the default roles and bindings of a Kubernetes cluster.
+
+Source: Kubernetes 1.36, plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,18 +11,18 @@ from hpad.lab.cluster.rbac import GROUP
 from hpad.lab.cluster.resources import Object
 
 
-def _may(name: str, *rules: Mapping[str, Any]) -> Object:
-    return {"kind": "ClusterRole", "apiVersion": f"{GROUP}/v1", "metadata": _default(name), "rules": list(rules)}
+def _role(name: str, *rules: Mapping[str, Any]) -> Object:
+    return {"kind": "ClusterRole", "apiVersion": f"{GROUP}/v1", "metadata": _metadata(name), "rules": list(rules)}
 
 
-def _have(name: str, *groups: str) -> Object:
+def _binding(name: str, *groups: str) -> Object:
     subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group} for group in groups]
     role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
-    head = {"kind": "ClusterRoleBinding", "apiVersion": f"{GROUP}/v1", "metadata": _default(name)}
+    head = {"kind": "ClusterRoleBinding", "apiVersion": f"{GROUP}/v1", "metadata": _metadata(name)}
     return {**head, "roleRef": role, "subjects": subjects}
 
 
-def _default(name: str) -> Object:
+def _metadata(name: str) -> Object:
     return {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
 
 
@@ -35,25 +38,25 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
 _HEALTH: Final = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 ALL: Final = (
-    _may(
+    _role(
         "cluster-admin",
         {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
         {"verbs": ["*"], "nonResourceURLs": ["*"]},
     ),
-    _may("system:public-info-viewer", _read(*_HEALTH)),
-    _may("system:discovery", _read("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH)),
-    _may(
+    _role("system:public-info-viewer", _read(*_HEALTH)),
+    _role("system:discovery", _read("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH)),
+    _role(
         "system:basic-user",
         _create(_AUTHORIZATION, "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
         _create(_AUTHENTICATION, "selfsubjectreviews"),
     ),
-    _may(
+    _role(
         "system:auth-delegator",
         _create(_AUTHENTICATION, "tokenreviews"),
         _create(_AUTHORIZATION, "subjectaccessreviews"),
     ),
-    _have("cluster-admin", users.MASTERS),
-    _have("system:public-info-viewer", users.AUTHENTICATED, *users.ANONYMOUS.groups),
-    _have("system:discovery", users.AUTHENTICATED),
-    _have("system:basic-user", users.AUTHENTICATED),
+    _binding("cluster-admin", users.MASTERS),
+    _binding("system:public-info-viewer", users.AUTHENTICATED, *users.ANONYMOUS.groups),
+    _binding("system:discovery", users.AUTHENTICATED),
+    _binding("system:basic-user", users.AUTHENTICATED),
 )

@@ -1,4 +1,4 @@
-"""Lists: selectors, paging and the resourceVersion rules of the API's list call."""
+"""Lists: selectors, paging, and the semantics of resourceVersion."""
 
 import base64
 import json
@@ -24,35 +24,35 @@ _CONTINUE_EXPIRED = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Objects as stored, and the metadata of the list they belong to."""
+    """Stored objects, and the metadata of their list."""
 
     items: list[Object]
     metadata: dict[str, object]
 
 
 def predicate(address: paths.Address, query: Query) -> selectors.Predicate:
-    """Both selectors of a query, and the name of a single-object watch, as one predicate."""
+    """Returns the predicate of the label selector and field selector of a query."""
     by_label = selectors.labels(query.get("labelSelector", ""))
     by_field = selectors.fields(address.resource, query.get("fieldSelector", ""))
     return lambda obj: by_label(obj) and by_field(obj)
 
 
 def whole_number(text: str) -> int:
-    """A number of a query; raises ApiError 400 for anything else."""
+    """Parses an integer of a query; raises ApiError 400."""
     if not text.lstrip("-").isdecimal():
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
 def check_not_ahead(store: Store, query: Query) -> None:
-    """Raises ApiError 504 for the read of one object at a revision that is still to come."""
+    """Raises ApiError 504 for a read of one object at a future revision."""
     revision = revisions.of_read(query.get("resourceVersion", ""))
     if revision > store.revision:
         raise errors.too_large_version(revision, store.revision)
 
 
 def page(store: Store, address: paths.Address, query: Query) -> Page:
-    """One page of a list; raises ApiError 400, 410, 422 or 504 as the API server does."""
+    """Returns one page of a list; raises ApiError 400, 410, 422 or 504."""
     options.check_list(query)
     limit = _limit(address, query)
     revision, start = _revision_and_start(store, address, query)
@@ -61,8 +61,8 @@ def page(store: Store, address: paths.Address, query: Query) -> Page:
         objects = store.objects(address.resource, address.namespace)
     else:
         objects = _at(store, address, at, start)
-    wanted = predicate(address, query)
-    objects = [obj for obj in objects if wanted(obj) and "/".join(key_of(obj)) > start]
+    matches = predicate(address, query)
+    objects = [obj for obj in objects if matches(obj) and "/".join(key_of(obj)) > start]
     metadata: dict[str, object] = {"resourceVersion": str(at)}
     if limit and len(objects) > limit:
         metadata["continue"] = _token(address, at, objects[limit - 1])
@@ -73,7 +73,7 @@ def page(store: Store, address: paths.Address, query: Query) -> Page:
 
 
 def render(address: paths.Address, found: Page) -> Object:
-    """The list object of a page: items carry neither kind nor apiVersion."""
+    """Returns the list object of a page, whose items have neither kind nor apiVersion."""
     shown = [admission.present(address.resource, obj, address.version) for obj in found.items]
     return {
         "kind": f"{address.resource.kind}List",
@@ -84,13 +84,17 @@ def render(address: paths.Address, found: Page) -> Object:
 
 
 def _limit(address: paths.Address, query: Query) -> int:
-    """How many objects are wanted, 0 for all: lists from the server's cache, which holds no events, are whole."""
+    """Returns the limit of a list, 0 for none.
+
+    A list at resourceVersion 0 is complete, since a real API server serves it from its watch cache. Events are not
+    cached there.
+    """
     limit = max(0, whole_number(query.get("limit") or "0"))
     return 0 if query.get("resourceVersion") == "0" and address.resource != EVENTS else limit
 
 
 def _revision_and_start(store: Store, address: paths.Address, query: Query) -> tuple[int | None, str]:
-    """Which revision to read (None: the newest) and the key after which to start."""
+    """Returns the revision to read (None: the newest) and the key after which the page starts."""
     if query.get("continue"):
         return _read_token(address, query["continue"])
     revision, match = revisions.of_list(query.get("resourceVersion", "")), query.get(options.MATCH, "")
@@ -111,10 +115,12 @@ def _at(store: Store, address: paths.Address, revision: int, start: str) -> list
 
 
 def _token(address: paths.Address, revision: int, last: Object) -> str:
-    """Where the next page begins: after this key, which is that of the storage without what all keys begin with."""
+    """Returns the continue token after `last`, with its storage key relative to the listed prefix."""
     namespace, name = key_of(last)
     key = f"{namespace}/{name}" if address.namespace is None and namespace else name
-    slash = "" if address.resource == EVENTS else "/"  # of what is read past the cache
+    slash = (
+        "" if address.resource == EVENTS else "/"
+    )  # keys from the watch cache start with one, those from etcd do not
     return _encode({"v": _VERSION, "rv": revision, "start": f"{slash}{key}\0"})
 
 
@@ -124,7 +130,7 @@ def _encode(token: Mapping[str, object]) -> str:
 
 
 def _read_token(address: paths.Address, text: str) -> tuple[int, str]:
-    """The revision and the key after which to start; raises ApiError 400."""
+    """Decodes a continue token to the revision and the key after which the page starts; raises ApiError 400."""
     try:
         token = gojson.loads(_from_base64(text))
     except gojson.SyntaxFault as problem:
@@ -144,11 +150,11 @@ def _read_token(address: paths.Address, text: str) -> tuple[int, str]:
 
 
 def _from_base64(text: str) -> bytes:
-    wrong = next((place for place, sign in enumerate(text) if sign not in _BASE64), None)
-    if wrong is None and len(text) % 4 == 1:
-        wrong = len(text) - 1
-    if wrong is not None:
-        raise _bad_token(f"illegal base64 data at input byte {wrong}")
+    position = next((index for index, sign in enumerate(text) if sign not in _BASE64), None)
+    if position is None and len(text) % 4 == 1:
+        position = len(text) - 1
+    if position is not None:
+        raise _bad_token(f"illegal base64 data at input byte {position}")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 

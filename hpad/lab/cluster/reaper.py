@@ -1,11 +1,12 @@
-"""A process of its own that outlives the cluster by a moment and ends what a killed one left running.
+"""A separate process that kills the remaining processes of containers after the cluster has ended, even by SIGKILL.
 
-`Reaper` starts this file as a program and tells it, through its standard input, which processes the containers
-are. However the cluster ends, SIGKILL included, that input ends with it; what then still runs is killed. The program
-half uses the standard library alone and starts without site-packages, so that it costs next to nothing.
+`Reaper` starts this file as a program and writes the pids of containers to its standard input. The end of this input
+means the end of the cluster; then the program kills what still runs. It uses the standard library only and starts
+without site-packages, so that it starts fast and needs little memory.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -14,24 +15,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MARKER = "HPAD_CLUSTER"
-"""Environment variable by which a process that left its session is still found."""
+"""Environment variable by which a cluster's processes are found after they left their session."""
 _ROUNDS = 20
+"""Upper bound of the rounds of killing; it ends the program even against a process that forks all the time."""
 
 
 class Reaper:
-    """The cluster's side: `mark` goes into the environment of containers, `began` and `ended` name their pids."""
+    """Starts and stops the reaper program, in the process of the cluster.
+
+    `mark` is in the environment of containers. Call `began` and `ended` with their pids.
+    """
 
     def __init__(self, mark: str, directory: Path | None) -> None:
-        """`directory` is removed as well, unless None."""
+        """`directory` is removed when the cluster ends, unless it is None."""
         self.mark = mark
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Raises OSError when no process can be started."""
-        told = [self.mark, *([str(self._directory)] if self._directory else [])]
+        """Starts the program; raises OSError."""
+        arguments = [self.mark, *([str(self._directory)] if self._directory else [])]
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", __file__, *told),
+            *(sys.executable, "-I", "-S", __file__, *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             cwd="/",
@@ -39,17 +44,17 @@ class Reaper:
         )
 
     def began(self, pid: int) -> None:
-        self._tell(f"+{pid}\n")
+        self._send(f"+{pid}\n")
 
     def ended(self, pid: int) -> None:
-        self._tell(f"-{pid}\n")
+        self._send(f"-{pid}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None and self._process.returncode is None:
             self._process.stdin.write(line.encode())
 
     async def stop(self) -> None:
-        """Returns when it has looked for the last time and is gone."""
+        """Ends the program; returns after it has killed the remaining processes and exited."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             await self._process.wait()
@@ -57,7 +62,7 @@ class Reaper:
 
 
 def main(mark: str, directory: str = "") -> None:
-    """The program's side: wait for the end of the cluster, then clean up."""
+    """Runs the program: waits for the end of the cluster, then kills its processes and removes `directory`."""
     roots: set[int] = set()
     for line in sys.stdin:
         pid = int(line[1:])
@@ -65,7 +70,7 @@ def main(mark: str, directory: str = "") -> None:
             roots.add(pid)
         else:
             roots.discard(pid)
-    for _ in range(_ROUNDS):  # what is forked while we look is found in the next round
+    for _ in range(_ROUNDS):  # a process forked during one round is found in the next
         if not _kill(set(_members(mark, roots))):
             break
     if directory:
@@ -73,7 +78,7 @@ def main(mark: str, directory: str = "") -> None:
 
 
 def _members(mark: str, roots: Iterable[int]) -> Iterator[int]:
-    """Processes that carry the mark, and those in a session that a container began."""
+    """Yields the pids of processes that have the mark or belong to the session of a container."""
     sessions, entry = set(roots), f"{MARKER}={mark}".encode()
     for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
         try:
@@ -81,20 +86,18 @@ def _members(mark: str, roots: Iterable[int]) -> Iterator[int]:
             state, session = fields[0], int(fields[3])
             marked = entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # gone meanwhile, or not ours
+            continue  # the process has ended meanwhile, or belongs to another user
         if state not in "ZX" and pid != os.getpid() and (marked or session in sessions):
             yield pid
 
 
 def _kill(pids: Iterable[int]) -> bool:
-    """Whether there was any."""
+    """Kills processes; returns whether there was one."""
     found = False
     for pid in pids:
         found = True
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
     return found
 
 

@@ -1,5 +1,6 @@
-"""The events that the cluster's own controllers write, as kube-controller-manager's do."""
+"""Records the events of the cluster's own controllers."""
 
+import contextlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -7,16 +8,16 @@ from typing import Any, Final
 from hpad import clock as clocks
 from hpad.lab.cluster import errors, strategy
 from hpad.lab.cluster.resources import EVENTS, Object, Resource
-from hpad.lab.cluster.store import Key, Store
+from hpad.lab.cluster.store import Key, Store, key_of
 
 NORMAL, WARNING = "Normal", "Warning"
 LIMIT: Final = 2000
-"""As many events of controllers are kept; a Kubernetes API server keeps them for an hour."""
+"""Number of controllers' events kept; a Kubernetes API server keeps them for an hour instead."""
 
 
 @dataclass(eq=False, slots=True)
 class Recorder:
-    """Writes the events of the cluster's own controllers; one that happens again counts up."""
+    """Writes events; a repeated event increases the count of its object."""
 
     store: Store
     clock: clocks.Clock
@@ -25,22 +26,22 @@ class Recorder:
     def record(
         self, component: str, about: tuple[Resource, Object], reason: str, message: str, kind: str = NORMAL
     ) -> None:
-        """`component` says so, `about` an object; `kind` is NORMAL or WARNING."""
+        """Records an event of `component` about the object in `about`; `kind` is NORMAL or WARNING."""
         resource, obj = about
-        known = obj["metadata"]["uid"], component, reason, message
-        key = self._known.get(known)
-        held = self.store.find(EVENTS, *key) if key else None
-        if held is not None:
-            again = {"count": held["count"] + 1, "lastTimestamp": strategy.timestamp(self.clock.now())}
-            self.store.update(EVENTS, {**held, **again})
+        identity = obj["metadata"]["uid"], component, reason, message
+        key = self._known.get(identity)
+        previous = self.store.find(EVENTS, *key) if key else None
+        if previous is not None:
+            repeated = {"count": previous["count"] + 1, "lastTimestamp": strategy.timestamp(self.clock.now())}
+            self.store.update(EVENTS, {**previous, **repeated})
             return
-        made = self._made(component, _reference(resource, obj), reason, message, kind)
-        self.store.create(EVENTS, made)
-        self._known[known] = made["metadata"]["namespace"], made["metadata"]["name"]
+        event = self._event(component, _reference(resource, obj), reason, message, kind)
+        self.store.create(EVENTS, event)
+        self._known[identity] = key_of(event)
         if len(self._known) > LIMIT:
-            self._forget(self._known.popitem(last=False)[1])
+            self._remove(self._known.popitem(last=False)[1])
 
-    def _made(self, component: str, about: dict[str, Any], reason: str, message: str, kind: str) -> Object:
+    def _event(self, component: str, about: dict[str, Any], reason: str, message: str, kind: str) -> Object:
         now = self.clock.now()
         name = f"{about['name']}.{int(now.timestamp() * 1e9) + self.store.revision:x}"
         metadata = {"name": name, "namespace": about["namespace"]}
@@ -60,11 +61,9 @@ class Recorder:
         head = {"apiVersion": "v1", "kind": "Event", "metadata": metadata}
         return strategy.prepare_new(EVENTS, {**head, **event}, about["namespace"], now)
 
-    def _forget(self, key: Key) -> None:
-        try:
+    def _remove(self, key: Key) -> None:
+        with contextlib.suppress(errors.ApiError):  # a client may have deleted it, or its namespace
             self.store.remove(EVENTS, *key)
-        except errors.ApiError:
-            return  # somebody deleted it, or its namespace
 
 
 def _reference(resource: Resource, obj: Object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ReplicaSet and ReplicationController: as many pods as asked for."""
+"""The controllers of ReplicaSet and ReplicationController."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from hpad.lab.cluster.writes import Writer
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReplicaController:
-    """Keeps the pods of one kind of replica owner; surplus ones go in the order of `pods.deletion_rank`."""
+    """Creates and deletes the pods of one kind of owner; deletes them in the order of `pods.deletion_rank`."""
 
     resource: Resource
     writer: Writer
@@ -24,31 +24,31 @@ class ReplicaController:
         return self._report(owner)
 
     def _scale(self, owner: Object) -> None:
-        held = [pod for pod in self._pods(owner) if pods.is_active(pod)]
-        missing = owner["spec"].get("replicas", 1) - len(held)
+        active = self._active(owner)
+        missing = owner["spec"].get("replicas", 1) - len(active)
         for _ in range(missing):
             pod = pods.from_template(self.resource, owner, owner["spec"]["template"])
             pod["metadata"]["generateName"] = f"{owner['metadata']['name']}-"
             made = self.writer.create(PODS, owner["metadata"]["namespace"], pod)
-            self._tell(owner, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
-        for pod in sorted(held, key=pods.deletion_rank)[: max(0, -missing)]:
+            self._record(owner, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        for pod in sorted(active, key=pods.deletion_rank)[: max(0, -missing)]:
             self.writer.delete(PODS, pod)
-            self._tell(owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+            self._record(owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
-    def _tell(self, owner: Object, reason: str, message: str) -> None:
+    def _record(self, owner: Object, reason: str, message: str) -> None:
         component = {"ReplicaSet": "replicaset-controller"}.get(self.resource.kind, "replication-controller")
         self.events.record(component, (self.resource, owner), reason, message)
 
-    def _pods(self, owner: Object) -> list[Object]:
-        return pods.owned_pods(self.writer.store, owner["metadata"]["uid"])
+    def _active(self, owner: Object) -> list[Object]:
+        return [pod for pod in pods.owned_pods(self.writer.store, owner["metadata"]["uid"]) if pods.is_active(pod)]
 
     def _report(self, owner: Object) -> float | None:
-        held = [pod for pod in self._pods(owner) if pods.is_active(pod)]
+        active = self._active(owner)
         now, needed = self.writer.clock.now(), owner["spec"].get("minReadySeconds", 0)
-        waits = [wait for pod in held if (wait := pods.available_in(pod, needed, now)) is not None]
+        waits = [wait for pod in active if (wait := pods.available_in(pod, needed, now)) is not None]
         status = {
-            "replicas": len(held),
-            "fullyLabeledReplicas": len(held),
+            "replicas": len(active),
+            "fullyLabeledReplicas": len(active),
             "readyReplicas": len(waits),
             "availableReplicas": sum(wait <= 0 for wait in waits),
             "observedGeneration": owner["metadata"].get("generation", 1),

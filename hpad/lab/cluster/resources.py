@@ -1,4 +1,4 @@
-"""The kinds that the embedded cluster serves, and how a test adds its own."""
+"""The kinds that the embedded cluster serves, and the registry to which tests add their own."""
 
 import base64
 import hashlib
@@ -12,14 +12,14 @@ Object = dict[str, Any]
 
 WRITES: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_ORDER: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-"""The verbs of a kind that a CustomResourceDefinition brings, in the order in which discovery has them."""
+"""The verbs of a custom kind, in the order of discovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a kind keeps what `/scale` shows; paths as in a CustomResourceDefinition.
+    """Paths to the fields that `/scale` shows, as in a CustomResourceDefinition.
 
-    `selector` may name a string (custom resources), a map (ReplicationController) or a LabelSelector.
+    `selector` leads to a string (custom resources), a map (ReplicationController) or a LabelSelector.
     """
 
     spec: str = ".spec.replicas"
@@ -29,12 +29,14 @@ class ScalePaths:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of the API: `str()` of it is `deployments.apps`, or `pods` in the core group.
+    """A resource of the API; its text is `deployments.apps`, or `pods` in the core group.
 
-    `versions` has the preferred one, in which objects are stored, first; `stored_as` names another apiVersion for that.
-    `has_generation` is False for kinds whose objects carry no metadata.generation (HPAs among them). `virtual` ones
-    are computed. `subresources` are those beside `status` and `scale`. `schema` is the OpenAPI v3 schema of a custom
-    kind, as far as `customs` reads it.
+    - `versions`: the preferred one first. It is the storage version unless `stored_as` names another apiVersion.
+    - `has_generation`: whether objects have metadata.generation; HPAs do not.
+    - `virtual`: objects are computed, not stored.
+    - `subresources`: those besides `status` and `scale`.
+    - `is_shown_when_deleted`: a DELETE returns the object instead of a Status.
+    - `schema`: the OpenAPI v3 schema of a custom kind, with the parts that `customs` supports.
     """
 
     group: str
@@ -58,7 +60,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def __eq__(self, other: object) -> bool:
-        """Objects stay those of a resource, whatever becomes of its versions and names."""
+        """Compares group and plural only, so that objects are still found when the definition of their kind changes."""
         return isinstance(other, Resource) and (self.group, self.plural) == (other.group, other.plural)
 
     def __hash__(self) -> int:
@@ -66,37 +68,40 @@ class Resource:
 
     @property
     def is_custom(self) -> bool:
-        """Whether it is one that a CustomResourceDefinition would bring, as its group shows."""
+        """Whether the group is that of a CustomResourceDefinition."""
         return "." in self.group and not self.group.endswith(".k8s.io")
 
     @property
     def is_measured(self) -> bool:
-        """Whether its objects are made up when they are read."""
+        """Whether objects are computed at each read."""
         return self.virtual and "get" in self.verbs
 
     @property
     def is_stored(self) -> bool:
-        """Whether there are objects of it: a review is only asked, and answered."""
+        """Whether the kind has stored objects; reviews have none."""
         return {"get", "create"} <= set(self.verbs)
 
     @property
     def api_version(self) -> str:
-        """The apiVersion objects are stored in, e.g. `apps/v1`."""
+        """The apiVersion of stored objects, such as `apps/v1`."""
         return self.group_version(self.versions[0])
 
     @property
     def storage_version_hash(self) -> str:
-        """What discovery tells of the version in storage: eight bytes of SHA-256 of group/version/kind."""
+        """The storageVersionHash of discovery.
+
+        Source: Kubernetes 1.36, apiserver/pkg/endpoints/discovery/storageversionhash.go: StorageVersionHash.
+        """
         stored = self.stored_as or f"{self.group}/{self.versions[0]}"
         return base64.b64encode(hashlib.sha256(f"{stored}/{self.kind}".encode()).digest()[:8]).decode()
 
     def group_version(self, version: str) -> str:
-        """`apps/v1`, or `v1` in the core group; an apiVersion of another group stays."""
+        """Returns the apiVersion of a version (`apps/v1`, `v1` in the core group); returns an apiVersion unchanged."""
         return f"{self.group}/{version}" if self.group and "/" not in version else version
 
 
 def _read() -> Iterator[Resource]:
-    """The built-in kinds, as `kinds.txt` has them."""
+    """Yields the built-in kinds of `kinds.txt`."""
     group: str = ""
     versions: tuple[str, ...] = ()
     for line in (files("hpad.lab.cluster") / "kinds.txt").read_text("utf-8").splitlines():
@@ -131,6 +136,7 @@ def _kind(group: str, versions: tuple[str, ...], words: list[str]) -> Resource:
 
 _DEFAULT: Final = {(each.group, each.plural): each for each in _read()}
 PODS: Final = _DEFAULT["", "pods"]
+SERVICES: Final = _DEFAULT["", "services"]
 NODES: Final = _DEFAULT["", "nodes"]
 NAMESPACES: Final = _DEFAULT["", "namespaces"]
 REPLICATION_CONTROLLERS: Final = _DEFAULT["", "replicationcontrollers"]
@@ -143,7 +149,7 @@ EVENTS_V1: Final = "events.k8s.io/v1"
 DEFINITIONS: Final = _DEFAULT["apiextensions.k8s.io", "customresourcedefinitions"]
 API_SERVICES: Final = _DEFAULT["apiregistration.k8s.io", "apiservices"]
 NEWER_EVENTS: Final = _DEFAULT["events.k8s.io", "events"]
-"""Events under other names of their fields: a way to EVENTS, nothing is stored as these."""
+"""A second API for EVENTS with other field names; nothing is stored as this kind."""
 
 
 def _measured(plural: str, kind: str, *, namespaced: bool) -> Resource:
@@ -167,12 +173,12 @@ BUILT_IN: Final = (*_DEFAULT.values(), NODE_METRICS, POD_METRICS)
 
 
 def stored(resource: Resource, version: str) -> tuple[Resource, str]:
-    """As what the objects of a resource are stored, and the version (or, of another group, apiVersion) asked for."""
+    """Returns the resource in which objects are stored, and the requested version, or apiVersion of another group."""
     return (EVENTS, EVENTS_V1) if resource == NEWER_EVENTS else (resource, version)
 
 
 class Registry:
-    """Which resources are served, by group, version and plural."""
+    """The served resources by group, version and plural."""
 
     def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
@@ -181,13 +187,13 @@ class Registry:
             self.add(resource)
 
     def add(self, resource: Resource) -> None:
-        """Serve one more kind; an entry with the same group, version and plural is replaced."""
+        """Serves a kind; replaces an entry with the same group, version and plural."""
         for version in resource.versions:
             self._served[resource.group, version, resource.plural] = resource
         self._groups = {}
 
     def remove(self, group: str, plural: str) -> None:
-        """Serve a kind no longer, in none of its versions."""
+        """Stops serving all versions of a kind."""
         self._served = {key: each for key, each in self._served.items() if (key[0], key[2]) != (group, plural)}
         self._groups = {}
 
@@ -195,7 +201,7 @@ class Registry:
         return self._served.get((group, version, plural))
 
     def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource that holds objects of this apiVersion and kind."""
+        """Returns the resource of an apiVersion and kind, None if it is not served."""
         group, _, version = api_version.rpartition("/")
         for (served_group, served_version, _), resource in self._served.items():
             if (served_group, served_version, resource.kind) == (group, version, kind):
@@ -206,7 +212,7 @@ class Registry:
         return (r for (g, v, _), r in self._served.items() if (g, v) == (group, version))
 
     def groups(self) -> dict[str, list[str]]:
-        """Each group with its versions, the preferred one first; the core group is `""`, computed ones come last."""
+        """Maps each group to its versions, the preferred one first. The core group is `""`; computed ones are last."""
         if not self._groups:
             for (group, version, _), _ in sorted(self._served.items(), key=lambda entry: entry[1].is_measured):
                 versions = self._groups.setdefault(group, [])

@@ -1,11 +1,11 @@
-"""Questions about users and rights: TokenReview, the access reviews, and who one is oneself. Nothing is stored."""
+"""Reviews of tokens and of access: TokenReview, SelfSubjectReview and the access reviews. They are not stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hpad import clock as clocks
-from hpad.lab.cluster import errors, gate, strategy, users
+from hpad.lab.cluster import authenticator, errors, strategy, users
 from hpad.lab.cluster.attributes import Attributes
 from hpad.lab.cluster.resources import Object, Registry, Resource
 
@@ -31,36 +31,36 @@ KINDS: Final = (TOKEN, SELF, ACCESS, LOCAL_ACCESS, OWN_ACCESS, OWN_RULES)
 
 
 def register(registry: Registry) -> None:
-    """Serve all of them."""
+    """Adds the reviews to the registry."""
     for kind in KINDS:
         registry.add(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewer:
-    """Answers by what the gate knows."""
+    """Answers reviews by the users and rules of the authenticator."""
 
-    gate: gate.Gate
+    authenticator: authenticator.Authenticator
     clock: clocks.Clock
 
-    def answer(self, kind: Resource, namespace: str, asker: users.User, body: Object) -> Object:
-        """The review with its status; raises ApiError 400 or 422 for a question that is none."""
+    def answer(self, kind: Resource, namespace: str, caller: users.User, body: Object) -> Object:
+        """Returns the review with its status; raises ApiError 400 or 422 for an invalid review."""
         spec = body.get("spec") or {}
         head = {"kind": kind.kind, "apiVersion": kind.api_version}
         metadata = dict(body.get("metadata") or {})
         if kind == SELF:
             made = {"creationTimestamp": strategy.timestamp(self.clock.now())}
-            return {**head, "metadata": made, "status": {"userInfo": asker.info()}}
+            return {**head, "metadata": made, "status": {"userInfo": caller.info()}}
         if kind == OWN_RULES:
-            return {**head, "metadata": {}, "spec": {}, "status": self._rules(asker, spec.get("namespace", ""))}
+            return {**head, "metadata": {}, "spec": {}, "status": self._rules(caller, spec.get("namespace", ""))}
         if kind == TOKEN:
             status = self._token(spec)
         else:
-            who = asker if kind == OWN_ACCESS else _subject(spec)
+            user = caller if kind == OWN_ACCESS else _subject(spec)
             if kind == LOCAL_ACCESS:
                 metadata["namespace"] = namespace
                 _check_namespace(spec, namespace)
-            verdict = self.gate.authorizer.judge(who, _wanted(spec))
+            verdict = self.authenticator.authorizer.authorize(user, _attributes(spec))
             status = {"allowed": verdict.allowed, **({"reason": verdict.reason} if verdict.reason else {})}
         return {**head, "metadata": metadata, "spec": spec, "status": status}
 
@@ -68,7 +68,7 @@ class Reviewer:
         if not spec.get("token"):
             raise errors.bad_request("token is required for TokenReview in authentication")
         audiences = [each for each in spec.get("audiences") or (AUDIENCE,) if each == AUDIENCE]
-        user = self.gate.known.of_token(spec["token"]) if self.gate.known and audiences else None
+        user = self.authenticator.known.of_token(spec["token"]) if self.authenticator.known and audiences else None
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
         return {"authenticated": True, "user": user.info(), "audiences": audiences}
@@ -76,7 +76,7 @@ class Reviewer:
     def _rules(self, user: users.User, namespace: str) -> Object:
         if not namespace:
             raise errors.bad_request("no namespace on request")
-        rules = self.gate.authorizer.rules_of(user, namespace)
+        rules = self.authenticator.authorizer.rules_of(user, namespace)
         return {
             "resourceRules": [rule for rule in rules if not rule.get("nonResourceURLs")],
             "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
@@ -84,8 +84,8 @@ class Reviewer:
         }
 
 
-def _wanted(spec: Mapping[str, Any]) -> Attributes:
-    """What is asked about; raises ApiError 422 unless it is one thing."""
+def _attributes(spec: Mapping[str, Any]) -> Attributes:
+    """Returns the reviewed attributes; raises ApiError 422 unless the review has exactly one kind of them."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
@@ -102,8 +102,8 @@ def _wanted(spec: Mapping[str, Any]) -> Attributes:
 
 
 def _subject(spec: Mapping[str, Any]) -> users.User:
-    """Whom a review is about, with the groups that it names and no others."""
-    _wanted(spec)  # a question that is none is the first complaint
+    """Returns the reviewed user, with exactly the groups in the review; raises ApiError 422."""
+    _attributes(spec)  # Kubernetes reports missing attributes before a missing user
     name, groups = spec.get("user", ""), tuple(spec.get("groups") or ())
     if not name and not groups:
         raise _invalid("spec.user", "", "at least one of user or group must be specified")
@@ -111,13 +111,12 @@ def _subject(spec: Mapping[str, Any]) -> users.User:
 
 
 def _check_namespace(spec: Mapping[str, Any], namespace: str) -> None:
-    asked = (spec.get("resourceAttributes") or {}).get("namespace", "")
-    if asked != namespace:
+    if (spec.get("resourceAttributes") or {}).get("namespace", "") != namespace:
         raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
 
 
 def _invalid(field: str, value: object, hint: str) -> errors.ApiError:
-    """422 as the API server writes it: without a kind."""
+    """Returns a 422 without a kind, as the API server sends it for reviews."""
     cause = errors.wrong(field, value, hint)
     details = {
         "group": AUTHORIZATION,

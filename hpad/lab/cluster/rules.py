@@ -1,4 +1,4 @@
-"""What the API server refuses of kinds that need no admission of their own: ConfigMaps, Events, Leases."""
+"""Validates kinds other than HPAs: ConfigMaps, Events, Leases, roles and bindings, and custom kinds."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ _BAD_KEY = (
 
 
 def causes(resource: Resource, obj: Object) -> Iterator[errors.Cause]:
-    """What is wrong with the content of an object that is to be stored."""
+    """Yields the errors in the content of an object."""
     if resource.kind == "ConfigMap":
         yield from _config_map(obj)
     elif resource == EVENTS:
@@ -31,27 +31,27 @@ def causes(resource: Resource, obj: Object) -> Iterator[errors.Cause]:
 
 
 def names_itself(resource: Resource) -> bool:
-    """Whether objects of this kind have names of their own sort: any for events, with colons for roles."""
+    """Returns whether the general rule for names does not apply: events have any names, roles may contain colons."""
     return resource == EVENTS or resource.group == rbac.GROUP
 
 
 def check_version(resource: Resource, metadata: Mapping[str, Any], name: str) -> None:
-    """Raises ApiError 422 for a PUT without a resourceVersion where the kind wants one (Leases, custom kinds)."""
-    wanted = resource.kind == "Lease" or resource.is_custom
-    if wanted and not revisions.of_object(metadata.get("resourceVersion")):
+    """Raises ApiError 422 for a PUT without a resourceVersion of a kind that requires it (Leases, custom kinds)."""
+    required = resource.kind == "Lease" or resource.is_custom
+    if required and not revisions.of_object(metadata.get("resourceVersion")):
         cause = errors.wrong("metadata.resourceVersion", 0, "must be specified for an update")
         raise errors.invalid(resource.plural, resource.group, name, [cause])
 
 
 def check_schema(resource: Resource, obj: Object) -> None:
-    """Raises ApiError 422 for an object of a custom kind that its schema does not have."""
+    """Raises ApiError 422 for a custom object that violates its schema."""
     found = list(customs.causes(resource.schema, obj)) if resource.schema is not None else []
     if found:
         raise errors.invalid(resource.kind, resource.group, obj["metadata"]["name"], found)
 
 
 def check_unchanged(resource: Resource, obj: Object, old: Object) -> None:
-    """Raises ApiError 422 for a change of what can only be made anew."""
+    """Raises ApiError 422 for a change of an immutable field."""
     if resource in (rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS):
         rbac_checks.check_unchanged(obj, old, rbac.GROUP)
 

@@ -1,4 +1,4 @@
-"""The scale subresource: autoscaling/v1 Scale of any kind that names where its replica count lies."""
+"""The scale subresource: converts between objects with `ScalePaths` and autoscaling/v1 Scale."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def read(resource: Resource, obj: Object) -> Object:
-    """The Scale of an object; raises ApiError 404 for a kind without one."""
+    """Returns the Scale of an object; raises ApiError 404 for a kind without the subresource."""
     paths = _paths(resource, obj)
     metadata = {name: obj["metadata"][name] for name in _SHOWN if name in obj["metadata"]}
     replicas = selectors.read_path(obj, paths.spec)
@@ -31,9 +31,9 @@ def read(resource: Resource, obj: Object) -> Object:
 
 
 def applied(resource: Resource, old: Object, body: Object) -> Object:
-    """The object with the replica count of a Scale; raises ApiError 400, 404, 409 or 422.
+    """Returns the object with the replica count of a Scale; raises ApiError 400, 404, 409 or 422.
 
-    The resourceVersion of the Scale, when it has one, is the object's, for the store to compare.
+    It also gets the resourceVersion of the Scale, if any, for the store to compare.
     """
     paths = _paths(resource, old)
     metadata = body.get("metadata") or {}
@@ -44,15 +44,15 @@ def applied(resource: Resource, old: Object, body: Object) -> Object:
             f'Scale in version "v1" cannot be handled as a Scale: spec.replicas: {shown(replicas)}'
         )
     _check_range(resource, old["metadata"]["name"], replicas)
-    held = dict(old["metadata"])
-    held["resourceVersion"] = metadata.get("resourceVersion") or held["resourceVersion"]
+    changed = dict(old["metadata"])
+    changed["resourceVersion"] = metadata.get("resourceVersion") or changed["resourceVersion"]
     if resource.has_generation and selectors.read_path(old, paths.spec) != replicas:
-        held["generation"] = held.get("generation", 1) + 1
-    return {**_with_value(old, paths.spec.strip(".").split("."), replicas), "metadata": held}
+        changed["generation"] = changed.get("generation", 1) + 1
+    return {**_with_value(old, paths.spec.strip(".").split("."), replicas), "metadata": changed}
 
 
 def placed(resource: Resource, body: Object) -> Object:
-    """The part of an object that a Scale says something of."""
+    """Returns an object with only the fields that a Scale sets."""
     paths, replicas = _paths(resource, {"metadata": {"name": ""}}), (body.get("spec") or {}).get("replicas")
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
     return head if replicas is None else _with_value(head, paths.spec.strip(".").split("."), replicas)
@@ -71,8 +71,8 @@ def _check_range(resource: Resource, name: str, replicas: int) -> None:
 
 
 def _paths(resource: Resource, obj: Object) -> ScalePaths:
-    """Of a custom kind without a scale the server says that the object is not there, even where it is."""
     if resource.scale is None and resource.is_custom:
+        # the API server reports the object, not the subresource, as not found
         raise errors.not_found(resource, obj["metadata"]["name"])
     if resource.scale is None:
         raise errors.unknown_resource()

@@ -1,4 +1,4 @@
-"""The types of the API, as `schemas.txt` tells them: what OpenAPI shows, and what field ownership goes by."""
+"""The types of the API, read from `schemas.txt`; OpenAPI, decoding and field ownership use them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,20 +17,20 @@ _SCALARS: Final = frozenset(("string", "bytes", "boolean", "int32", "int64", "do
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What a field holds: `name` of a scalar or a schema, in a list (`[]`) or map (`{}`) of it as `around` says."""
+    """The type of a field: `name` is a scalar or a schema; `around` has `[]` for each list and `{}` for each map."""
 
     name: str
     around: str = ""
 
     @property
     def element(self) -> "Type":
-        """What a list or map holds."""
+        """The type of the elements of a list or map."""
         return Type(self.name, self.around[2:])
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `flags` are those of its line."""
+    """One field; `flags` are those of its line in `schemas.txt`."""
 
     type: Type
     is_required: bool
@@ -38,13 +38,13 @@ class Field:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether even an object that says nothing has it."""
+        """Whether a zero object has this field."""
         return self.is_required or "default" in self.flags
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A type with fields, or of another form."""
+    """A type with fields; with `form`, a type that OpenAPI renders as that instead."""
 
     name: str
     kinds: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Schema:
 
     @property
     def full_name(self) -> str:
-        """As OpenAPI has it: `io.k8s.api.core.v1.Pod`."""
+        """The name in OpenAPI, such as `io.k8s.api.core.v1.Pod`."""
         for short, prefix in _PREFIXES.items():
             if self.name.startswith(short):
                 return prefix + self.name[len(short) :]
@@ -62,18 +62,18 @@ class Schema:
 
 
 def of_kind(api_version: str, kind: str) -> Schema | None:
-    """The type of a kind; None for kinds without a known one, custom kinds among them."""
+    """Returns the type of a kind; None for unknown kinds, such as custom ones."""
     group, _, version = api_version.rpartition("/")
     return _BY_KIND.get(f"{group}/{version}/{kind}")
 
 
 def of_type(kind: Type) -> Schema | None:
-    """The type of a field that holds neither a scalar nor a list nor a map."""
+    """Returns the schema of a type; None for scalars, lists and maps."""
     return None if kind.around else EVERYTHING.get(kind.name)
 
 
 def closure(names: Iterator[str]) -> list[str]:
-    """These schemas and all that they refer to, by name."""
+    """Returns the names of these schemas and of all schemas that they refer to, sorted."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -85,7 +85,7 @@ def closure(names: Iterator[str]) -> list[str]:
 
 
 def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Paths of the fields in an object that its type does not have, as strict decoding tells them."""
+    """Yields the paths of unknown fields in an object, as strict decoding reports them."""
     if schema.form is not None or not isinstance(value, Mapping):
         return
     for name, each in value.items():
@@ -140,5 +140,5 @@ def _field(is_required: bool, kind: str, *words: str) -> Field:
 
 
 EVERYTHING: Final = _read()
-"""Every schema by its short name, e.g. `core.v1.Pod`."""
+"""All schemas by short name, such as `core.v1.Pod`."""
 _BY_KIND: Final = {kind: schema for schema in EVERYTHING.values() for kind in schema.kinds}

@@ -1,4 +1,4 @@
-"""Label and field selectors as they come in query strings and in objects."""
+"""Label selectors and field selectors of queries and objects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _FIELDS = {
 
 
 def labels(text: str) -> Predicate:
-    """The predicate of a `labelSelector`; raises ApiError 400 for what cannot be read."""
+    """Returns the predicate of a `labelSelector`; raises ApiError 400 for an invalid one."""
     try:
         parsed = selector.parse(text)
     except selector.SelectorError as problem:
@@ -28,8 +28,8 @@ def labels(text: str) -> Predicate:
 
 
 def fields(resource: Resource, text: str) -> Predicate:
-    """The predicate of a `fieldSelector`; raises ApiError 400 for a field the kind does not index."""
-    terms: list[Predicate] = []
+    """Returns the predicate of a `fieldSelector`; raises ApiError 400 for a field that the kind does not support."""
+    predicates: list[Predicate] = []
     for part in filter(None, text.split(",")):
         key, equal, value = re.split(r"(!=|==|=)", part, maxsplit=1) if "=" in part else (part, "", "")
         if not equal:
@@ -37,12 +37,12 @@ def fields(resource: Resource, text: str) -> Predicate:
         if resource == EVENTS:
             key = key.replace("regarding.", "involvedObject.")
         _check_field(resource, key)
-        terms.append(_field_term(key, equal != "!=", value))
-    return lambda obj: all(term(obj) for term in terms)
+        predicates.append(_field_term(key, equal != "!=", value))
+    return lambda obj: all(term(obj) for term in predicates)
 
 
-def _field_term(key: str, wanted: bool, value: str) -> Predicate:
-    return lambda obj: (str(read_path(obj, key) or "") == value) is wanted
+def _field_term(key: str, is_equal: bool, value: str) -> Predicate:
+    return lambda obj: (str(read_path(obj, key) or "") == value) is is_equal
 
 
 def _check_field(resource: Resource, key: str) -> None:
@@ -59,7 +59,7 @@ def _check_field(resource: Resource, key: str) -> None:
 
 
 def read_path(obj: Any, path: str) -> Any:
-    """The value at a dotted path such as `.spec.replicas`, or None."""
+    """Returns the value at a dotted path such as `.spec.replicas`, None if it is absent."""
     for part in path.strip(".").split("."):
         if not isinstance(obj, Mapping):
             return None
@@ -68,7 +68,7 @@ def read_path(obj: Any, path: str) -> Any:
 
 
 def of_object(value: Any) -> selector.Selector:
-    """A selector from its string, from a map of labels or from a LabelSelector; raises ApiError 400."""
+    """Returns the selector of a string, a map of labels or a LabelSelector; raises ApiError 400."""
     try:
         if isinstance(value, str):
             return selector.parse(value)
@@ -80,5 +80,5 @@ def of_object(value: Any) -> selector.Selector:
 
 
 def written(value: Any) -> str:
-    """A selector in the string form of `/scale`; a string, which a custom resource has, stays as it is."""
+    """Returns a selector in the string form of `/scale`; a string of a custom resource stays as it is."""
     return value if isinstance(value, str) else str(of_object(value))

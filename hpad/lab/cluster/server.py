@@ -1,4 +1,4 @@
-"""The API on the wire: one aiohttp application that answers as a kube-apiserver would."""
+"""The HTTP server: an aiohttp application that answers as a kube-apiserver does."""
 
 import asyncio
 import contextlib
@@ -13,21 +13,23 @@ from multidict import CIMultiDict
 from hpad import clock as clocks
 from hpad.lab.cluster import (
     aggregation,
-    answers,
     attributes,
+    authenticator,
     bodies,
     documents,
     errors,
     faults,
-    gate,
-    journal,
     options,
     ownership,
     patches,
     patching,
     paths,
     podlogs,
+    portforward,
+    proxying,
     reads,
+    rendering,
+    request_log,
     reviews,
     revisions,
     usage,
@@ -38,48 +40,50 @@ from hpad.lab.cluster import (
 from hpad.lab.cluster.resources import PODS, Object, Registry
 from hpad.lab.cluster.store import Store, key_of
 
+_STREAMS = ("log", "proxy", "portforward")
+_TO_PODS = {"proxy": proxying.answer, "portforward": portforward.answer}
 _WRITING = ("create", "update", "patch", "delete", "deletecollection")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Everything a request can reach."""
+    """The components that handle requests."""
 
     store: Store
     registry: Registry
     writer: writes.Writer
     hub: watches.Hub
     usage: usage.Usage
-    log: journal.Journal
+    log: request_log.RequestLog
     faults: faults.Faults
     clock: clocks.Clock
     folder: Callable[[Object], Path | None]
-    gate: gate.Gate
+    authenticator: authenticator.Authenticator
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_route("*", "/{path:.*}", self.handle)
-        app.on_response_prepare.append(_as_the_original)
+        app.on_response_prepare.append(_set_headers)
         return app
 
     def release(self) -> None:
-        """End the watches, and whatever a fault holds up."""
+        """Ends all watches, also those that a fault stalls."""
         self.faults.clear()
         self.hub.drop()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request; refusals become Status objects, whatever the verb."""
+        """Answers one request; an ApiError becomes a Status object."""
         address, verb = None, ""
         try:
-            user = self._admitted(request)
+            user = self._authenticated(request)
             address = paths.parse(self.registry, request.path)
             if address is not None:
                 watch = attributes.is_true(request.query.get("watch"))
                 verb = paths.verb(request.method, address, watch=watch)
                 self.log.requests[verb, address.resource.plural, address.subresource] += 1
-            is_stream = verb == "watch" or (address is not None and address.subresource == "log")
+            is_stream = verb == "watch" or (address is not None and address.subresource in _STREAMS)
             async with asyncio.timeout(None if is_stream else options.seconds(request.query)):
-                response = await self.faults.meet(request)
+                response = await self.faults.inject(request)
                 if response is None:
                     response = await self._answer(request, address, verb, user)
         except errors.ApiError as problem:
@@ -87,18 +91,18 @@ class Server:
         except TimeoutError:
             response = _refusal(errors.timed_out())
         if address is not None and verb in _WRITING:
-            self._note(request, address, verb, response.status)
+            self._log_write(request, address, verb, response.status)
         return response
 
-    def _admitted(self, request: web.Request) -> users.User:
-        """Who sends a request that may go on; raises ApiError 400, 401 or 403."""
+    def _authenticated(self, request: web.Request) -> users.User:
+        """Returns the user of an authorized request; raises ApiError 400, 401 or 403."""
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
         what = attributes.of(request.method, request.path, request.query)
-        return self.gate.enter(request.headers, certificate, what)
+        return self.authenticator.authenticate(request.headers, certificate, what)
 
-    def _note(self, request: web.Request, address: paths.Address, verb: str, status: int) -> None:
+    def _log_write(self, request: web.Request, address: paths.Address, verb: str, status: int) -> None:
         self.log.writes.append(
-            journal.Write(
+            request_log.Write(
                 time=self.clock.now(),
                 verb=verb,
                 resource=address.resource.plural,
@@ -115,10 +119,12 @@ class Server:
         if refused := aggregation.refusal(self.store, self.registry, request.path):
             return web.Response(status=503, text=refused)
         if address is None:
-            return self._elsewhere(request)
+            return self._non_resource(request)
+        if address.subresource in _TO_PODS:
+            return await _TO_PODS[address.subresource](self.store, request, address)
         if address.resource in reviews.KINDS:
-            reviewer, question = reviews.Reviewer(self.gate, self.clock), await self._body(request, address)
-            answer = reviewer.answer(address.resource, address.namespace or "", user, question.object)
+            reviewer, body = reviews.Reviewer(self.authenticator, self.clock), await self._body(request, address)
+            answer = reviewer.answer(address.resource, address.namespace or "", user, body.object)
             return web.json_response(answer, status=201)
         if address.resource.virtual:
             return web.json_response(self.usage.answer(self.store, address, request.query))
@@ -133,18 +139,19 @@ class Server:
             return await self._delete_collection(request, address)
         return await self._on_object(request, address, verb)
 
-    def _form(self, request: web.Request, address: paths.Address) -> answers.Answers:
-        form = answers.form(request.headers.get("Accept", ""))
-        return answers.Answers(address, form, request.query.get("includeObject", ""), self.clock.now)
+    def _form(self, request: web.Request, address: paths.Address) -> rendering.Renderer:
+        form = rendering.form(request.headers.get("Accept", ""))
+        return rendering.Renderer(address, form, request.query.get("includeObject", ""), self.clock.now)
 
-    def _elsewhere(self, request: web.Request) -> web.StreamResponse:
+    def _non_resource(self, request: web.Request) -> web.StreamResponse:
         parts = [part for part in request.path.split("/") if part]
         if parts and parts[0] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
         return documents.response(self.registry, self.store, request)
 
     async def _watch(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        reads.predicate(address, request.query)  # a bad selector is refused before the stream begins
+        # a bad parameter gets an error status, which is no longer possible once the stream has begun
+        reads.predicate(address, request.query)
         options.check_watch(request.query)
         revisions.of_read(request.query.get("resourceVersion", ""))
         reads.whole_number(request.query.get("timeoutSeconds") or "0")
@@ -152,7 +159,7 @@ class Server:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         first = True
-        with contextlib.suppress(ConnectionResetError):  # the client has seen enough
+        with contextlib.suppress(ConnectionResetError):  # the client has closed the watch
             await response.prepare(request)
             async with contextlib.aclosing(self.hub.events(address, request.path_qs, request.query)) as events:
                 async for event in events:
@@ -163,13 +170,13 @@ class Server:
         return response
 
     def _writer(self, request: web.Request, address: paths.Address, applied: Object | None = None) -> writes.Writer:
-        """In the name of who asks, which is the fieldManager, else the program that the User-Agent names."""
+        """Returns a writer for the field manager of the request: its `fieldManager`, else the User-Agent's program."""
         query = request.query
         name = query.get("fieldManager") or request.headers.get("User-Agent", "").partition("/")[0]
         version = address.resource.group_version(address.version)
         author = ownership.Author(name, version, applied, is_forced=attributes.is_true(query.get("force")))
         writer = self.writer.by(author)
-        return writer.rehearsing() if query.get("dryRun") == "All" else writer
+        return writer.dry() if query.get("dryRun") == "All" else writer
 
     async def _create(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         options.check_write("create", request.query)
@@ -197,6 +204,7 @@ class Server:
                 else web.json_response(self._form(request, address).one(obj))
             )
         raw = await request.read()
+        # the object may have changed while the body arrived
         old = self.store.get(address.resource, address.namespace or "", address.name)
         new, warnings = self._changed(request, address, old, raw)
         return self._shown(address, new, headers=warnings)
@@ -208,9 +216,9 @@ class Server:
         response.enable_chunked_encoding()
         await response.prepare(request)
         if path is not None:
-            life = podlogs.life(pod, name)
+            run = podlogs.run_number(pod, name)
             pieces = podlogs.written(
-                path, request.query, self.clock, lambda: life is not None and self._life(pod, name) == life
+                path, request.query, self.clock, lambda: run is not None and self._run_number(pod, name) == run
             )
             with contextlib.suppress(ConnectionResetError):
                 async for piece in pieces:
@@ -218,15 +226,15 @@ class Server:
         await response.write_eof()
         return response
 
-    def _life(self, pod: Object, name: str) -> int | None:
+    def _run_number(self, pod: Object, name: str) -> int | None:
         found = self.store.find(PODS, *key_of(pod))
         same = found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
-        return podlogs.life(found, name) if same else None
+        return podlogs.run_number(found, name) if same else None
 
     def _changed(
         self, request: web.Request, address: paths.Address, old: Object, raw: bytes
     ) -> tuple[Object, CIMultiDict[str]]:
-        """PUT or PATCH done, and the warnings about it; raises ApiError."""
+        """Applies a PUT or PATCH; returns the new object and warnings. Raises ApiError."""
         writer, resource, sub = self._writer(request, address), address.resource, address.subresource
         if request.method == "PATCH":
             live = writer.live(resource, old, address.version, sub)
@@ -247,7 +255,7 @@ class Server:
         )
 
     async def _server_side_apply(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
-        """Merge, and take away what the same manager applied before; created when it is not there."""
+        """Applies a configuration; creates the object if it does not exist."""
         options.check_apply(request.query)
         patch = patching.applied(await request.read(), address)
         writer = self._writer(request, address, patch)
@@ -260,10 +268,10 @@ class Server:
     async def _delete(self, request: web.Request, address: paths.Address, obj: Object) -> web.StreamResponse:
         options.check_write("delete", request.query)
         how = bodies.delete_options(request.query, await request.read())
-        writer = self.writer.rehearsing() if how.dry_run else self.writer
-        left = writer.delete(address.resource, obj, how)
-        if left is not None or address.resource.is_shown_when_deleted:
-            return self._shown(address, left or obj)
+        writer = self.writer.dry() if how.dry_run else self.writer
+        remaining = writer.delete(address.resource, obj, how)
+        if remaining is not None or address.resource.is_shown_when_deleted:
+            return self._shown(address, remaining or obj)
         details = {**errors.named(address.resource, address.name), "uid": obj["metadata"]["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         return web.json_response(status)
@@ -271,7 +279,7 @@ class Server:
     async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         how = bodies.delete_options(request.query, await request.read())
         found = reads.page(self.store, address, request.query)
-        writer = self.writer.rehearsing() if how.dry_run else self.writer
+        writer = self.writer.dry() if how.dry_run else self.writer
         for obj in found.items:
             writer.delete(address.resource, obj, how)
         return web.json_response(reads.render(address, found))
@@ -284,8 +292,8 @@ def _refusal(problem: errors.ApiError) -> web.Response:
     return web.json_response(problem.status(), status=problem.code, headers=problem.headers)
 
 
-async def _as_the_original(request: web.Request, response: web.StreamResponse) -> None:
-    """Headers that every answer has: JSON is named without its charset, and nothing may be cached."""
+async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Sets the headers of all responses: Content-Type without a charset for JSON, and Cache-Control."""
     if response.content_type == "application/json":
         response.headers["Content-Type"] = response.headers["Content-Type"].removesuffix("; charset=utf-8")
     response.headers.setdefault("Cache-Control", "no-cache, private")

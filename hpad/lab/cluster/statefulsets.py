@@ -1,4 +1,4 @@
-"""StatefulSet: pods with stable names, made and removed one after another unless told otherwise."""
+"""The StatefulSet controller: pods with stable names, created and deleted one at a time unless Parallel."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ REVISION_LABEL = "controller-revision-hash"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StatefulSetController:
-    """A name stays taken until its pod is gone, however long that one takes to stop."""
+    """Creates, deletes and updates the pods of a StatefulSet. A pod is replaced only after it is gone."""
 
     writer: Writer
     events: recorder.Recorder
@@ -27,26 +27,26 @@ class StatefulSetController:
         return None
 
     def _by_ordinal(self, owner: Object) -> dict[int, Object]:
-        held = pods.owned_pods(self.writer.store, owner["metadata"]["uid"])
-        return {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in held}
+        owned = pods.owned_pods(self.writer.store, owner["metadata"]["uid"])
+        return {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in owned}
 
     def _scale(self, owner: Object) -> None:
-        spec, held = owner["spec"], self._by_ordinal(owner)
+        spec, current = owner["spec"], self._by_ordinal(owner)
         ordered = spec.get("podManagementPolicy", "OrderedReady") != "Parallel"
         start = (spec.get("ordinals") or {}).get("start", 0)
-        wanted = range(start, start + spec.get("replicas", 1))
-        for ordinal in wanted:
-            if not self._keep(owner, ordinal, held.get(ordinal)) and ordered:
+        desired = range(start, start + spec.get("replicas", 1))
+        for ordinal in desired:
+            if not self._ensure(owner, ordinal, current.get(ordinal)) and ordered:
                 return
-        for ordinal in sorted(held.keys() - set(wanted), reverse=True):
-            if pods.is_active(held[ordinal]):
-                self._delete(owner, held[ordinal])
+        for ordinal in sorted(current.keys() - set(desired), reverse=True):
+            if pods.is_active(current[ordinal]):
+                self._delete(owner, current[ordinal])
             if ordered:
                 return
-        self._update(owner, held)
+        self._update(owner, current)
 
-    def _keep(self, owner: Object, ordinal: int, pod: Object | None) -> bool:
-        """Make sure of one pod; True when the next ordinal may follow."""
+    def _ensure(self, owner: Object, ordinal: int, pod: Object | None) -> bool:
+        """Creates a missing pod, deletes a finished one; returns True once it is ready and the next may follow."""
         if pod is None:
             self._create(owner, ordinal)
             return False
@@ -69,35 +69,35 @@ class StatefulSetController:
         )
         pod["spec"].setdefault("hostname", name)
         self.writer.create(PODS, metadata["namespace"], pod)
-        self._tell(owner, "SuccessfulCreate", f"create Pod {name} in StatefulSet {metadata['name']} successful")
+        self._record(owner, "SuccessfulCreate", f"create Pod {name} in StatefulSet {metadata['name']} successful")
 
     def _delete(self, owner: Object, pod: Object) -> None:
         self.writer.delete(PODS, pod)
         message = f"delete Pod {pod['metadata']['name']} in StatefulSet {owner['metadata']['name']} successful"
-        self._tell(owner, "SuccessfulDelete", message)
+        self._record(owner, "SuccessfulDelete", message)
 
-    def _tell(self, owner: Object, reason: str, message: str) -> None:
+    def _record(self, owner: Object, reason: str, message: str) -> None:
         self.events.record("statefulset-controller", (STATEFUL_SETS, owner), reason, message)
 
-    def _update(self, owner: Object, held: dict[int, Object]) -> None:
-        """Replace one pod of an older template, the highest ordinal first, while all others are ready."""
+    def _update(self, owner: Object, current: dict[int, Object]) -> None:
+        """Deletes one pod of an older template, that of the highest ordinal, while all others are ready."""
         plan = owner["spec"].get("updateStrategy") or {}
         partition = (plan.get("rollingUpdate") or {}).get("partition", 0)
-        if plan.get("type") == "OnDelete" or not all(map(pods.is_ready, held.values())):
+        if plan.get("type") == "OnDelete":
             return
-        if not all(map(pods.is_active, held.values())):
+        if not all(pods.is_ready(pod) and pods.is_active(pod) for pod in current.values()):
             return
-        for ordinal in sorted(held, reverse=True):
-            if ordinal >= partition and held[ordinal]["metadata"]["labels"].get(REVISION_LABEL) != _revision(owner):
-                self._delete(owner, held[ordinal])
+        for ordinal in sorted(current, reverse=True):
+            if ordinal >= partition and current[ordinal]["metadata"]["labels"].get(REVISION_LABEL) != _revision(owner):
+                self._delete(owner, current[ordinal])
                 return
 
     def _report(self, owner: Object) -> None:
-        held = list(self._by_ordinal(owner).values())
+        current = self._by_ordinal(owner).values()
         now, needed = self.writer.clock.now(), owner["spec"].get("minReadySeconds", 0)
-        waits = [wait for pod in held if (wait := pods.available_in(pod, needed, now)) is not None]
+        waits = [wait for pod in current if (wait := pods.available_in(pod, needed, now)) is not None]
         revision = _revision(owner)
-        updated = sum(pod["metadata"]["labels"].get(REVISION_LABEL) == revision for pod in held)
+        updated = sum(pod["metadata"]["labels"].get(REVISION_LABEL) == revision for pod in current)
         numbers = {
             "readyReplicas": len(waits),
             "availableReplicas": sum(wait <= 0 for wait in waits),
@@ -105,7 +105,7 @@ class StatefulSetController:
             "currentReplicas": updated,
             "observedGeneration": owner["metadata"].get("generation", 1),
         }
-        status: Object = {"replicas": len(held), **{name: number for name, number in numbers.items() if number}}
+        status: Object = {"replicas": len(current), **{name: number for name, number in numbers.items() if number}}
         status |= {"currentRevision": revision, "updateRevision": revision, "collisionCount": 0}
         self.writer.set_status(STATEFUL_SETS, owner, status)
 

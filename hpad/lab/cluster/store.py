@@ -1,19 +1,19 @@
-"""The cluster's memory: objects, one global revision, and the changes that watches replay."""
+"""The storage of the cluster: objects, one global revision, and a history of changes for watches."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hpad.lab.cluster import errors, revisions
 from hpad.lab.cluster.resources import Object, Resource
 
 Key = tuple[str, str]
-"""Namespace (empty for cluster-wide kinds) and name."""
+"""Namespace (empty for cluster-scoped kinds) and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one write did. `type` is ADDED, MODIFIED or DELETED; `previous` is None for ADDED."""
+    """The effect of one write. `type` is ADDED, MODIFIED or DELETED; `previous` is None for ADDED."""
 
     revision: int
     type: str
@@ -23,16 +23,16 @@ class Change:
 
 
 def key_of(obj: Object) -> Key:
-    """Namespace and name of an object."""
+    """Returns namespace and name of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 class Store:
-    """Objects by resource and key. Whatever it hands out is shared: copy before changing it.
+    """Objects by resource and key. Returned objects are shared: copy them before changing them.
 
-    Every write takes the next revision, tells the subscribers synchronously and stays in a history of
-    `history_limit` changes; what is older is gone, as after compaction of etcd.
+    Each write takes the next revision and calls the subscribers synchronously. The history keeps `history_limit`
+    changes; older ones are lost, as after a compaction of etcd.
     """
 
     def __init__(self, history_limit: int = 20_000) -> None:
@@ -48,53 +48,52 @@ class Store:
         return self._objects.get(resource, {}).get((namespace, name))
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """The object; raises ApiError 404."""
+        """Returns an object; raises ApiError 404."""
         found = self.find(resource, namespace, name)
         if found is None:
             raise errors.not_found(resource, name)
         return found
 
     def objects(self, resource: Resource, namespace: str | None = None) -> list[Object]:
-        """All objects, or those of a namespace, in the order of their keys."""
-        held = self._objects.get(resource, {})
-        return [held[key] for key in sorted(held) if namespace in (None, key[0])]
+        """Returns all objects of a resource, or those in one namespace, sorted by key."""
+        return _sorted(self._objects.get(resource, {}), namespace)
 
     def everything(self) -> list[tuple[Resource, Object]]:
-        """Every object of every resource."""
-        return [(resource, obj) for resource, held in self._objects.items() for obj in held.values()]
+        """Returns all objects with their resources."""
+        return [(resource, obj) for resource, objects in self._objects.items() for obj in objects.values()]
 
     def owned(self, uid: str) -> list[tuple[Resource, Object]]:
-        """Everything with an owner reference to this uid."""
+        """Returns all objects with an owner reference to this uid, and their resources."""
         return [(resource, self._objects[resource][key]) for resource, key in self._owned.get(uid, ())]
 
     def objects_at(self, resource: Resource, revision: int, namespace: str | None = None) -> list[Object]:
-        """The list as it was at `revision`; raises ApiError 410 when the history no longer reaches back."""
-        held = dict(self._objects.get(resource, {}))
+        """Returns the objects as of an earlier `revision`; raises ApiError 410 when the history does not reach back."""
+        objects = dict(self._objects.get(resource, {}))
         for change in self.since(revision, newest_first=True):
             if change.resource != resource:
                 continue
             if change.previous is None:
-                held.pop(key_of(change.object), None)
+                objects.pop(key_of(change.object), None)
             else:
-                held[key_of(change.object)] = change.previous
-        return [held[key] for key in sorted(held) if namespace in (None, key[0])]
+                objects[key_of(change.object)] = change.previous
+        return _sorted(objects, namespace)
 
     def since(self, revision: int, *, newest_first: bool = False) -> Iterable[Change]:
-        """Changes after `revision`; raises ApiError 410 when some of them are forgotten."""
+        """Returns the changes after `revision`; raises ApiError 410 when some of them are lost."""
         if revision < self._floor:
             raise errors.expired(f"too old resource version: {revision} ({self._floor})")
         changes = [change for change in self._history if change.revision > revision]
         return reversed(changes) if newest_first else changes
 
     def create(self, resource: Resource, obj: Object) -> Object:
-        """Store a new object under the next revision; raises ApiError 409 when the name is taken."""
+        """Stores a new object; raises ApiError 409 when the name is taken."""
         namespace, name = key_of(obj)
         if self.find(resource, namespace, name) is not None:
             raise errors.already_exists(resource, name)
         return self._record("ADDED", resource, obj, None)
 
     def update(self, resource: Resource, obj: Object) -> Object:
-        """Replace an object. Same content: nothing happens. A stale resourceVersion: ApiError 409, a bad one: 500."""
+        """Replaces an object; does nothing if the content is equal. Raises ApiError 404, 409 (stale version) or 500."""
         namespace, name = key_of(obj)
         old = self.get(resource, namespace, name)
         version = revisions.of_object(obj["metadata"].get("resourceVersion"))
@@ -107,22 +106,23 @@ class Store:
         return self._record("MODIFIED", resource, obj, old)
 
     def remove(self, resource: Resource, namespace: str, name: str) -> Object:
-        """Forget an object; raises ApiError 404."""
+        """Removes an object; raises ApiError 404."""
         old = self.get(resource, namespace, name)
         return self._record("DELETED", resource, old, old)
 
     def subscribe(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call `callback` within each write from now on; the result ends that."""
+        """Calls `callback` within each write from now on; returns a function that ends this."""
         token = self._next_subscriber
         self._next_subscriber += 1
         self._subscribers[token] = callback
-        return lambda: self._drop(token)
 
-    def _drop(self, token: int) -> None:
-        self._subscribers.pop(token, None)
+        def unsubscribe() -> None:
+            self._subscribers.pop(token, None)
+
+        return unsubscribe
 
     def compact(self) -> None:
-        """Forget the history, so that any older resourceVersion answers 410."""
+        """Drops the history, so that an older resourceVersion gets 410."""
         self._history.clear()
         self._floor = self.revision
 
@@ -130,12 +130,12 @@ class Store:
         self.revision += 1
         self._index(resource, obj, previous)
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
-        held = self._objects.setdefault(resource, {})
+        objects = self._objects.setdefault(resource, {})
         if kind == "DELETED":
-            del held[key_of(obj)]
+            del objects[key_of(obj)]
             self._index(resource, None, obj)
         else:
-            held[key_of(obj)] = obj
+            objects[key_of(obj)] = obj
         if len(self._history) == self._history.maxlen:
             self._floor = self._history[0].revision
         change = Change(self.revision, kind, resource, obj, previous)
@@ -145,7 +145,7 @@ class Store:
         return obj
 
     def _index(self, resource: Resource, obj: Object | None, previous: Object | None) -> None:
-        """Keep the owner index: `previous` out, `obj` in."""
+        """Replaces `previous` by `obj` in the index of owners."""
         for uid in _owners(previous):
             self._owned[uid].pop((resource, key_of(previous or {})), None)
             if not self._owned[uid]:
@@ -154,14 +154,18 @@ class Store:
             self._owned.setdefault(uid, {})[resource, key_of(obj or {})] = None
 
 
-class Rehearsal(Store):
-    """Sees what another store holds and checks what it would check, but changes nothing: for dryRun=All."""
+class DryRunStore(Store):
+    """Reads from another store and checks writes, but changes nothing (dryRun=All)."""
 
     def __init__(self, store: Store) -> None:
-        self.__dict__.update(store.__dict__)
+        self.__dict__.update(store.__dict__)  # shares the containers of the other store
 
     def _record(self, kind: str, resource: Resource, obj: Object, previous: Object | None) -> Object:
         return obj
+
+
+def _sorted(objects: Mapping[Key, Object], namespace: str | None) -> list[Object]:
+    return [objects[key] for key in sorted(objects) if namespace in (None, key[0])]
 
 
 def _owners(obj: Object | None) -> set[str]:

@@ -1,6 +1,6 @@
-"""What the server does to an object before it is stored: metadata, defaults, and the few checks it makes.
+"""Prepares objects for storage: metadata, defaults and validation.
 
-Only HPAs get the full admission (see `admission`); of other kinds what is needed for a clear error.
+HPAs are validated in full by `admission`; other kinds only as far as needed for clear errors.
 """
 
 import copy
@@ -15,16 +15,16 @@ from hpad.lab.cluster import defaults, errors, rules, selectors
 from hpad.lab.cluster.resources import DEPLOYMENTS, Object, Resource
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""The letters of generated names: no vowels, so that no words come out."""
+"""The characters of generated names, without vowels, which could form words."""
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-_CLIENTS = ("labels", "annotations", "finalizers", "ownerReferences")
-"""The metadata that may be written through `/status` as well: not of custom kinds, and no labels of Deployments."""
+_CLIENT_FIELDS = ("labels", "annotations", "finalizers", "ownerReferences")
+"""The metadata that `/status` may change as well, except of custom kinds, and except labels of Deployments."""
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in whole seconds, as metadata and conditions carry it."""
+    """Formats a time as RFC 3339 in whole seconds, as in metadata and conditions."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -33,12 +33,12 @@ def random_suffix(length: int = 5) -> str:
 
 
 def placed(resource: Resource, obj: Object, namespace: str) -> Object:
-    """The object in the namespace of its URL; raises ApiError 400 when it names another one."""
+    """Returns the object with the namespace of its URL; raises ApiError 400 when it names another one."""
     return {**obj, "metadata": _checked_metadata(resource, obj, namespace)}
 
 
 def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) -> Object:
-    """A body of POST made ready to store; raises ApiError 400 or 422."""
+    """Prepares the body of a POST for storage; raises ApiError 400 or 422."""
     obj = copy.deepcopy(obj)
     metadata = _checked_metadata(resource, obj, namespace)
     if not metadata.get("name") and metadata.get("generateName"):
@@ -58,18 +58,18 @@ def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) 
 
 
 def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
-    """A body of PUT on the object itself: status and what the server owns stay as they were.
+    """Prepares the body of a PUT for storage; keeps the old status and the metadata that the server owns.
 
-    Raises ApiError 400 for another name, 409 for another uid, 422 for content that makes no sense.
+    Raises ApiError 400 for another name, 409 for another uid, 422 for invalid content.
     """
     new = copy.deepcopy(new)
-    held = old["metadata"]
-    metadata = _checked_metadata(resource, new, held.get("namespace", ""))
+    before = old["metadata"]
+    metadata = _checked_metadata(resource, new, before.get("namespace", ""))
     check_identity(resource, metadata, old)
     for name in _SERVER_OWNED:
         metadata.pop(name, None)
-        if name in held:
-            metadata[name] = held[name]
+        if name in before:
+            metadata[name] = before[name]
     new["metadata"] = metadata
     defaults.fill(resource, new)
     check(resource, new)
@@ -77,20 +77,22 @@ def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
         new.pop("status", None)
         if "status" in old:
             new["status"] = old["status"]
-    annotated = resource == DEPLOYMENTS and (metadata.get("annotations") or {}) != (held.get("annotations") or {})
+    # Kubernetes 1.36, pkg/registry/apps/deployment/strategy.go: PrepareForUpdate counts annotations as spec
+    annotated = resource == DEPLOYMENTS and (metadata.get("annotations") or {}) != (before.get("annotations") or {})
     if resource.has_generation and (annotated or new.get("spec") != old.get("spec")):
-        metadata["generation"] = held.get("generation", 1) + 1
+        metadata["generation"] = before.get("generation", 1) + 1
     return new
 
 
 def prepare_status(resource: Resource, new: Object, old: Object) -> Object:
-    """A body of PUT on `/status`: the status is taken from it, and what of the metadata clients may write."""
-    given, held = new.get("metadata") or {}, old["metadata"]
-    check_identity(resource, given, old)
-    kept = ("labels",) if resource == DEPLOYMENTS else _CLIENTS if resource.is_custom else ()
-    metadata = {name: value for name, value in held.items() if name not in _CLIENTS or name in kept}
-    metadata |= {name: copy.deepcopy(given[name]) for name in _CLIENTS if given.get(name) and name not in kept}
-    metadata["resourceVersion"] = given.get("resourceVersion") or held["resourceVersion"]
+    """Prepares the body of a PUT on `/status`: takes its status, and the metadata that clients may change with it."""
+    received, before = new.get("metadata") or {}, old["metadata"]
+    check_identity(resource, received, old)
+    kept = ("labels",) if resource == DEPLOYMENTS else _CLIENT_FIELDS if resource.is_custom else ()
+    changed = [name for name in _CLIENT_FIELDS if name not in kept]
+    metadata = {name: value for name, value in before.items() if name not in changed}
+    metadata |= {name: copy.deepcopy(received[name]) for name in changed if received.get(name)}
+    metadata["resourceVersion"] = received.get("resourceVersion") or before["resourceVersion"]
     result = {**old, "metadata": metadata}
     result["status"] = copy.deepcopy(new.get("status") or {})
     return result
@@ -98,12 +100,12 @@ def prepare_status(resource: Resource, new: Object, old: Object) -> Object:
 
 def check_identity(resource: Resource, metadata: Mapping[str, Any], old: Object) -> None:
     """Raises ApiError 400 when the body names another object, 409 when it has another uid."""
-    held = old["metadata"]
-    if metadata.get("name", held["name"]) != held["name"]:
-        raise errors.other_name(metadata["name"], held["name"])
-    uid = metadata.get("uid") or held["uid"]
-    if uid != held["uid"]:
-        raise errors.uid_mismatch(resource, held.get("namespace", ""), held["name"], uid, held["uid"])
+    before = old["metadata"]
+    if metadata.get("name", before["name"]) != before["name"]:
+        raise errors.other_name(metadata["name"], before["name"])
+    uid = metadata.get("uid") or before["uid"]
+    if uid != before["uid"]:
+        raise errors.uid_mismatch(resource, before.get("namespace", ""), before["name"], uid, before["uid"])
 
 
 def _checked_metadata(resource: Resource, obj: Object, namespace: str) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _checked_metadata(resource: Resource, obj: Object, namespace: str) -> dict[s
 
 
 def check(resource: Resource, obj: Object) -> None:
-    """Raises ApiError 422 that lists every field at fault."""
+    """Raises ApiError 422 with all invalid fields."""
     name = obj["metadata"].get("name", "")
     causes = [] if rules.names_itself(resource) else list(_name_causes(name))
     causes += rules.causes(resource, obj)

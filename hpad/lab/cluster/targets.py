@@ -1,4 +1,7 @@
-"""Readings against goals in one cell of a table, as kubectl prints its TARGETS column."""
+"""The TARGETS column of HPAs: current values and targets of the metrics, as kubectl prints them.
+
+Source: Kubernetes 1.36, pkg/printers/internalversion/printers.go: formatHPAMetrics.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,13 +10,13 @@ from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, Metr
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 
 SHOWN: Final = 2
-"""How many metrics kubectl shows before it only counts them."""
+"""Number of metrics that kubectl shows; it only counts further ones."""
 
 _UNKNOWN: Final = "<unknown>"
 
 
 def targets(hpa: HorizontalPodAutoscaler, shown: int = SHOWN) -> str:
-    """The first metrics of an HPA: "cpu: 305%/50%", "80/15 (avg)", "<unknown>/10, 1200/1k + 1 more..."."""
+    """Formats the first metrics of an HPA: "cpu: 305%/50%", "80/15 (avg)", "<unknown>/10, 1200/1k + 1 more..."."""
     cells = list(_cells(hpa))
     if not cells:
         return "<none>"
@@ -40,13 +43,13 @@ def _cell(spec: MetricSpec, status: MetricStatus) -> str:
         source = spec.resource
         return f"{source.name}: {_of_resource(source.target, status.resource.current if status.resource else None)}"
     if spec.type == CONTAINER_RESOURCE and spec.container_resource is not None:
-        container, held = spec.container_resource, status.container_resource
-        return f"{container.name}: {_of_resource(container.target, held.current if held else None)}"
+        container, reading = spec.container_resource, status.container_resource
+        return f"{container.name}: {_of_resource(container.target, reading.current if reading else None)}"
     return "<unknown type>"
 
 
 def _shared(target: MetricTarget, current: MetricValueStatus | None) -> str:
-    """A whole, or an average over the replicas."""
+    """Formats a value, or an average over the replicas."""
     if target.average_value is not None:
         return f"{_pair(current and current.average_value, target.average_value)} (avg)"
     return _pair(current and current.value, target.value)
@@ -56,9 +59,9 @@ def _of_resource(target: MetricTarget, current: MetricValueStatus | None) -> str
     if target.average_value is not None:
         return _pair(current and current.average_value, target.average_value)
     percent = None if current is None else current.average_utilization
-    wanted = "<auto>" if target.average_utilization is None else f"{target.average_utilization}%"
-    return _pair(None if percent is None else f"{percent}%", wanted)
+    target_text = "<auto>" if target.average_utilization is None else f"{target.average_utilization}%"
+    return _pair(None if percent is None else f"{percent}%", target_text)
 
 
-def _pair(current: object, wanted: object) -> str:
-    return f"{_UNKNOWN if current is None else current}/{_UNKNOWN if wanted is None else wanted}"
+def _pair(current: object, target_text: object) -> str:
+    return f"{_UNKNOWN if current is None else current}/{_UNKNOWN if target_text is None else target_text}"

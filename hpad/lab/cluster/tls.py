@@ -1,4 +1,4 @@
-"""HTTPS for the embedded API server, with client certificates where clients have them."""
+"""HTTPS for the embedded API server, with optional client certificates."""
 
 import asyncio
 import ssl
@@ -8,26 +8,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """PEM files: the server's certificate and key, and the authority that signed it and the clients'."""
+    """PEM files: the server's certificate and key, and the CA of server and clients."""
 
     certificate: Path
     key: Path
     authority: Path
 
     def context(self) -> ssl.SSLContext:
-        """Blocks. Raises OSError for what cannot be read, ssl.SSLError for what is no certificate."""
+        """Loads the files; blocks. Raises OSError for an unreadable file, ssl.SSLError for an invalid one."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority))
         context.load_cert_chain(self.certificate, self.key)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as newer Pythons have it, and Kubernetes has not
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the default since Python 3.13; Go does not verify strictly
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
 
 async def made(folder: Path) -> Files:
-    """Files of its own for a server on loopback, made by openssl, which signs what it made itself.
-
-    Raises OSError where there is no openssl, or where it fails.
-    """
+    """Creates a self-signed certificate for a server on loopback with openssl; raises OSError if that fails."""
     files = Files(folder / "server.crt", folder / "server.key", folder / "server.crt")
     command = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     named = ("-days", "365", "-subj", "/CN=hpad-lab", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost")
@@ -37,7 +34,7 @@ async def made(folder: Path) -> Files:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
+    _, output = await process.communicate()
     if process.returncode:
-        raise OSError(f"openssl made no certificate: {said.decode(errors='replace').strip()[-200:]}")
+        raise OSError(f"openssl made no certificate: {output.decode(errors='replace').strip()[-200:]}")
     return files

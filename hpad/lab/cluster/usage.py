@@ -1,4 +1,4 @@
-"""What pods use, and how metrics.k8s.io tells it: measured from process trees, or set by a test."""
+"""CPU and memory usage of pods for metrics.k8s.io: measured from process trees, or set by a test."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
@@ -30,47 +30,51 @@ class _Sample:
 
 
 class Usage:
-    """Samples every `interval` seconds; a pod has no metrics before its first full window, as in metrics-server."""
+    """Samples usage every `interval` seconds; a pod has no metrics before its first full interval.
+
+    `roots` returns the pids of running containers, `simulated` the running containers without a process, both with
+    (namespace, pod, container). The second sample completes the first interval, as in metrics-server.
+    """
 
     def __init__(
         self,
         clock: clocks.Clock,
         interval: float,
         roots: Callable[[], dict[int, tuple[str, str, str]]] = dict,
-        pretended: Callable[[], list[tuple[str, str, str]]] = list,
+        simulated: Callable[[], list[tuple[str, str, str]]] = list,
     ) -> None:
         self._clock = clock
         self._interval = interval
         self._roots = roots
-        self._pretended = pretended
+        self._simulated = simulated
         self._samples: dict[Hashable, _Sample] = {}
         self._measured: dict[str, Reading] = {}
-        self._given: dict[str, Reading | Containers] = {}
+        self._fixed: dict[str, Reading | Containers] = {}
 
     def set(self, pod: str, containers: Containers, *, time: datetime | None = None, window: float = 0) -> None:
-        """Answer this for `"namespace/name"` from now on; without `time` every answer is of the moment."""
-        self._given[pod] = Reading(time, window or self._interval, containers) if time else containers
+        """Sets the usage of `"namespace/name"` from now on; without `time`, each answer has the current time."""
+        self._fixed[pod] = Reading(time, window or self._interval, containers) if time else containers
 
     def clear(self, pod: str | None = None) -> None:
-        """Forget what was set for one pod, or for all."""
+        """Removes the usage that was set for one pod, or for all."""
         if pod is None:
-            self._given.clear()
+            self._fixed.clear()
         else:
-            self._given.pop(pod, None)
+            self._fixed.pop(pod, None)
 
     async def run(self) -> None:
-        """Sample for ever."""
+        """Samples until cancelled."""
         while True:
             await self.sample()
             await self._clock.sleep(self._interval)
 
     async def sample(self) -> None:
-        """Read /proc once; CPU is the difference to the sample before."""
-        processes, pretended = self._roots(), self._pretended()
-        found: dict[Hashable, tuple[float, int]] = {names: (0.0, 0) for names in pretended}  # no process uses nothing
+        """Reads /proc once. CPU is the difference from the previous sample."""
+        processes, simulated = self._roots(), self._simulated()
+        found: dict[Hashable, tuple[float, int]] = {names: (0.0, 0) for names in simulated}
         if processes:
             found.update((await asyncio.to_thread(procfs.usage, list(processes))).items())
-        roots: dict[Hashable, tuple[str, str, str]] = {names: names for names in pretended}
+        roots: dict[Hashable, tuple[str, str, str]] = {names: names for names in simulated}
         roots.update(processes.items())
         at, now = self._clock.monotonic(), self._clock.now()
         measured: dict[str, dict[str, Mapping[str, str]]] = {}
@@ -93,25 +97,25 @@ class Usage:
         }
 
     def reading(self, pod: str, born: datetime | None = None) -> Reading | None:
-        """What is known of `"namespace/name"`; None for nothing yet, which is not zero.
+        """Returns the usage of `"namespace/name"`, None if it is not known yet.
 
-        With `born`, what was measured before it belongs to an earlier pod of that name and is not told.
+        With `born`, ignores a measurement that began before that time: it is of an earlier pod of this name.
         """
-        given = self._given.get(pod)
-        if given is not None:
-            return given if isinstance(given, Reading) else Reading(self._clock.now(), self._interval, given)
+        fixed = self._fixed.get(pod)
+        if fixed is not None:
+            return fixed if isinstance(fixed, Reading) else Reading(self._clock.now(), self._interval, fixed)
         found = self._measured.get(pod)
         if found is None or born is None:
             return found
         return found if found.time - timedelta(seconds=found.window) >= born else None
 
     def answer(self, store: Store, address: paths.Address, query: reads.Query) -> Object:
-        """PodMetrics or PodMetricsList; raises ApiError 400, or 404 for a pod without metrics. No node has any."""
+        """Returns PodMetrics or a PodMetricsList; nodes have no metrics. Raises ApiError 400 or 404."""
         if address.resource == NODE_METRICS:
             return _of_nodes(address)
         if not address.name:
-            wanted = reads.predicate(paths.Address(PODS, "v1", address.namespace, "", ""), query)
-            shown = (self._item(each) for each in store.objects(PODS, address.namespace) if wanted(each))
+            matches = reads.predicate(paths.Address(PODS, "v1", address.namespace, "", ""), query)
+            shown = (self._item(each) for each in store.objects(PODS, address.namespace) if matches(each))
             items = [item for item in shown if item]
             head = {"kind": "PodMetricsList", "apiVersion": POD_METRICS.api_version}
             return {**head, "metadata": {}, "items": items}
@@ -126,10 +130,10 @@ class Usage:
         reading = self.reading("/".join(key_of(pod)), pods.parsed(pod["metadata"]["creationTimestamp"]))
         if reading is None:
             return None
-        held, time = pod["metadata"], strategy.timestamp(reading.time)
-        metadata = {"name": held["name"], "namespace": held["namespace"], "creationTimestamp": time}
-        if held.get("labels"):
-            metadata["labels"] = held["labels"]
+        own, time = pod["metadata"], strategy.timestamp(reading.time)
+        metadata = {"name": own["name"], "namespace": own["namespace"], "creationTimestamp": time}
+        if own.get("labels"):
+            metadata["labels"] = own["labels"]
         return {
             "metadata": metadata,
             "timestamp": time,

@@ -1,4 +1,4 @@
-"""Who sends a request: bearer tokens and client certificates as users, and those who show neither."""
+"""Users of the cluster, authenticated by bearer token or client certificate, else anonymous."""
 
 import secrets
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from hpad.lab.cluster import errors
 
 AUTHENTICATED: Final = "system:authenticated"
 MASTERS: Final = "system:masters"
-"""The group that may do everything, whatever roles there are."""
+"""The group that is always allowed everything, without any role."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody, as RBAC knows him."""
+    """A user of RBAC."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
 
     def info(self) -> dict[str, Any]:
-        """The `UserInfo` that reviews show."""
+        """Returns the `UserInfo` of reviews."""
         uid = {"uid": self.uid} if self.uid else {}
         groups = {"groups": list(self.groups)} if self.groups else {}
         return {"username": self.name, **uid, **groups}
@@ -32,7 +32,7 @@ ADMINISTRATOR: Final = User("hpad-lab-admin", (MASTERS, AUTHENTICATED))
 
 
 def named(name: str, *groups: str) -> User:
-    """A user that has shown who he is; a service account (`system:serviceaccount:NAMESPACE:NAME`) is in its groups."""
+    """Returns an authenticated user; a service account (`system:serviceaccount:NAMESPACE:NAME`) gets its groups."""
     if name == ANONYMOUS.name:
         return ANONYMOUS
     if name.startswith("system:serviceaccount:") and not groups:
@@ -45,14 +45,14 @@ def service_account(namespace: str, name: str) -> User:
 
 
 class Users:
-    """The tokens that are known, as kube-apiserver reads them from its --token-auth-file."""
+    """The known tokens, like those of kube-apiserver's --token-auth-file."""
 
     def __init__(self, tokens: Mapping[str, User] | None = None) -> None:
         self._tokens = {token: _authenticated(user) for token, user in (tokens or {}).items()}
         self._issued: dict[User, str] = {}
 
     def token(self, user: User) -> str:
-        """A token of this user's, the same one each time."""
+        """Returns the token of a user, the same at each call."""
         user = _authenticated(user)
         if user not in self._issued:
             self._issued[user] = secrets.token_hex(16)
@@ -63,7 +63,7 @@ class Users:
         return self._tokens.get(token)
 
     def of_request(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> User:
-        """The user by his token, else by his certificate, else nobody; raises ApiError 401 for an unknown token."""
+        """Returns the user of the token, else of the certificate, else ANONYMOUS; raises ApiError 401."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             user = self.of_token(token.strip())
@@ -74,7 +74,7 @@ class Users:
 
 
 def of_certificate(certificate: Mapping[str, Any]) -> User:
-    """The user of a client certificate, as `ssl` shows it: the common name, its organizations as groups."""
+    """Returns the user of a client certificate as `ssl` decodes it: name by commonName, groups by organizationName."""
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for key, value in subject if key == "commonName"]
     return named(names[0] if names else "", *(value for key, value in subject if key == "organizationName"))

@@ -1,17 +1,17 @@
-"""Watch streams: what a client that watches is told, from which revision, and how the stream ends."""
+"""Watch streams: initial events, changes, bookmarks, and the end of a stream."""
 
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 
-from hpad.lab.cluster import admission, attributes, blanks, errors, options, paths, reads, revisions, selectors
+from hpad.lab.cluster import admission, attributes, errors, options, paths, reads, revisions, selectors, zero_values
 from hpad.lab.cluster.resources import Object
 from hpad.lab.cluster.store import Change, Store
 
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 BOOKMARK_BEFORE_END = 2.0
-"""Seconds before the end of a stream at which the last bookmark comes."""
+"""Seconds between the last bookmark and the end of a stream."""
 
 
 @dataclass(eq=False, slots=True)
@@ -23,7 +23,7 @@ class Stream:
 
 
 class Hub:
-    """All open watches; the failure knobs and the server's end act on them here."""
+    """All open watches. While `flowing` is not set, no events are sent."""
 
     def __init__(self, store: Store, bookmark_seconds: float) -> None:
         self.store = store
@@ -33,16 +33,16 @@ class Hub:
         self.flowing.set()
 
     def drop(self, chosen: Callable[[str], bool] = lambda _: True) -> int:
-        """End the streams whose path is chosen, as a load balancer would; returns how many."""
+        """Ends the streams whose path is chosen, as a load balancer would; returns their number."""
         ended = [stream for stream in self.streams if chosen(stream.path)]
         for stream in ended:
             stream.queue.put_nowait(None)
         return len(ended)
 
     async def events(self, address: paths.Address, path: str, query: reads.Query) -> AsyncGenerator[Object, None]:
-        """The events of one watch, until its timeout or the end of the server.
+        """Yields the events of one watch, until its timeout or the end of the server.
 
-        A resourceVersion that is forgotten gives one ERROR event with a Status of code 410.
+        A resourceVersion older than the history gives one ERROR event with a Status of code 410.
         """
         stream = Stream(path)
         after = revisions.of_read(query.get("resourceVersion", ""))
@@ -54,6 +54,7 @@ class Hub:
         except errors.ApiError as problem:
             yield {"type": "ERROR", "object": problem.status()}
             return
+        # no await since the list was made: a change in between would be lost
         unsubscribe = self.store.subscribe(stream.queue.put_nowait)
         self.streams.add(stream)
         try:
@@ -66,14 +67,14 @@ class Hub:
             self.streams.discard(stream)
 
     def _first(self, view: "_View", stream: Stream, query: reads.Query) -> Iterable[Object]:
-        """What is due at once: the current state, or the changes since the revision asked for."""
+        """Yields the current state, or the changes since the requested revision; raises ApiError 410 or 504."""
         revision = revisions.of_read(query.get("resourceVersion", ""))
         initial = options.wants_initial_events(query)
         if initial and revision > self.store.revision:
             raise errors.too_large_version(revision, self.store.revision)
         if initial or (not revision and "sendInitialEvents" not in query):
             for obj in self.store.objects(view.address.resource, view.address.namespace):
-                if view.wanted(obj):
+                if view.matches(obj):
                     yield view.event("ADDED", obj)
             if initial and attributes.is_true(query.get("allowWatchBookmarks")):
                 yield view.bookmark(self.store.revision, INITIAL_EVENTS_END)
@@ -108,20 +109,20 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One client's view: which objects it sees, in which version, and after which revision."""
+    """The objects that one client watches, their version, and the revision after which it watches."""
 
     address: paths.Address
-    wanted: selectors.Predicate
+    matches: selectors.Predicate
     after: int
 
     def seen(self, change: Change) -> Object | None:
-        """The event of a change: an object that starts or stops matching was ADDED or DELETED for the client."""
+        """Returns the event of a change: ADDED or DELETED also for an object that starts or stops matching."""
         if change.resource != self.address.resource or change.revision <= self.after:
             return None
         if self.address.namespace not in (None, "", change.object["metadata"].get("namespace", "")):
             return None
-        after = change.type != "DELETED" and self.wanted(change.object)
-        before = change.previous is not None and self.wanted(change.previous)
+        after = change.type != "DELETED" and self.matches(change.object)
+        before = change.previous is not None and self.matches(change.previous)
         if after:
             return self.event("MODIFIED" if before else "ADDED", change.object)
         return self.event("DELETED", change.object) if before else None
@@ -137,4 +138,4 @@ class _View:
         resource = self.address.resource
         version = resource.group_version(self.address.version)
         head = {"kind": resource.kind, "apiVersion": version, "metadata": metadata}
-        return {"type": "BOOKMARK", "object": {**head, **blanks.of(version, resource.kind)}}
+        return {"type": "BOOKMARK", "object": {**head, **zero_values.of(version, resource.kind)}}

@@ -1,4 +1,4 @@
-"""Every way an object changes: create, update, patch, delete. Clients and controllers come through here."""
+"""All writes of clients and controllers: create, update, patch, apply and delete."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,16 +20,16 @@ from hpad.lab.cluster import (
     strategy,
 )
 from hpad.lab.cluster.resources import EVENTS, NAMESPACES, PODS, Object, Resource
-from hpad.lab.cluster.store import Rehearsal, Store, key_of
+from hpad.lab.cluster.store import DryRunStore, Store, key_of
 
 FOREGROUND = "foregroundDeletion"
-OURSELVES = ownership.Author("kube-controller-manager")
-"""Who the cluster's own controllers are."""
+CONTROLLERS = ownership.Author("kube-controller-manager")
+"""The author of writes by the cluster's own controllers."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a DELETE may carry. `grace` None: the pod's own terminationGracePeriodSeconds."""
+    """Options of a DELETE. `grace` is in seconds; None means the pod's terminationGracePeriodSeconds."""
 
     grace: int | None = None
     propagation: str = "Background"
@@ -39,23 +39,23 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes to the store under the API's rules. Bodies are in the version given, results as stored."""
+    """Writes to the store by the rules of the API. Bodies may have any served version, results have the stored one."""
 
     store: Store
     clock: clocks.Clock
     scale_to_zero: bool = False
-    author: ownership.Author = OURSELVES
+    author: ownership.Author = CONTROLLERS
 
     def by(self, author: ownership.Author) -> "Writer":
-        """One whose writes are somebody else's."""
+        """Returns a writer for another author."""
         return replace(self, author=author)
 
-    def rehearsing(self) -> "Writer":
-        """One that answers alike and changes nothing."""
-        return replace(self, store=Rehearsal(self.store))
+    def dry(self) -> "Writer":
+        """Returns a writer for dryRun=All, which checks writes and changes nothing."""
+        return replace(self, store=DryRunStore(self.store))
 
     def create(self, resource: Resource, namespace: str, body: Object) -> Object:
-        """Raises ApiError 400, 404 (no such namespace), 409 or 422."""
+        """Creates an object; raises ApiError 400, 404 (no such namespace), 409 or 422."""
         placed = strategy.placed(resource, body, namespace)
         admitted = admission.admit(resource, placed, scale_to_zero=self.scale_to_zero)
         new = strategy.prepare_new(resource, admitted, namespace, self.clock.now())
@@ -64,7 +64,7 @@ class Writer:
         return self.store.create(resource, defaults.admitted(resource, self._stamped(resource, None, new)))
 
     def update(self, resource: Resource, old: Object, body: Object, subresource: str = "") -> Object:
-        """PUT of the object, or of its `status`; raises ApiError 400, 409 or 422."""
+        """Replaces an object, or its `status`; raises ApiError 400, 409 or 422."""
         if subresource == "status":
             admitted = admission.admit_status(resource, body)
             new = strategy.prepare_status(resource, admitted, old)
@@ -80,43 +80,43 @@ class Writer:
     def patch(
         self, resource: Resource, old: Object, version: str, media_type: str, patch: Any, subresource: str = ""
     ) -> Object:
-        """PATCH of the object, its `status` or its `scale`, against the version the client sees."""
+        """Patches an object, its `status` or its `scale`, in the client's version; raises ApiError."""
         live = self.live(resource, old, version, subresource)
         return self.patched(resource, old, patches.apply(media_type, live, patch), subresource)
 
     def live(self, resource: Resource, old: Object, version: str, subresource: str = "") -> Object:
-        """What a patch is applied to."""
+        """Returns the object, or its Scale, in the version to which a patch is applied."""
         return scale.read(resource, old) if subresource == "scale" else admission.present(resource, old, version)
 
     def patched(self, resource: Resource, old: Object, patched: Object, subresource: str = "") -> Object:
-        """Store what came of a patch on `live`; raises ApiError 400, 409 or 422."""
+        """Stores the result of a patch on `live`; raises ApiError 400, 409 or 422."""
         if subresource == "scale":
             return self.rescale(resource, old, patched)
         _check_same(resource, old, patched)
         return self.update(resource, old, patched, subresource)
 
     def apply(self, resource: Resource, old: Object, version: str, patch: Object, subresource: str = "") -> Object:
-        """Server-side apply: merge, and take away what the same manager applied before and no longer does."""
+        """Applies a configuration: merges it, and removes fields that the same manager applied before but not now."""
         live = self.live(resource, old, version, subresource)
         if subresource != "scale":
             manager = self.author.manager(resource.api_version, subresource)
-            gone = ownership.abandoned(manager, live, fieldsets.set_by(patch, subresource))
-            live = fieldsets.without(live, gone)
+            abandoned = ownership.abandoned(manager, live, fieldsets.set_by(patch, subresource))
+            live = fieldsets.without(live, abandoned)
         return self.patched(resource, old, patches.apply(patches.APPLY, live, patch), subresource)
 
     def rescale(self, resource: Resource, old: Object, body: Object) -> Object:
-        """PUT of `/scale`; the answer is the object, `scale.read` makes a Scale of it."""
+        """Writes a Scale; returns the object, not its Scale. Raises ApiError 400, 404, 409 or 422."""
         new = scale.applied(resource, old, body)
         rules.check_schema(resource, new)
         return self.store.update(resource, self._stamped(resource, old, new, "scale"))
 
     def set_status(self, resource: Resource, old: Object, status: Object) -> Object:
-        """A controller's write of the status; unchanged content is no write."""
+        """Writes the status for a controller; does nothing if the status is equal. Raises ApiError 404."""
         current = self.store.get(resource, *key_of(old))
         return self.store.update(resource, self._stamped(resource, current, {**current, "status": status}, "status"))
 
     def _stamped(self, resource: Resource, old: Object | None, new: Object, subresource: str = "") -> Object:
-        """The new state with those who own its fields; raises ApiError 409 for an apply in conflict."""
+        """Returns the new state with its field managers; raises ApiError 409 for an apply in conflict."""
         author = self.author
         applied = author.applied
         if applied is not None and subresource == "scale" and resource.scale:
@@ -130,7 +130,7 @@ class Writer:
         return ownership.stamped(writing, old, new, lambda obj, version: _viewed(resource, obj, version))
 
     def delete(self, resource: Resource, obj: Object, options: DeleteOptions | None = None) -> Object | None:
-        """Delete, or begin to: the object as it stays for now, None when it is gone.
+        """Deletes an object; returns it while it waits for its grace period or finalizers, None once it is removed.
 
         Raises ApiError 409 when a precondition does not hold.
         """
@@ -155,22 +155,22 @@ class Writer:
         return self.store.update(resource, marked)
 
     def _settle(self, resource: Resource, new: Object) -> Object:
-        """Store an update; an object that only waited for its finalizers goes."""
-        held = self.store.update(resource, new)
-        metadata = held["metadata"]
+        """Stores an update; removes an object being deleted whose last finalizer the update removed."""
+        updated = self.store.update(resource, new)
+        metadata = updated["metadata"]
         waits = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in metadata and not waits and resource != NAMESPACES:
-            self.store.remove(resource, *key_of(held))
-        return held
+            self.store.remove(resource, *key_of(updated))
+        return updated
 
     def _check_preconditions(self, resource: Resource, obj: Object, options: DeleteOptions) -> None:
-        for name, wanted in options.preconditions.items():
+        for name, expected in options.preconditions.items():
             actual = obj["metadata"].get(name)
-            if wanted and wanted != actual:
-                raise errors.precondition_failed(resource, obj["metadata"]["name"], name, wanted, actual)
+            if expected and expected != actual:
+                raise errors.precondition_failed(resource, obj["metadata"]["name"], name, expected, actual)
 
     def _grace(self, resource: Resource, obj: Object, options: DeleteOptions) -> int:
-        """Seconds a pod has to stop; none for what no kubelet runs."""
+        """Returns the grace period in seconds; 0 for other kinds, and for pods that no kubelet runs."""
         spec = obj.get("spec") or {}
         if resource != PODS or not spec.get("nodeName"):
             return 0
@@ -187,17 +187,17 @@ class Writer:
 
 
 def _viewed(resource: Resource, obj: Object, version: str) -> Object:
-    """As a client of an apiVersion sees it."""
+    """Converts a stored object to an apiVersion."""
     return admission.present(resource, obj, version if resource == EVENTS else version.rpartition("/")[2])
 
 
 def _check_same(resource: Resource, old: Object, patched: Object) -> None:
-    """A patch that names an older version is a conflict (409); one that names another uid asks for a new one (422)."""
-    held, metadata = old["metadata"], patched.get("metadata") or {}
-    wanted = revisions.of_object(metadata.get("resourceVersion"))
-    if wanted and wanted != int(held["resourceVersion"]):
-        raise errors.conflict(resource, held["name"])
-    uid = metadata.get("uid", held["uid"])
-    if uid != held["uid"]:
+    """Raises ApiError 409 for a patch of another resourceVersion, 422 for a patch with another uid."""
+    before, metadata = old["metadata"], patched.get("metadata") or {}
+    version = revisions.of_object(metadata.get("resourceVersion"))
+    if version and version != int(before["resourceVersion"]):
+        raise errors.conflict(resource, before["name"])
+    uid = metadata.get("uid", before["uid"])
+    if uid != before["uid"]:
         cause = errors.wrong("metadata.uid", uid, "field is immutable")
-        raise errors.invalid(resource.kind, resource.group, held["name"], [cause])
+        raise errors.invalid(resource.kind, resource.group, before["name"], [cause])

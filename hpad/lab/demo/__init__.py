@@ -1,4 +1,4 @@
-"""`hpad demo`: real processes, scaled by hpad, in two minutes.
+"""`hpad demo`: hpad scales real processes, in about two minutes.
 
-The workloads run as `python -m hpad.lab.demo.workloads.NAME`, so this file imports nothing.
+Pods run `python -m hpad.lab.demo.workloads.NAME`. This file imports nothing, so that they start fast.
 """

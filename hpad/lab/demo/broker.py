@@ -1,4 +1,4 @@
-"""The demo's own connection to the broker: to put tasks into the queue, and to ask who consumes it."""
+"""The demo's connection to the broker: publishes tasks, and counts messages and consumers."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from hpad.clock import Clock
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.workloads import amqp
 
-COUNT_EVERY = 0.3
+COUNT_SECONDS = 0.3
 T = TypeVar("T")
 
 
 class Broker:
-    """What the broker itself counts of one queue, kept up to date while the context is open.
+    """The broker's counts of one queue, updated every COUNT_SECONDS while the context is open.
 
-    Entering it raises DemoError, and so does `check` once counting has failed. The AMQP client blocks, so each call is
-    one in a thread, one at a time.
+    Entering the context raises DemoError, and so does `check` once counting has failed. The AMQP client blocks, so its
+    calls run in a thread, one at a time.
     """
 
     def __init__(self, url: str, queue: str, clock: Clock) -> None:
@@ -45,33 +45,33 @@ class Broker:
                 await asyncio.to_thread(self._connection.close)
 
     def check(self) -> bool:
-        """Always True, as long as the counts are up to date."""
+        """Returns True; raises DemoError when counting has failed."""
         if self._counting is not None and self._counting.done():
             self._counting.result()
         return True
 
     async def publish(self, messages: int) -> None:
-        """Put so many messages into the queue."""
+        """Publishes a number of messages to the queue; raises DemoError."""
         bodies = [f"task {number}".encode() for number in range(1, messages + 1)]
-        await self._ask(lambda connection: connection.publish(self._queue, bodies))
+        await self._call(lambda connection: connection.publish(self._queue, bodies))
 
     async def _keep_counting(self) -> None:
         while True:
-            await self._clock.sleep(COUNT_EVERY)
+            await self._clock.sleep(COUNT_SECONDS)
             await self._count()
 
     async def _count(self) -> None:
-        self.ready, self.consumers = await self._ask(lambda connection: connection.count(self._queue))
+        self.ready, self.consumers = await self._call(lambda connection: connection.count(self._queue))
         self.most_consumers = max(self.most_consumers, self.consumers)
 
-    async def _ask(self, question: Callable[[amqp.Connection], T]) -> T:
-        def ask() -> T:
+    async def _call(self, function: Callable[[amqp.Connection], T]) -> T:
+        def call() -> T:
             if self._connection is None:
                 self._connection = amqp.Connection(self._url)
-            return question(self._connection)
+            return function(self._connection)
 
         async with self._lock:
             try:
-                return await asyncio.to_thread(ask)
+                return await asyncio.to_thread(call)
             except (OSError, amqp.AmqpError) as error:
                 raise DemoError(f"the broker does not answer: {error}") from None

@@ -1,4 +1,4 @@
-"""Replicas over time, drawn with block characters."""
+"""Draws replicas over time with block characters."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ NARROWEST_TICK = 8
 
 @dataclass(frozen=True)
 class Point:
-    """What was seen `at` seconds after the start: the replicas, and the metric (in its own unit, None: no reading)."""
+    """Replicas and metric `at` seconds after the start; `reading` is in the metric's unit, None without a value."""
 
     at: float
     replicas: int
@@ -25,11 +25,10 @@ class Point:
 def chart(
     points: Sequence[Point], width: int, style: Style, *, label: str = "", rows: int = MOST_ROWS, span: float = 1.0
 ) -> list[str]:
-    """The lines of a chart `width` columns wide: bars of replicas, a time axis, and the metric as a small curve.
+    """Returns the lines of a chart `width` columns wide: bars of replicas, a time axis, and a curve of the metric.
 
-    One column stands for a slice of time and shows the most replicas and the highest reading in it, so that nothing
-    that was there for a moment is lost. `label` names the metric; `span` is the least number of seconds on the
-    axis, and what is not there yet is left blank. No points give no lines.
+    Each column is a slice of time and shows its maximum of replicas and of readings, so that short peaks are visible.
+    `label` names the metric; the axis has at least `span` seconds. Without points there are no lines.
     """
     if not points:
         return []
@@ -44,14 +43,14 @@ def chart(
 
 
 def _columns(points: Sequence[Point], columns: int, span: float, value: Callable[[Point], float]) -> list[float]:
-    """One value a column: the highest of the points in its slice of time, or what the one before it left behind."""
+    """Returns one value per column: the maximum in its slice of time, or the last value before an empty slice."""
     slices: list[list[float]] = [[] for _ in range(columns)]
     for point in points:
         slices[_column(point.at, columns, span)].append(value(point))
-    held, result = value(points[0]), []
+    last, result = value(points[0]), []
     for within in slices[: _column(points[-1].at, columns, span) + 1]:
-        result.append(max(within, default=held))
-        held = within[-1] if within else held
+        result.append(max(within, default=last))
+        last = within[-1] if within else last
     return result + [0.0] * (columns - len(result))
 
 
@@ -70,12 +69,12 @@ def _bars(replicas: Sequence[float], rows: int, style: Style) -> list[str]:
 
 
 def _block(fullness: float) -> str:
-    """A cell filled from below: 0 or less is empty, 1 or more is full."""
+    """Returns a cell filled from below: empty at 0 or less, full at 1 or more."""
     return EIGHTHS[round(min(1.0, max(0.0, fullness)) * 8)]
 
 
 def _axis(columns: int, span: float, style: Style) -> list[str]:
-    """The axis with a tick at round seconds, and the seconds below."""
+    """Returns two lines: the axis with ticks at round seconds, and the numbers of seconds."""
     step = next((each for each in SECONDS_A_TICK if each / span * columns >= NARROWEST_TICK), SECONDS_A_TICK[-1])
     line, numbers = ["─"] * columns, [" "] * (columns + NARROWEST_TICK)
     for seconds in range(0, int(span) + 1, step):
@@ -89,6 +88,6 @@ def _axis(columns: int, span: float, style: Style) -> list[str]:
 
 
 def _curve(values: Sequence[float]) -> str:
-    """Each value as the height of one character; nothing at all is blank, anything above nothing is visible."""
+    """Draws each value as the height of one character; 0 is blank, any value above 0 is visible."""
     top = max(values) or 1.0
     return "".join(EIGHTHS[max(1, round(value / top * 8))] if value > 0 else " " for value in values)

@@ -1,4 +1,4 @@
-"""The demo's manifests, as they are applied: real Kubernetes documents, with this machine's values filled in."""
+"""The manifests of the demo, with this machine's values filled in."""
 
 import sys
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ Document = dict[str, Any]
 
 
 def load(name: str, environment: Mapping[str, str]) -> list[Document]:
-    """The documents of `manifests/NAME.yaml`.
+    """Returns the documents of `manifests/NAME.yaml`.
 
-    Containers whose command is `python` run this very interpreter, and get the values of `environment` for the
-    variables that the manifest names.
+    The command `python` becomes the path of this interpreter. Variables of containers get their values from
+    `environment`, if it has them.
     """
     text = (resources.files("hpad.lab.demo") / "manifests" / f"{name}.yaml").read_text(encoding="utf-8")
     documents: list[Document] = list(yaml.safe_load_all(text))

@@ -1,5 +1,5 @@
-"""What may go wrong in a demo, as one sentence for the person who started it."""
+"""The error of the demo."""
 
 
 class DemoError(Exception):
-    """The demo did not show what it should; the text says what was wanted, and what was seen instead."""
+    """The demo failed; the text names the expected and the actual state in one sentence."""

@@ -1,4 +1,4 @@
-"""One half of the demo: look at an HPA, its replicas and its metric until something is true, showing it all along."""
+"""One half of the demo: observes an HPA, its replicas and its metric, and shows them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ from hpad.lab.demo.screen import Screen
 from hpad.lab.demo.stage import Stage
 from hpad.lab.demo.view import Frame, Note
 
-LOOK_EVERY = 0.2
-SHOW_EVERY = 1.0
+OBSERVE_SECONDS = 0.2
+SHOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What one look saw; `wanted` is status.desiredReplicas."""
+    """One observation, `at` seconds after the start of the half; `desired` is status.desiredReplicas."""
 
     at: float
     processes: int = 0
-    wanted: int = 0
+    desired: int = 0
     targets: str = ""
     reading: float | None = None
 
 
 @dataclass
 class Times:
-    """When the load came, when it was over and when the replicas were back, in seconds since the half began."""
+    """When the load began and ended, and when the replicas were back at their minimum; seconds since the start."""
 
     load: float | None = None
     over: float | None = None
@@ -38,9 +38,9 @@ class Times:
 
 @dataclass
 class Half:
-    """`name` is the name of the Deployment and of its HPA; `label` says in one word what the metric is.
+    """Observes one workload. `name` is that of the Deployment and of its HPA; `label` is a word for the metric.
 
-    `span` is how many seconds it should take, for the axis of the chart; `aside` is asked for one more line each time.
+    `span` is the expected duration in seconds, for the axis of the chart; `aside` returns a further line to show.
     """
 
     stage: Stage
@@ -57,63 +57,63 @@ class Half:
     decisions: int = 0
 
     def __post_init__(self) -> None:
-        self._began = self.stage.clock.monotonic()
-        self._decided: object = None
-        self._wanted: int | None = None
-        self._shown = float("-inf")
+        self._started = self.stage.clock.monotonic()
+        self._decided_at: object = None
+        self._desired: int | None = None
+        self._shown_at = float("-inf")
         self._sentence = ""
 
     @property
     def now(self) -> float:
-        """Seconds since this half began."""
-        return self.stage.clock.monotonic() - self._began
+        """Seconds since the start of this half."""
+        return self.stage.clock.monotonic() - self._started
 
     def note(self, text: str) -> None:
-        """Tell the audience, at once."""
+        """Adds a note, and shows it with the next observation."""
         self.notes.append(Note(self.now, text))
-        self._shown = float("-inf")
+        self._shown_at = float("-inf")
 
-    async def until(self, true: Callable[[Moment], bool], within: float, wanted: str) -> Moment:
-        """Look and show until it is true; raises DemoError after `within` seconds, saying what was `wanted`."""
-        deadline = self.now + within
+    async def until(self, condition: Callable[[Moment], bool], timeout: float, expected: str) -> Moment:
+        """Observes until the condition holds; raises DemoError that names `expected` after `timeout` seconds."""
+        deadline = self.now + timeout
         while True:
-            moment = self.look()
-            if true(moment):
+            moment = self.observe()
+            if condition(moment):
                 return moment
             if moment.at > deadline:
-                raise DemoError(f"{wanted} within {within:.0f} s; {self._seen(moment)}")
-            await self.stage.clock.sleep(LOOK_EVERY)
+                raise DemoError(f"expected {expected} within {timeout:.0f} s; {self._actual(moment)}")
+            await self.stage.clock.sleep(OBSERVE_SECONDS)
 
     async def wait(self, seconds: float) -> None:
-        """Look and show for so long."""
+        """Observes for a number of seconds."""
         end = self.now + seconds
         await self.until(lambda moment: moment.at >= end, seconds + 1, "time to pass")
 
-    def look(self) -> Moment:
-        """See what there is, remember it, and show it if it is time."""
+    def observe(self) -> Moment:
+        """Records the current state, and shows it at most every SHOW_SECONDS, or at once after a note."""
         hpa = self.stage.hpa(self.name)
         processes = len(self.stage.processes(self.name))
         moment = Moment(self.now, processes)
         if hpa is not None:
-            wanted, reading = hpa.status.desired_replicas, table.reading(hpa)
-            moment = Moment(self.now, processes, wanted, table.targets(hpa), reading)
+            desired, reading = hpa.status.desired_replicas, table.reading(hpa)
+            moment = Moment(self.now, processes, desired, table.targets(hpa), reading)
             self._count_decisions()
-            self._notice(moment)
+            self._record_rescale(moment)
         self.points.append(Point(moment.at, processes, moment.reading))
-        if moment.at - self._shown >= SHOW_EVERY:
+        if moment.at - self._shown_at >= SHOW_SECONDS:
             self._show(hpa)
-            self._shown = moment.at
+            self._shown_at = moment.at
         return moment
 
     def chart_label(self) -> str:
-        """The metric and its highest reading: `CPU 305%`."""
+        """Returns the metric and its highest reading, such as `CPU 305%`."""
         highest = max((point.reading or 0.0 for point in self.points), default=0.0)
         return f"{self.label} {highest:.0f}{self.unit}"
 
     def result(
         self, heading: str, times: Times, problem: str, *, because: str = "", consumers: int | None = None
     ) -> Result:
-        """What this half came to."""
+        """Returns the result of this half."""
         counts = [point.replicas for point in self.points if point.replicas] or [0]
         loaded = times.load if times.load is not None else -1.0
         ups = [each for each in self.rescales if each.after > each.before]
@@ -138,16 +138,16 @@ class Half:
         )
 
     def _count_decisions(self) -> None:
-        decided, self._sentence = self.stage.decision(self.name)
-        if decided != self._decided:
-            self._decided = decided
+        decided_at, self._sentence = self.stage.decision(self.name)
+        if decided_at != self._decided_at:
+            self._decided_at = decided_at
             self.decisions += 1
 
-    def _notice(self, moment: Moment) -> None:
-        """A change of the wanted replicas is news."""
-        before, self._wanted = self._wanted, moment.wanted or self._wanted
-        if before is not None and self._wanted is not None and before != self._wanted:
-            self.rescales.append(Rescale(moment.at, before, self._wanted, moment.targets, self._sentence))
+    def _record_rescale(self, moment: Moment) -> None:
+        """Records a change of the desired replicas, and notes its decision; 0 is a status without a decision yet."""
+        before, self._desired = self._desired, moment.desired or self._desired
+        if before is not None and self._desired is not None and before != self._desired:
+            self.rescales.append(Rescale(moment.at, before, self._desired, moment.targets, self._sentence))
             self.note(self._sentence)
 
     def _show(self, hpa: HorizontalPodAutoscaler | None) -> None:
@@ -165,6 +165,6 @@ class Half:
         )
         self.screen.show(frame)
 
-    def _seen(self, moment: Moment) -> str:
-        decided = f"hpad's last decision: {self._sentence}" if self._sentence else "hpad has decided nothing yet"
-        return f"there are {moment.processes} of {self.name} at {moment.targets or 'no reading'}; {decided}"
+    def _actual(self, moment: Moment) -> str:
+        decision = f"hpad's last decision: {self._sentence}" if self._sentence else "hpad has decided nothing yet"
+        return f"{moment.processes} {self.name} processes run at {moment.targets or 'no reading'}; {decision}"

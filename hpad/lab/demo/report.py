@@ -1,4 +1,4 @@
-"""What was seen, at the end: for people as text and charts, for machines as one object."""
+"""The report at the end of the demo: text with charts, or one object for JSON."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hpad.lab.demo.view import clock_time
 
 @dataclass(frozen=True)
 class Rescale:
-    """One change of the replica count, with hpad's sentence for it and what the table showed when it was decided."""
+    """A change of the desired replicas, with the decision's sentence and the TARGETS column at that time."""
 
     at: float
     before: int
@@ -24,11 +24,12 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Result:
-    """One half. Times are seconds since its start, spans seconds; `problem` says why it failed.
+    """The result of one half; `problem` is why it failed, `""` if it did not.
 
-    `reacted` is from the load to the first new replicas wanted, `peaked` from the load to the peak running, `returned`
-    from the end of the load to the minimum running; `because` says what `reacted` is made of, where that is not
-    obvious; `consumers` is the most that the broker counted.
+    - `reacted`: seconds from the start of the load to the first decision to scale up; `because` explains them.
+    - `peaked`: seconds from the start of the load until all replicas of the peak ran.
+    - `returned`: seconds from the end of the load until only the minimum ran.
+    - `consumers`: the maximum that the broker counted.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole demo. `requests` are those that the API server answered; `skipped` says why a half was left out."""
+    """The results of the demo. `requests` is hpad's number of API requests; `skipped` is why a half was left out."""
 
     results: Sequence[Result]
     seconds: float
@@ -66,14 +67,14 @@ class Report:
 NEXT = (
     ("cluster --hpad FILE…", "a cluster on this machine, for your own manifests and kubectl"),
     ("convert FILE…", "a KEDA ScaledObject or an old HPA, as autoscaling/v2"),
-    ("doctor --kubeconfig FILE", "will hpad work in your cluster? It looks and changes nothing"),
+    ("doctor --kubeconfig FILE", "whether hpad will work in your cluster; changes nothing"),
     ("run --dry-run --kubeconfig FILE", "decides for the HPAs of your cluster, and writes nothing"),
 )
-"""What to try after the demo: commands, and what each is good for."""
+"""Commands to try after the demo, and their purposes."""
 
 
 def text(report: Report, width: int, style: Style, program: str = "hpad") -> list[str]:
-    """The charts of all halves, what was seen, and how to go on; `program` is how hpad is called here."""
+    """Returns the lines of charts, results and next commands; `program` is the command that runs hpad."""
     lines: list[str] = []
     for result in report.results:
         lines += ["", style.bold(result.heading), *chart.chart(result.points, width, style, label=result.label)]
@@ -86,7 +87,7 @@ def text(report: Report, width: int, style: Style, program: str = "hpad") -> lis
 
 
 def _next(program: str, width: int, style: Style) -> list[str]:
-    lines = [style.bold(line) for line in _wrapped("Next, with your own workloads (README.md tells more)", width, 2)]
+    lines = [style.bold(line) for line in _wrapped("Next, with your own workloads (see README.md)", width, 2)]
     commands = [(f"  {program} {command}", purpose) for command, purpose in NEXT]
     column = max(len(command) for command, _ in commands) + 2
     if column + max(len(purpose) for _, purpose in commands) <= width:
@@ -142,7 +143,7 @@ def _verdict(report: Report, width: int, style: Style) -> list[str]:
 
 
 def machine(report: Report) -> dict[str, Any]:
-    """The same as plain builtins."""
+    """Returns the report as plain builtins."""
     return {
         "ok": report.ok,
         "seconds": round(report.seconds, 1),

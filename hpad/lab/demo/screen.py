@@ -1,4 +1,4 @@
-"""Where frames go: redrawn in place on a terminal, or printed as blocks when something changed."""
+"""Shows frames: redraws them in place on a terminal, else prints blocks on changes."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,25 +17,25 @@ Size = Callable[[], tuple[int, int]]
 
 
 def terminal_size() -> tuple[int, int]:
-    """Columns (at most `WIDEST`: longer lines are hard to read) and lines of the terminal, 80 by 24 where unknown."""
+    """Returns columns and lines of the terminal, 80 by 24 if unknown. More columns than `WIDEST` are hard to read."""
     size = shutil.get_terminal_size()
     return max(40, min(size.columns, WIDEST)), max(10, size.lines)
 
 
 def up(lines: int) -> str:
-    """The cursor to the beginning of the line that many above."""
+    """Returns the escape sequence that moves the cursor up to the start of a line; `""` for 0 lines."""
     return f"\x1b[{lines}F" if lines else ""
 
 
 class Screen(Protocol):
-    """What a half shows itself on."""
+    """Shows the frames of the demo."""
 
     def show(self, frame: Frame) -> None:
-        """Show a moment."""
+        """Shows a frame."""
         ...
 
     def clear(self) -> None:
-        """Forget what was shown, so that plain text can follow."""
+        """Removes the shown frame, so that plain text can follow."""
         ...
 
 
@@ -57,7 +57,7 @@ class Terminal:
         self._drawn = 0
 
     def _redraw(self, cursor: str, lines: Sequence[str]) -> None:
-        """Line over line: erasing the screen at once would flicker, and fill the scrollback of some terminals."""
+        """Overwrites line by line: erasing the screen would flicker, and fill the scrollback of some terminals."""
         spare = max(0, self._drawn - len(lines))
         text = up(self._drawn) + "".join(f"{line}{ERASE_REST}\n" for line in lines)
         self._out.write(cursor + text + f"{ERASE_REST}\n" * spare + up(spare))
@@ -65,7 +65,7 @@ class Terminal:
 
 
 class Blocks:
-    """Prints notes as they come, and the table when readings, replicas or decision changed, at most every 3 s."""
+    """Prints new notes, and the table when readings, replicas or decision have changed, at most every 3 s."""
 
     def __init__(self, out: TextIO, style: Style, size: Size = terminal_size) -> None:
         self._out, self._style, self._size = out, style, size
@@ -82,7 +82,7 @@ class Blocks:
             lines += ["", self._style.bold(frame.title)]
         lines += [view.note(note, width, self._style) for note in frame.notes[len(self._noted) :]]
         self._noted = tuple(frame.notes)
-        content = [row[:-1] for row in frame.rows], frame.decision
+        content = [row[:-1] for row in frame.rows], frame.decision  # without the age, which changes all the time
         due = self._printed is None or frame.at - self._printed_at >= SECONDS_BETWEEN_BLOCKS
         if frame.rows and content != self._printed and due:
             self._printed, self._printed_at = content, frame.at
@@ -92,9 +92,9 @@ class Blocks:
             self._out.flush()
 
     def clear(self) -> None:
-        """Nothing to undo: what is printed stays."""
+        """Does nothing: printed blocks stay."""
 
 
 def of(out: TextIO, style: Style) -> Screen:
-    """The screen that suits a stream."""
+    """Returns the screen for a stream, by whether it is a terminal."""
     return Terminal(out, style) if out.isatty() else Blocks(out, style)

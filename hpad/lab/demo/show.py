@@ -1,21 +1,24 @@
-"""The whole demo: put up the stage, play both halves, take everything down, report."""
+"""Runs the demo: starts cluster, broker and hpad, runs both halves, stops everything, and reports."""
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from hpad import settings
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ConfigError
-from hpad.lab.demo import cpu, logs, queue, stage
+from hpad.lab.demo import cpu, queue, stage
 from hpad.lab.demo.errors import DemoError
-from hpad.lab.demo.pace import USUAL, Pace
 from hpad.lab.demo.report import Report, Result
 from hpad.lab.demo.screen import Screen
+from hpad.lab.demo.timing import DEFAULT, Timing
 from hpad.lab.servers import rabbitmq
 
 HALVES = ("cpu", "queue")
@@ -25,39 +28,39 @@ NO_BROKER = (
 )
 
 FAILURES = (DemoError, OSError, errors.ApiError, ConfigError)
-"""What `run` raises where the stage cannot be put up."""
+"""The errors of `run`, when cluster, broker or hpad cannot start."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """`halves` are those to play; `logs` is a folder that keeps what all processes wrote, None for not keeping it."""
+    """`halves` to run, total `seconds`, and the folder that keeps the `logs` of all processes, None to drop them."""
 
     halves: Sequence[str] = HALVES
-    seconds: float = USUAL
+    seconds: float = DEFAULT
     logs: Path | None = None
 
 
 async def run(options: Options, screen: Screen) -> Report:
-    """Play; raises one of FAILURES where the stage itself cannot be put up.
+    """Runs the demo; raises one of FAILURES when cluster, broker or hpad cannot start.
 
-    Whatever happens, cancellation included, nothing is left running, and no folder but `options.logs`.
+    Always, also when cancelled, stops all processes and removes all folders except `options.logs`.
     """
-    pace = Pace.of(options.seconds)
+    timing = Timing.of(options.seconds)
     server = await asyncio.to_thread(_server, options)
     skipped = NO_BROKER if "queue" in options.halves and server is None else ""
     results: list[Result] = []
     async with (
         _folder(options.logs) as directory,
         _starting(server) as ready,
-        logs.into(directory / "hpad.log"),
+        _logs_to(directory / "hpad.log"),
         stage.opened(directory, _sources(server)) as on,
     ):
-        began = on.clock.monotonic()
+        started = on.clock.monotonic()
         if "cpu" in options.halves:
-            results.append(await cpu.show(on, screen, pace))
+            results.append(await cpu.show(on, screen, timing))
         if server is not None:
-            results.append(await queue.show(on, screen, pace, _url(server), ready))
-        return Report(results, on.clock.monotonic() - began, on.requests(), skipped)
+            results.append(await queue.show(on, screen, timing, _url(server), ready))
+        return Report(results, on.clock.monotonic() - started, on.requests(), skipped)
 
 
 def _server(options: Options) -> rabbitmq.RabbitMQServer | None:
@@ -73,13 +76,13 @@ def _url(server: rabbitmq.RabbitMQServer) -> str:
 def _sources(server: rabbitmq.RabbitMQServer | None) -> list[settings.SourceSettings]:
     if server is None:
         return []
-    told = {"url": server.management_url, "username": server.admin.name, "password": server.admin.password}
-    return [settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=told)]
+    options = {"url": server.management_url, "username": server.admin.name, "password": server.admin.password}
+    return [settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)]
 
 
 @contextlib.asynccontextmanager
 async def _starting(server: rabbitmq.RabbitMQServer | None) -> AsyncIterator[asyncio.Future[None]]:
-    """The broker, on its way up while other things happen; await the result before its first use."""
+    """Starts the broker in the background, since that takes seconds; await the result before its first use."""
     if server is None:
         yield asyncio.get_running_loop().create_future()
         return
@@ -94,7 +97,7 @@ async def _starting(server: rabbitmq.RabbitMQServer | None) -> AsyncIterator[asy
 
 @contextlib.asynccontextmanager
 async def _folder(kept: Path | None) -> AsyncIterator[Path]:
-    """The folder to keep, made if need be, or a temporary one that goes when the context ends."""
+    """Creates the folder `kept`, or a temporary one that is removed with the context."""
     if kept is not None:
         await asyncio.to_thread(kept.mkdir, parents=True, exist_ok=True)
         yield kept
@@ -104,3 +107,27 @@ async def _folder(kept: Path | None) -> AsyncIterator[Path]:
         yield made
     finally:
         await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def _logs_to(path: Path) -> AsyncIterator[None]:
+    """Sends all log lines to a file while the context is open, since the terminal shows the table."""
+    stream = await asyncio.to_thread(path.open, "a", encoding="utf-8")
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    previous, root.handlers = root.handlers, [handler]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(stream),
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        root.handlers = previous
+        await asyncio.to_thread(stream.close)

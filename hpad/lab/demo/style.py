@@ -1,4 +1,4 @@
-"""Colour, or none of it: each method gives the text back as it is where colour is off."""
+"""Colours of the terminal."""
 
 import os
 from collections.abc import Mapping
@@ -8,15 +8,18 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Style:
-    """ANSI colours; apply them after cutting and padding, as they add characters that take no room."""
+    """Adds ANSI colours to a text, or returns it unchanged if colour is off.
+
+    Apply after cutting and padding, since the escape sequences have no width on the terminal.
+    """
 
     colour: bool = False
 
     @classmethod
-    def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ, *, wanted: bool = True) -> "Style":
-        """Colour on a terminal, unless NO_COLOR is set to anything (no-color.org), TERM is dumb, or nobody wants it."""
-        able = stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("NO_COLOR")
-        return cls(wanted and able)
+    def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ, *, enabled: bool = True) -> "Style":
+        """Uses colour if `enabled`, on a terminal, unless NO_COLOR is set (https://no-color.org) or TERM is dumb."""
+        supported = stream.isatty() and environ.get("TERM") != "dumb" and not environ.get("NO_COLOR")
+        return cls(enabled and supported)
 
     def bold(self, text: str) -> str:
         return self._sgr("1", text)

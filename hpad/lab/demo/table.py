@@ -1,9 +1,10 @@
-"""The table of HPAs, column for column as `kubectl get hpa` prints it."""
+"""The table of HPAs, with the columns of `kubectl get hpa`."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from hpad.api.hpa import HorizontalPodAutoscaler, MetricSpec, MetricStatus, MetricTarget, MetricValueStatus
+from hpad.lab.cluster.columns import duration
 from hpad.lab.demo.style import Style
 
 HEADINGS = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
@@ -12,7 +13,7 @@ GAP = "   "
 
 
 def targets(hpa: HorizontalPodAutoscaler) -> str:
-    """Each metric as reading/goal: `305%/50%`, `80/15`, `20/15 (avg)`, `<unknown>/50%` where there is no reading."""
+    """Formats each metric as value/target: `305%/50%`, `80/15`, `20/15 (avg)`, or `<unknown>/50%` without a value."""
     statuses = hpa.status.current_metrics or ()
     shown = [
         _target(spec, statuses[index] if index < len(statuses) else None) for index, spec in enumerate(hpa.spec.metrics)
@@ -21,9 +22,9 @@ def targets(hpa: HorizontalPodAutoscaler) -> str:
 
 
 def reading(hpa: HorizontalPodAutoscaler) -> float | None:
-    """The first metric's reading as a number: percent, or the value of the whole; None where there is none.
+    """Returns the value of the first metric: percent, or the total of all replicas; None without a value.
 
-    An average is what each replica would have of the whole: status.currentReplicas times that.
+    The total of an average is the average times status.currentReplicas.
     """
     statuses = hpa.status.current_metrics or ()
     current = _current(statuses[0]) if statuses else None
@@ -36,7 +37,7 @@ def reading(hpa: HorizontalPodAutoscaler) -> float | None:
 
 
 def row(hpa: HorizontalPodAutoscaler, now: datetime) -> tuple[str, ...]:
-    """The cells of one HPA, in the order of HEADINGS."""
+    """Returns the cells of one HPA, in the order of HEADINGS."""
     ref, created = hpa.spec.scale_target_ref, hpa.metadata.creation_timestamp
     return (
         hpa.metadata.name,
@@ -45,42 +46,35 @@ def row(hpa: HorizontalPodAutoscaler, now: datetime) -> tuple[str, ...]:
         str(hpa.spec.min_replicas if hpa.spec.min_replicas is not None else 1),
         str(hpa.spec.max_replicas),
         str(hpa.status.current_replicas),
-        age((now - created).total_seconds()) if created else UNKNOWN,
+        duration((now - created).total_seconds()) if created else UNKNOWN,
     )
 
 
 def render(rows: Sequence[Sequence[str]], style: Style, *, width: int | None = None) -> list[str]:
-    """The headings and one line a row, columns aligned; gaps narrow and lines are cut where `width` asks for it."""
+    """Returns the headings and one line per row, aligned; narrows gaps and cuts lines to fit into `width`."""
     widths = [max(len(line[column]) for line in (HEADINGS, *rows)) for column in range(len(HEADINGS))]
-    room = (width - sum(widths)) // (len(HEADINGS) - 1) if width is not None else len(GAP)
-    gap = GAP[: max(1, room)]
+    available = (width - sum(widths)) // (len(HEADINGS) - 1) if width is not None else len(GAP)
+    gap = GAP[: max(1, available)]
     lines = [gap.join(cell.ljust(size) for cell, size in zip(each, widths, strict=True)) for each in (HEADINGS, *rows)]
     cut = [line.rstrip()[:width] for line in lines]
     return [style.dim(cut[0]), *map(style.bold, cut[1:])]
 
 
-def age(seconds: float) -> str:
-    """A span as kubectl shortens it: `8s`, `119s`, `2m5s`."""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m{rest}s" if rest and minutes < 10 else f"{minutes}m"
-
-
 def _target(spec: MetricSpec, status: MetricStatus | None) -> str:
     source = spec.resource or spec.container_resource or spec.pods or spec.object or spec.external
-    goal = source.target if source else MetricTarget()
+    metric_target = source.target if source else MetricTarget()
     current = _current(status) or MetricValueStatus()
-    if goal.average_utilization is not None:
+    if metric_target.average_utilization is not None:
         have = f"{current.average_utilization}%" if current.average_utilization is not None else UNKNOWN
-        return f"{have}/{goal.average_utilization}%"
-    if goal.average_value is not None:
+        return f"{have}/{metric_target.average_utilization}%"
+    if metric_target.average_value is not None:
         shown = current.average_value if current.average_value is not None else UNKNOWN
         return (
-            f"{shown}/{goal.average_value} (avg)" if spec.external or spec.object else f"{shown}/{goal.average_value}"
+            f"{shown}/{metric_target.average_value} (avg)"
+            if spec.external or spec.object
+            else f"{shown}/{metric_target.average_value}"
         )
-    return f"{current.value if current.value is not None else UNKNOWN}/{goal.value}"
+    return f"{current.value if current.value is not None else UNKNOWN}/{metric_target.value}"
 
 
 def _current(status: MetricStatus | None) -> MetricValueStatus | None:

@@ -1,4 +1,4 @@
-"""What is to be seen at one moment, and how it is laid out as lines."""
+"""The frames of the demo, and their layout as lines."""
 
 import textwrap
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class Note:
-    """Something that was done or happened, `at` seconds after the start of its half."""
+    """An action or event, `at` seconds after the start of its half."""
 
     at: float
     text: str
@@ -24,11 +24,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Frame:
-    """One moment of one half.
+    """The content of the screen at one moment.
 
-    `rows` are the cells of the table, `decision` the last decision as one sentence, `aside` what the machine itself
-    says (the processes, the broker), `label` names the metric in the chart, `span` is how many seconds the half should
-    take.
+    - `rows`: the cells of the table.
+    - `decision`: the sentence of the last decision.
+    - `aside`: a line about the processes or the broker.
+    - `label`: names the metric in the chart.
+    - `span`: expected duration of the half in seconds.
     """
 
     title: str
@@ -43,18 +45,18 @@ class Frame:
 
 
 def clock_time(seconds: float) -> str:
-    """`0:07`, `1:42`."""
+    """Formats seconds as `0:07` or `1:42`."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     return f"{minutes}:{rest:02}"
 
 
 def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
-    """The whole picture, for a terminal: title, table, last decision, what happened, and the chart so far.
+    """Returns the lines for a terminal: title, table, last decision, notes and chart.
 
-    Never more than `height` - 1 lines (the cursor needs one) and never wider than `width`; the chart gives way first.
+    At most `height` - 1 lines (the cursor needs one) of at most `width` columns; the chart is cut first.
     """
     words = _words(frame, width, style)
-    top = [*_title(frame, width, style), *_table(frame, width, style), *words]
+    top = [*_title(frame, width, style), *table.render(frame.rows, style, width=width), *words]
     top += [""] * (DECISION_LINES + 2 - len(words))
     notes = [*_notes(frame, width, style), ""]
     rows = min(chart.MOST_ROWS, height - 1 - len(top) - len(notes) - CHART_FOOT)
@@ -63,14 +65,15 @@ def live(frame: Frame, width: int, height: int, style: Style) -> list[str]:
 
 
 def change(frame: Frame, width: int, style: Style) -> list[str]:
-    """The block that reports a change where there is no terminal: the table and the decision, with the time."""
-    return [style.dim(f"[{clock_time(frame.at)}]"), *_table(frame, width, style), *_words(frame, width, style)]
+    """Returns the block that reports a change outside of a terminal: time, table and decision."""
+    shown = table.render(frame.rows, style, width=width)
+    return [style.dim(f"[{clock_time(frame.at)}]"), *shown, *_words(frame, width, style)]
 
 
 def note(each: Note, width: int, style: Style) -> str:
-    """One note as a line, with its time."""
-    room = max(1, width - 8)
-    text = each.text if len(each.text) <= room else f"{each.text[: room - 1]}…"
+    """Returns the line of a note, with its time."""
+    limit = max(1, width - 8)
+    text = each.text if len(each.text) <= limit else f"{each.text[: limit - 1]}…"
     return f"{style.dim(clock_time(each.at).rjust(6))}  {text}"
 
 
@@ -80,19 +83,15 @@ def _title(frame: Frame, width: int, style: Style) -> list[str]:
     return [style.bold(text) + elapsed.rjust(width - len(text)), style.dim("─" * width)]
 
 
-def _table(frame: Frame, width: int, style: Style) -> list[str]:
-    return table.render(frame.rows, style, width=width)
-
-
 def _words(frame: Frame, width: int, style: Style) -> list[str]:
-    """The decision, wrapped to at most two lines, and the aside."""
-    room = max(20, width - len(INDENT))
-    decision = textwrap.wrap(frame.decision, room, max_lines=DECISION_LINES, placeholder=" …")
-    aside = textwrap.wrap(frame.aside, room, max_lines=1, placeholder=" …")
+    """Returns the decision, wrapped to at most two lines, and the aside in one line."""
+    columns = max(20, width - len(INDENT))
+    decision = textwrap.wrap(frame.decision, columns, max_lines=DECISION_LINES, placeholder=" …")
+    aside = textwrap.wrap(frame.aside, columns, max_lines=1, placeholder=" …")
     return [*(INDENT + style.reading(line) for line in decision), *(INDENT + style.dim(line) for line in aside)]
 
 
 def _notes(frame: Frame, width: int, style: Style) -> list[str]:
-    """The last few, padded so that the chart below does not jump."""
+    """Returns the last notes, padded with empty lines so that the chart below stays in place."""
     shown = [note(each, width, style) for each in frame.notes[-NOTES_SHOWN:]]
     return [*shown, *[""] * (NOTES_SHOWN - len(shown))]

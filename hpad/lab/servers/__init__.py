@@ -1,1 +1,1 @@
-"""Real servers for the demo and for tests: free loopback ports, folders of their own, gone without a trace."""
+"""Real servers for the demo and for tests, with free loopback ports and temporary folders that are removed."""

@@ -7,43 +7,43 @@ import socket
 from pathlib import Path
 from typing import Final
 
-_LEAST: Final = 10240
+_LOWEST: Final = 10240
 _TRIES: Final = 20
-_DICE: Final = random.SystemRandom()
-"""Two processes that were told the same seed must not come to the same ports."""
+_RANDOM: Final = random.SystemRandom()
+"""Not the seeded generator: test processes with the same seed would choose the same ports."""
 
 
-def _first_of_any() -> int:
-    """The lowest port that connections get at their own end, which is any; 0 where that is not known (Linux: ip(7))."""
+def _first_ephemeral() -> int:
+    """Returns the lowest ephemeral port (Linux: ip(7), ip_local_port_range), 0 if it is unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     return 0
 
 
-FIRST_OF_ANY: Final = _first_of_any()
+FIRST_EPHEMERAL: Final = _first_ephemeral()
 
 
 def free(count: int) -> list[int]:
-    """`count` different TCP ports on which nothing listened a moment ago (another process may still take one).
+    """Returns `count` different TCP ports that are free now; another process may still take one.
 
-    As a rule none that a connection gets at its own end: servers take seconds to start, and many connections are made.
+    Prefers ports below the ephemeral range: an outgoing connection could take one of those before a server has started.
     """
-    with contextlib.ExitStack() as held:
-        return [_bound(held.enter_context(socket.socket())) for _ in range(count)]
+    with contextlib.ExitStack() as sockets:
+        return [_bound(sockets.enter_context(socket.socket())) for _ in range(count)]
 
 
 def _bound(new: socket.socket) -> int:
-    if FIRST_OF_ANY > _LEAST:
+    if FIRST_EPHEMERAL > _LOWEST:
         for _ in range(_TRIES):
             with contextlib.suppress(OSError):
-                new.bind(("127.0.0.1", _DICE.randrange(_LEAST, FIRST_OF_ANY)))
+                new.bind(("127.0.0.1", _RANDOM.randrange(_LOWEST, FIRST_EPHEMERAL)))
                 return int(new.getsockname()[1])
     new.bind(("127.0.0.1", 0))
     return int(new.getsockname()[1])
 
 
 async def listens(port: int) -> bool:
-    """Whether a connection to the port is accepted."""
+    """Returns whether a server accepts connections on the port."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

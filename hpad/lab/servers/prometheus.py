@@ -1,6 +1,6 @@
-"""A real Prometheus, started from Debian's package `prometheus`, with a history of one's own.
+"""Starts a Prometheus server of Debian's package `prometheus`, with prepared data.
 
-Nothing of the machine's own Prometheus is touched: port, data and configuration are private, on the loopback interface.
+Port, data and configuration are private and on loopback; a Prometheus of the machine is not affected.
 """
 
 import asyncio
@@ -18,17 +18,18 @@ from hpad import clock
 from hpad.lab.servers import ports
 
 ABSENT = "prometheus or promtool is missing: install Debian's package prometheus"
-_READY_WITHIN = 30.0
+_READY_TIMEOUT = 30.0
 _POLL_SECONDS = 0.05
 _EMPTY = "global: {scrape_interval: 5s}\n"
 
 
 class PrometheusServer:
-    """One server: `async with`, or start() and stop(). A start takes about a second.
+    """One server: use `async with`, or start() and stop(). A start takes about a second.
 
-    `history`: series in the OpenMetrics text format, with timestamps (seconds since 1970), for promtool to load.
-    `config`: prometheus.yml. `web_config`: the file of --web.config.file (TLS, users); `tls`: what a
-    client needs to speak to it then. Any answer at all shows that the server is ready, a 401 too.
+    - `history`: series in the OpenMetrics text format with timestamps (seconds since 1970), loaded by promtool.
+    - `config`: the content of prometheus.yml.
+    - `web_config`: the content of the file of --web.config.file (TLS, users).
+    - `tls`: the client's TLS context, if `web_config` enables TLS.
     """
 
     def __init__(
@@ -44,16 +45,16 @@ class PrometheusServer:
 
     @staticmethod
     def installed() -> bool:
-        """Whether the package is there."""
+        """Returns whether the package is installed."""
         return bool(shutil.which("prometheus") and shutil.which("promtool"))
 
     @property
     def url(self) -> str:
-        """Where the server answers."""
+        """The base URL of the server."""
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Return once the server is ready; raises RuntimeError with its log."""
+        """Starts the server and waits until it is ready; raises RuntimeError with its log."""
         try:
             await asyncio.to_thread(self._launch)
             await self._until_ready()
@@ -62,7 +63,7 @@ class PrometheusServer:
             raise
 
     async def stop(self) -> None:
-        """End the process and remove the folder."""
+        """Kills the process and removes the folder."""
         await asyncio.to_thread(self._end)
 
     async def __aenter__(self) -> Self:
@@ -101,7 +102,7 @@ class PrometheusServer:
 
     async def _until_ready(self) -> None:
         system = clock.SystemClock()
-        deadline = system.monotonic() + _READY_WITHIN
+        deadline = system.monotonic() + _READY_TIMEOUT
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http:
             while not await self._answers(http):
                 dead = self._process is None or self._process.poll() is not None
@@ -112,11 +113,11 @@ class PrometheusServer:
     async def _answers(self, http: aiohttp.ClientSession) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with http.get(f"{self.url}/-/ready", ssl=self._tls or True) as response:
-                return response.status in (200, 401)
+                return response.status in (200, 401)  # 401: `web_config` requires a user, and the server is up
         return False
 
     def _failure(self, dead: bool) -> str:
-        what = "ended" if dead else f"was not ready within {_READY_WITHIN:.0f} s"
+        what = "ended" if dead else f"was not ready within {_READY_TIMEOUT:.0f} s"
         log = (self._folder / "out.log").read_text(errors="replace")[-2000:] if self._folder else ""
         return f"prometheus {what}: {log}"
 

@@ -1,7 +1,7 @@
-"""A real RabbitMQ with its management API, started from Debian's package `rabbitmq-server`.
+"""Starts a RabbitMQ broker with its management API, of Debian's package `rabbitmq-server`.
 
-Nothing of the machine's own RabbitMQ is touched: node, port mapper (epmd), ports, home and data folder are private,
-and all of it is on the loopback interface.
+Node, port mapper (epmd), ports, home and data folder are private and on loopback; a RabbitMQ of the machine is not
+affected.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from hpad.lab.servers import ports
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 EPMD = "/usr/bin/epmd"
 ABSENT = f"{PROGRAM} is missing: install Debian's package rabbitmq-server"
-_READY_WITHIN = 180.0
+_READY_TIMEOUT = 180.0
 _POLL_SECONDS = 0.2
-_GONE_WITHIN = 5.0
+_GONE_TIMEOUT = 5.0
 _GONE_POLL_SECONDS = 0.02
 
 
 class User(msgspec.Struct, frozen=True):
-    """`tags` as RabbitMQ has them ("administrator", "monitoring", ...).
+    """A user with RabbitMQ's `tags` ("administrator", "monitoring", ...).
 
-    May do everything in each of `vhosts`, and may see, without touching any queue, each of `sees`.
+    The user has all permissions in `vhosts`, and access without any permission on queues to the vhosts in `sees`.
     """
 
     name: str
@@ -53,10 +53,10 @@ ADMIN = User("hpad", "hpad-lab", ("administrator",), ("/",))
 
 
 class RabbitMQServer:
-    """One broker: `async with`, or start() and stop() (which may be called from another event loop).
+    """One broker: use `async with`, or start() and stop(), which another event loop may call.
 
-    `admin` is an administrator with full permissions on every vhost. `plugins` beside that of the management API, and
-    lines of `configuration` (rabbitmq.conf) are as RabbitMQ has them. A start takes 7 to 10 seconds.
+    `admin` has full permissions on every vhost. `plugins` are enabled in addition to the management API;
+    `configuration` are further lines of rabbitmq.conf. A start takes 7 to 10 seconds.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class RabbitMQServer:
 
     @staticmethod
     def installed() -> bool:
-        """Whether the package is there."""
+        """Returns whether the package is installed."""
         return PROGRAM.exists() and Path(EPMD).exists()
 
     @property
     def management_url(self) -> str:
-        """Where the management API answers, without credentials."""
+        """The base URL of the management API, without credentials."""
         return f"http://127.0.0.1:{self.management_port}"
 
     async def start(self) -> None:
-        """Return once the API and the AMQP port answer and all queues are there; raises RuntimeError with the log."""
+        """Starts the broker and waits for its API, AMQP port and queues; raises RuntimeError with the log."""
         if not await asyncio.to_thread(self.installed):
             raise RuntimeError(ABSENT)
         try:
@@ -99,7 +99,7 @@ class RabbitMQServer:
             raise
 
     async def stop(self) -> None:
-        """End both processes and remove the folder; the data goes too, so an orderly stop would gain nothing."""
+        """Kills broker and epmd, and removes the folder with all data; a regular shutdown would only be slower."""
         await asyncio.to_thread(self._kill)
         await self._until_gone()
         if self._folder is not None:
@@ -107,7 +107,7 @@ class RabbitMQServer:
             self._folder = None
 
     async def restart(self) -> None:
-        """As after a loss of power: both processes are killed, and begin anew with what is on disk."""
+        """Kills broker and epmd, and starts them again with the data on disk, as after a loss of power."""
         await asyncio.to_thread(self._kill)
         await self._until_gone()
         assert self._folder is not None
@@ -138,7 +138,8 @@ class RabbitMQServer:
                         stdout=log,
                         stderr=log,
                         cwd=folder,
-                        start_new_session=True,  # so that Ctrl-C is ours to judge, and stop() finds all of it
+                        # Ctrl-C must not reach the broker before its users have stopped; `_kill` needs the group
+                        start_new_session=True,
                     )
                 )
 
@@ -159,7 +160,7 @@ class RabbitMQServer:
     def _environment(self, folder: Path) -> dict[str, str]:
         return {
             "HOME": f"{folder}/home",
-            # An address for a name: also where nothing resolves, not even "localhost".
+            # an address as host name works where no name resolves, not even "localhost"
             "RABBITMQ_NODENAME": "hpad@127.0.0.1",
             "RABBITMQ_USE_LONGNAME": "true",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
@@ -178,7 +179,7 @@ class RabbitMQServer:
 
     async def _until_ready(self) -> None:
         system = clock.SystemClock()
-        deadline = system.monotonic() + _READY_WITHIN
+        deadline = system.monotonic() + _READY_TIMEOUT
         headers = {"Authorization": aiohttp.encode_basic_auth(self.admin.name, self.admin.password)}
         async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=5)) as http:
             while not await self._is_up(http):
@@ -188,19 +189,19 @@ class RabbitMQServer:
                 await system.sleep(_POLL_SECONDS)
 
     async def _is_up(self, http: aiohttp.ClientSession) -> bool:
-        """All queues are there, and clients are let in, which a broker begins with last."""
+        """Returns whether all queues exist and AMQP connections are accepted, which the broker starts last."""
         complete = await _queues(http, self.management_url) >= len(self._definitions["queues"])
         return complete and await ports.listens(self.amqp_port)
 
     def _failure(self, dead: bool) -> str:
-        what = "ended" if dead else f"was not ready within {_READY_WITHIN:.0f} s"
+        what = "ended" if dead else f"was not ready within {_READY_TIMEOUT:.0f} s"
         log = (self._folder / "out.log").read_text(errors="replace")[-2000:] if self._folder else ""
         return f"rabbitmq-server {what}: {log}"
 
     async def _until_gone(self) -> None:
-        """The broker is no child of ours, so its ports tell whether it is dead yet."""
+        """Waits until the ports are closed: the broker is a grandchild, so its process cannot be waited for."""
         system = clock.SystemClock()
-        deadline = system.monotonic() + _GONE_WITHIN
+        deadline = system.monotonic() + _GONE_TIMEOUT
         for port in (self.amqp_port, self.management_port):
             while await ports.listens(port) and system.monotonic() < deadline:
                 await system.sleep(_GONE_POLL_SECONDS)
@@ -214,7 +215,7 @@ class RabbitMQServer:
 
 
 async def _queues(http: aiohttp.ClientSession, url: str) -> int:
-    """How many queues there are, -1 while nothing answers: the API is up before the definitions are loaded."""
+    """Returns the number of queues, -1 while the API does not answer; the API starts before definitions are loaded."""
     try:
         async with http.get(f"{url}/api/overview") as response:
             body = await response.read()
@@ -226,14 +227,14 @@ async def _queues(http: aiohttp.ClientSession, url: str) -> int:
 def _definitions(
     admin: User, users: Sequence[User], vhosts: Sequence[str], queues: Sequence[Queue]
 ) -> Mapping[str, Any]:
-    everyone = (msgspec.structs.replace(admin, vhosts=tuple(vhosts)), *users)
+    all_users = (msgspec.structs.replace(admin, vhosts=tuple(vhosts)), *users)
     everything, nothing = ({"configure": pattern, "write": pattern, "read": pattern} for pattern in (".*", "^$"))
     return {
-        "users": [{"name": u.name, "password": u.password, "tags": ",".join(u.tags)} for u in everyone],
+        "users": [{"name": u.name, "password": u.password, "tags": ",".join(u.tags)} for u in all_users],
         "vhosts": [{"name": name} for name in vhosts],
         "permissions": [
             {"user": user.name, "vhost": vhost, **permission}
-            for user in everyone
+            for user in all_users
             for names, permission in ((user.vhosts, everything), (user.sees, nothing))
             for vhost in names
         ],

@@ -4,6 +4,7 @@
 """
 
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -11,12 +12,14 @@ import msgspec
 
 from hpad.api import duration
 from hpad.api.fields import FieldError, invalid, required
+from hpad.api.hpa import MetricSpec
 from hpad.api.quantity import QuantityError, parse_milli
-from hpad.engine import fallback_policy
+from hpad.engine import addresses, annotations, fallback_policy
+from hpad.engine.spec import CompiledMetric, compile_metric
 
 EXTERNAL: Final = "External"
 PLACEHOLDER: Final = "REPLACE-ME"
-"""Stands in the settings for a value that KEDA's objects do not hold; `hpad check` refuses it."""
+"""Stands in the settings for a value that KEDA's objects do not have; `hpad check` refuses it."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_INT: Final = 2**31 - 1
 _NOT_OWN = ("namespaces", "match", "metrics", "keys")
@@ -29,6 +32,16 @@ class ConversionError(Exception):
     def __init__(self, error: FieldError) -> None:
         super().__init__(error.message)
         self.error = error
+
+
+def split_url(text: str) -> urllib.parse.SplitResult:
+    """Splits a URL. The result is empty for an invalid one, such as one whose port is not a number."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        _ = parts.port  # raises ValueError, unlike urlsplit itself
+    except ValueError:
+        return urllib.parse.urlsplit("")
+    return parts
 
 
 class Fields:
@@ -50,18 +63,18 @@ class Fields:
         return iter(self._value)
 
     def at(self, name: str) -> str:
-        """The path of a field, present or absent."""
+        """Returns the path of a field, present or absent."""
         if not _PLAIN.fullmatch(name):
             return f"{self._path}[{name}]"
         return f"{self._path}.{name}" if self._path else name
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The whole value; counts as read, with everything within it."""
+        """Returns the whole value. Marks it as read, with everything in it."""
         self._read.add(name)
         return self._value.get(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """A string, or a number or boolean as a string; raises ConversionError for an object or list."""
+        """Returns a string, or a number or boolean as a string. Raises ConversionError for an object or list."""
         value = self.get(name, default)
         if isinstance(value, bool):
             return str(value).lower()
@@ -70,18 +83,18 @@ class Fields:
         return str(value)
 
     def truth(self, name: str) -> bool:
-        """A boolean, also as a string; False if absent."""
+        """Returns a boolean, which may be written as a string; False if absent."""
         return self.text(name).lower() in ("true", "t", "1")
 
     def count(self, name: str, default: int) -> int:
-        """A whole number from 0 to 2^31 - 1; raises ConversionError for anything else."""
+        """Returns a whole number from 0 to 2^31 - 1. Raises ConversionError for anything else."""
         value = self.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT:
             raise ConversionError(invalid(self.at(name), value, f"must be a whole number from 0 to {_MAX_INT}"))
         return value
 
     def object(self, name: str) -> "Fields":
-        """The object in a field, empty if absent; raises ConversionError for anything else."""
+        """Returns the object in a field, empty if absent. Raises ConversionError for anything else."""
         if name not in self._within:
             value = self._value.get(name, {})
             if not isinstance(value, dict):
@@ -90,15 +103,17 @@ class Fields:
         return self._within[name][0]
 
     def objects(self, name: str) -> "list[Fields]":
-        """The objects in a list, empty if absent; raises ConversionError for anything else."""
+        """Returns the objects in a list, empty if absent. Raises ConversionError for anything else."""
         value = self._value.get(name, [])
         if not isinstance(value, list):
             raise ConversionError(invalid(self.at(name), value, "must be a list"))
+        found = self._within[name] = []
         for index, entry in enumerate(value):
+            path = f"{self.at(name)}[{index}]"
             if not isinstance(entry, dict):
-                raise ConversionError(invalid(f"{self.at(name)}[{index}]", entry, "must be an object"))
-        self._within[name] = [Fields(entry, f"{self.at(name)}[{index}]") for index, entry in enumerate(value)]
-        return self._within[name]
+                raise ConversionError(invalid(path, entry, "must be an object"))
+            found.append(Fields(entry, path))
+        return found
 
     def skip(self) -> None:
         """Marks all fields as read, for an object that has a note as a whole."""
@@ -106,7 +121,7 @@ class Fields:
         self._read.update(self._value)
 
     def unread(self) -> Iterator[str]:
-        """The paths of the unread fields; for a nested object that was never opened, its own path."""
+        """Yields the paths of the unread fields; for an object that was never read, only its own path."""
         for name in self._value:
             if name in self._within:
                 for each in self._within[name]:
@@ -116,7 +131,7 @@ class Fields:
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What became of a field that is not carried over unchanged, and what to do about it.
+    """A field that is not carried over unchanged, and what the user can do.
 
     `lost`: the result lacks the field's effect. False: the effect is kept in another way, or the field has none.
     """
@@ -147,13 +162,22 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     selector: Mapping[str, str] = {}
 
 
+def _compiled(metric: dict[str, Any]) -> CompiledMetric:
+    """Returns the metric without its target, which its address does not depend on."""
+    bare = {
+        name: {key: value for key, value in entry.items() if key != "target"} if isinstance(entry, dict) else entry
+        for name, entry in metric.items()
+    }
+    return compile_metric(msgspec.convert(bare, MetricSpec), "")
+
+
 class Conversion(msgspec.Struct):
-    """Metrics, sources, notes and activation thresholds; filled as the triggers are read."""
+    """Metrics, sources and notes; filled as the triggers are read. `activation`: thresholds by index of the metric."""
 
     metrics: list[dict[str, Any]] = []
     sources: list[Source] = []
     notes: list[Note] = []
-    activation: dict[str, str] = {}
+    activation: dict[int, str] = {}
 
     def note_loss(self, field: str, text: str) -> None:
         """Notes a field whose effect the result lacks."""
@@ -164,12 +188,13 @@ class Conversion(msgspec.Struct):
         self.notes.append(Note(field, text, lost=False))
 
     def annotations(self, fallback: fallback_policy.Fallback | None) -> dict[str, str]:
-        """The annotations of the HPA that hpad reads: activation thresholds, and the fallback of external metrics."""
-        external = [entry["external"]["metric"]["name"] for entry in self.metrics if entry["type"] == EXTERNAL]
+        """Returns the annotations of the HPA for hpad: activation thresholds, and the fallback of external metrics."""
+        names = addresses.addresses(tuple(map(_compiled, self.metrics)))
+        external = [index for index, entry in enumerate(self.metrics) if entry["type"] == EXTERNAL]
         fallbacks = external if fallback is not None else []
         texts = {
-            fallback_policy.ACTIVATION: ",".join(f"{name}={value}" for name, value in self.activation.items()),
-            fallback_policy.FALLBACK: ",".join(f"{name}={fallback}" for name in fallbacks),
+            annotations.ACTIVATION: ",".join(f"{names[index]}={value}" for index, value in self.activation.items()),
+            annotations.FALLBACK: ",".join(f"{names[index]}={fallback}" for index in fallbacks),
         }
         return {name: text for name, text in texts.items() if text}
 
@@ -188,7 +213,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     metric_type: str = ""
 
     def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
-        """The error for an invalid entry of the metadata."""
+        """Returns the error for an invalid entry of the metadata."""
         return ConversionError(invalid(self.metadata.at(name), value, detail))
 
     def note_loss(self, name: str, text: str) -> None:
@@ -200,14 +225,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         self.conversion.note_change(self.metadata.at(name), text)
 
     def needed(self, name: str) -> str:
-        """A required entry; raises ConversionError if it is missing."""
+        """Returns a required entry. Raises ConversionError if it is missing."""
         text = self.metadata.text(name)
         if not text:
             raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
         return text
 
     def number(self, name: str, default: str = "") -> str:
-        """An entry that is a quantity, or the default if it is absent; raises ConversionError."""
+        """Returns an entry that is a quantity, or the default if it is absent. Raises ConversionError."""
         text = self.metadata.text(name, default)
         if not text:
             return text
@@ -217,8 +242,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             raise self.invalid(name, text, "must be a number") from None
         return text
 
+    def whole_number(self, name: str, text: str) -> int:
+        """Returns the number in the text of an entry. Raises ConversionError for anything but digits."""
+        if not (text.isascii() and text.isdigit()):
+            raise self.invalid(name, text, "must be a whole number")
+        return int(text)
+
     def milliseconds(self, name: str) -> str:
-        """A timeout in hpad's form, such as "3000ms"; "" if absent. Raises ConversionError."""
+        """Returns a timeout in hpad's form, such as "3000ms"; "" if absent. Raises ConversionError."""
         text = self.metadata.text(name)
         if not text:
             return ""
@@ -236,7 +267,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
                 self.note_change(name, f"is left out: {reason}")
 
     def from_environment(self, *names: str) -> None:
-        """Notes as lost each entry `NAMEFromEnv`, which KEDA takes from a variable of the target's container."""
+        """Notes as lost each entry `NAMEFromEnv`, which KEDA reads from a variable of the target's container."""
         for name in names:
             variable = self.metadata.text(f"{name}FromEnv")
             if variable:
@@ -247,12 +278,24 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def user(self, field: str, name: str, host: str) -> dict[str, str]:
-        """The settings of a source's user. The password is never copied, but named as a variable."""
+        """Returns the settings of a source's user. The password is not copied: an environment variable replaces it."""
         if not name:
             return {}
         variable = f"HPAD_{''.join(c if c.isascii() and c.isalnum() else '_' for c in host.upper())}_PASSWORD"
         self.note_change(field, f"the password is not copied: give it to hpad as {variable}")
         return {"username": name, "password_env": variable}
+
+    def source(self, adapter: str, query: Any, host: str = "", settings: Mapping[str, Any] = {}) -> Source:
+        """Returns the source whose entry and metric have the name of the trigger's metric."""
+        return Source(
+            path=self.path,
+            adapter=adapter,
+            host=host,
+            settings=settings,
+            entry=self.metric,
+            query=query,
+            metric=self.metric,
+        )
 
     def external(self, source: Source, value: str, activation: str = "") -> None:
         """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType."""
@@ -266,7 +309,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         self.conversion.sources.append(source)
         self.conversion.metrics.append({"type": EXTERNAL, "external": {"metric": metric, "target": target}})
         if activation and parse_milli(activation):
-            self.conversion.activation[source.metric] = activation
+            self.conversion.activation[len(self.conversion.metrics) - 1] = activation
 
 
 class Converted(msgspec.Struct, frozen=True):
@@ -281,7 +324,7 @@ class Converted(msgspec.Struct, frozen=True):
 
 
 def settings_document(converted: Iterable[Converted]) -> dict[str, Any]:
-    """The settings that the converted objects need; empty if they need none.
+    """Returns the settings that the converted objects need; empty if they need none.
 
     Metrics of the same server share one source, limited to the namespaces of their objects.
     """
@@ -308,16 +351,14 @@ def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
 
 
 def _settings_of(sources: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
-    """The entry in `sources` with the same adapter and settings; adds one, named after adapter and host, if missing."""
+    """Returns the entry in `sources` with the same adapter and settings, or adds one, named after adapter and host."""
     settings = {"adapter": source.adapter, **source.settings}
     label = source.host.partition(".")[0]
     stem = "-".join(filter(None, (source.adapter, source.host if label.isdigit() else label)))
     name, number = stem, 1
-    while name in sources:
-        known = sources[name]
+    while True:
+        known = sources.setdefault(name, {**settings, "namespaces": []})
         if {key: value for key, value in known.items() if key not in _NOT_OWN} == settings:
             return known
         number += 1
         name = f"{stem}-{number}"
-    sources[name] = {**settings, "namespaces": []}
-    return sources[name]

@@ -7,7 +7,7 @@ import urllib.parse
 import zlib
 from typing import Any, Final
 
-from hpad.manifests.keda.conversion import PLACEHOLDER, Source, Trigger
+from hpad.manifests.keda.conversion import PLACEHOLDER, Source, Trigger, split_url
 
 _RABBITMQ_HOST: Final = "rabbitmq.example.com"
 _DEFAULT_LENGTH: Final = "20"
@@ -28,23 +28,13 @@ def rabbitmq(trigger: Trigger) -> None:
         return
     settings, vhost, host = _rabbitmq_connection(trigger)
     query = _query(trigger, _MODES[mode], by_amqp=settings.get("source") == "amqp")
-    trigger.note_unneeded(
-        {"metricName": "KEDA gives it no meaning any more", "pageSize": "hpad reads all pages of a list"}
-    )
-    source = Source(
-        path=trigger.path,
-        adapter="rabbitmq",
-        host=host,
-        settings=settings,
-        entry=trigger.metric,
-        query={**query, "vhost": vhost},
-        metric=trigger.metric,
-    )
+    trigger.note_unneeded({"metricName": "KEDA ignores it", "pageSize": "hpad reads all pages of a list"})
+    source = trigger.source("rabbitmq", {**query, "vhost": vhost}, host, settings)
     trigger.external(source, value, trigger.number("activationValue"))
 
 
 def _mode_and_value(trigger: Trigger) -> tuple[str, str]:
-    """Mode and target value. `queueLength` is the older name of a length's value; without any, the length is 20."""
+    """Returns mode and target value. `queueLength` alone is the older form of mode QueueLength, whose default is 20."""
     metadata = trigger.metadata
     if "queueLength" in metadata:
         if "mode" in metadata or "value" in metadata:
@@ -90,7 +80,7 @@ def _operation(trigger: Trigger, mode: str) -> str:
 
 
 def _rabbitmq_connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
-    """The source's settings, the vhost and the host name."""
+    """Returns the source's settings, the vhost and the host name."""
     metadata = trigger.metadata
     protocol = metadata.text("protocol") or "auto"
     if protocol not in ("auto", "http", "amqp"):
@@ -112,30 +102,26 @@ def _rabbitmq_connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
 
 
 def _unknown(trigger: Trigger, scheme: str) -> tuple[dict[str, Any], str, str, str]:
-    """As `_from_host`, for a broker that the trigger does not name: a Secret or a variable holds its address."""
+    """Returns example values in the form of `_from_host`: a Secret or a variable has the address of the broker."""
     trigger.note_loss("host", "is not in the trigger: write the address and the user into the source")
     settings = {"url": f"{scheme}://{_RABBITMQ_HOST}:{_PORTS[scheme]}"}
     return settings | ({"source": "amqp"} if scheme == "amqp" else {}), "/", _RABBITMQ_HOST, PLACEHOLDER
 
 
 def _from_host(trigger: Trigger) -> tuple[dict[str, Any], str, str, str]:
-    """Settings, vhost, host and user from the trigger's URL.
+    """Returns settings, vhost, host and user from the trigger's URL.
 
     The last segment of the path is the vhost; with HTTP the segments before it belong to the address.
     """
-    try:
-        parts = urllib.parse.urlsplit(trigger.metadata.text("host"))
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-        parts = urllib.parse.urlsplit("")
+    parts = split_url(trigger.metadata.text("host"))
+    host = parts.hostname
     if parts.scheme not in _PORTS or not host or parts.fragment:
         raise trigger.invalid("host", "…", "must be a URL of http, https, amqp or amqps")
     if parts.query:
         trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
     before, _, vhost = parts.path.rpartition("/")
     address = f"[{host}]" if ":" in host else host
-    settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{port or _PORTS[parts.scheme]}"}
+    settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{parts.port or _PORTS[parts.scheme]}"}
     if parts.scheme in ("amqp", "amqps"):
         settings["source"] = "amqp"
     else:
@@ -180,16 +166,8 @@ def redis_streams(trigger: Trigger) -> None:
 def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], numbers: tuple[str, str]) -> None:
     """Adds a metric and its source. `numbers`: target value and activation threshold.
 
-    The selector holds an alias of the key, which the source maps to the key: a key may hold characters that a label
-    may not.
+    The selector has an alias, which the source maps to the key: a label value cannot have all characters of a key.
     """
-    value, activation = numbers
-    conversion = trigger.conversion
-    common = conversion.activation.get(metric, "")
-    if activation != common and any(source.metric == metric for source in conversion.sources):
-        text = f"its activation threshold is not carried over: all metrics {metric} share one"
-        conversion.note_loss(trigger.path, text)
-        activation = common
     settings, host = _redis_connection(trigger)
     name = _label(trigger.metric)
     source = Source(
@@ -203,11 +181,11 @@ def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], number
         metric=metric,
         selector={"key": name, **labels},
     )
-    trigger.external(source, value, activation)
+    trigger.external(source, *numbers)
 
 
 def _label(name: str) -> str:
-    """The name as a label's value: one that is too long is cut and ends with a checksum."""
+    """Returns the name as a label value: a long name is shortened and ends with a checksum."""
     return name if len(name) <= _MAX_LABEL else f"{name[: _MAX_LABEL - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
@@ -217,10 +195,8 @@ def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     host, port = _address(trigger)
     scheme = "rediss" if metadata.truth("enableTLS") or metadata.text("tls") == "enable" else "redis"
     database = metadata.text("databaseIndex") or "0"
-    if not (database.isascii() and database.isdigit()):
-        raise trigger.invalid("databaseIndex", database, "must be a whole number")
     address = f"[{host}]" if ":" in host else host
-    settings: dict[str, Any] = {"url": f"{scheme}://{address}:{port}/{int(database)}"}
+    settings: dict[str, Any] = {"url": f"{scheme}://{address}:{port}/{trigger.whole_number('databaseIndex', database)}"}
     if metadata.truth("unsafeSsl"):
         settings["insecure"] = True
     if metadata.text("usernameFromEnv") or metadata.text("passwordFromEnv"):
@@ -230,17 +206,13 @@ def _redis_connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
 
 
 def _address(trigger: Trigger) -> tuple[str, int]:
-    """Host and port from `address`, or from `host` and `port`; example values if neither is set."""
+    """Returns host and port from `address`, or from `host` and `port`; example values if neither is set."""
     metadata = trigger.metadata
     address = metadata.text("address") or ":".join(filter(None, (metadata.text("host"), metadata.text("port"))))
     if not address:
         trigger.note_loss("address", "is not in the trigger: write the address into the source")
         return _REDIS_HOST, _REDIS_PORT
-    try:
-        parts = urllib.parse.urlsplit(f"//{address}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or "@" in address or "/" in address:
+    parts = split_url(f"//{address}")
+    if not parts.hostname or "@" in address or "/" in address:
         raise trigger.invalid("address", "…", "must be of the form host:port")
-    return host, port or _REDIS_PORT
+    return parts.hostname, parts.port or _REDIS_PORT

@@ -28,11 +28,11 @@ _BY_SERVERS: Final = (
 )
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
-"""False by Go's strconv.ParseBool; KEDA takes any other text for true."""
+"""False by Go's strconv.ParseBool; for KEDA any other text is true."""
 
 
 def _paused(annotations: Fields) -> Note | None:
-    """Why no HPA is written for a paused ScaledObject; None if it is not paused."""
+    """Returns the note on a paused ScaledObject, which gets no HPA; None if it is not paused."""
     for name in (_PAUSED_REPLICAS, _PAUSED):
         if name in annotations and (name == _PAUSED_REPLICAS or annotations.text(name) not in _FALSE):
             return Note(
@@ -44,7 +44,7 @@ def _paused(annotations: Fields) -> Note | None:
 
 
 def _switches(annotations: Fields, conversion: Conversion) -> set[str]:
-    """KEDA's other switches that are on, by their names without prefix."""
+    """Returns the names, without prefix, of KEDA's other switches that are on."""
     on = set()
     for name, instead in _SWITCHES.items():
         if (_PREFIX + name) in annotations and annotations.text(_PREFIX + name) not in _FALSE:
@@ -54,7 +54,7 @@ def _switches(annotations: Fields, conversion: Conversion) -> set[str]:
 
 
 def _behavior(hpa_config: Fields, switches: set[str]) -> dict[str, Any]:
-    """The behavior of the HPA that KEDA would create; a switch disables its direction."""
+    """Returns the behavior of the HPA that KEDA would create; a switch disables its direction."""
     behavior: dict[str, Any] = copy.deepcopy(hpa_config.get("behavior") or {})
     for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
         if switch in switches and isinstance(behavior, dict):
@@ -64,7 +64,7 @@ def _behavior(hpa_config: Fields, switches: set[str]) -> dict[str, Any]:
 
 
 def _metadata(fields: Fields, name: Any, own: dict[str, str], conversion: Conversion) -> dict[str, Any]:
-    """The HPA's metadata: name, namespace, labels and annotations. `own`: the annotations for hpad."""
+    """Returns the HPA's metadata: name, namespace, labels and annotations. `own`: the annotations for hpad."""
     for each in _BY_SERVERS:
         fields.get(each)
     finalizers = fields.get("finalizers", [])
@@ -77,7 +77,7 @@ def _metadata(fields: Fields, name: Any, own: dict[str, str], conversion: Conver
 
 
 def _annotations(fields: Fields, own: dict[str, str], conversion: Conversion) -> dict[str, Any]:
-    """The annotations without those of KEDA, with those for hpad."""
+    """Returns the annotations without those of KEDA, with those for hpad."""
     kept: dict[str, Any] = {}
     for name in fields:
         text, field = fields.get(name), fields.at(name)
@@ -122,7 +122,7 @@ _RESOURCES = ("Resource", "ContainerResource")
 
 
 def is_scaled_object(value: Any) -> bool:
-    """Whether a document is a ScaledObject of the version that `convert` reads."""
+    """Returns whether a document is a ScaledObject of the version that `convert` reads."""
     return isinstance(value, dict) and value.get("apiVersion") == API_VERSION and value.get("kind") == KIND
 
 
@@ -144,7 +144,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None) -> Converte
         before = len(conversion.metrics)
         _TRIGGERS[trigger.type](trigger)
         if len(conversion.metrics) == before:
-            entry.skip()
+            entry.skip()  # its note covers all of its fields
     if not conversion.metrics:
         conversion.note_loss("spec.triggers", "no HPA is written: none of the triggers can be carried over")
         return Converted(namespace, name, None, notes=tuple(conversion.notes))
@@ -158,7 +158,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None) -> Converte
 
 
 def origin(field: str) -> str:
-    """The field of a ScaledObject that a field of its HPA comes from, as near as can be told."""
+    """Returns the field of a ScaledObject that a field of its HPA comes from, or the nearest known one."""
     for own, keda in _ORIGINS.items():
         if field == own or field.startswith((f"{own}.", f"{own}[")):
             return keda + field.removeprefix(own)
@@ -197,7 +197,7 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion) -> dict[str, An
 
 
 def _triggers(spec: Fields, prefix: str, conversion: Conversion, taken: set[str]) -> Iterator[tuple[Trigger, Fields]]:
-    """The triggers of supported types, each with its fields; notes the others. Raises ConversionError."""
+    """Yields the triggers of supported types, each with its fields; notes the others. Raises ConversionError."""
     entries = spec.objects("triggers")
     if not entries:
         raise ConversionError(required("spec.triggers", "a ScaledObject has at least one"))
@@ -214,6 +214,7 @@ def _triggers(spec: Fields, prefix: str, conversion: Conversion, taken: set[str]
             conversion.note_change(
                 entry.at("useCachedMetrics"), "is left out: hpad shares answers anyway (limits.fresh)"
             )
+        # All ScaledObjects share the settings, so the name of a metric must be unique among them.
         trigger = Trigger(
             path=path,
             metric=_unique(f"{prefix}-{name}".lower(), taken),
@@ -226,7 +227,7 @@ def _triggers(spec: Fields, prefix: str, conversion: Conversion, taken: set[str]
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, with a number appended if another metric has it; adds it to `taken`."""
+    """Returns the name, with a number appended if another metric has it; adds it to `taken`."""
     unique, number = name, 1
     while unique in taken:
         number += 1
@@ -243,12 +244,12 @@ def _authentication(trigger: Fields, conversion: Conversion) -> None:
     conversion.note_loss(
         trigger.at("authenticationRef"),
         f'is not carried over: {kind} "{name}" is not read: mount its secret into hpad and write into the source '
-        "username and password_file, bearer_token_file, ca, cert and key, whatever it holds",
+        "username and password_file, bearer_token_file, ca, cert and key, as far as it has them",
     )
 
 
 def _minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
-    """minReplicas of the HPA. KEDA's default is 0, which needs a metric that exists without pods: not CPU or memory."""
+    """Returns minReplicas. KEDA's default is 0, which needs a metric that exists without pods: not CPU or memory."""
     minimum = spec.count("minReplicaCount", _MINIMUM)
     if minimum or active:
         return max(minimum, 1)
@@ -268,7 +269,7 @@ def _minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
 def _note_intervals(spec: Fields, conversion: Conversion, minimum: int) -> None:
     """Notes KEDA's polling interval and cooldown periods; a field with KEDA's default counts as absent."""
     intervals = (
-        ("pollingInterval", _POLLING_SECONDS, "hpad asks once a sync_period, for all HPAs"),
+        ("pollingInterval", _POLLING_SECONDS, "hpad reads each metric once per sync_period"),
         ("cooldownPeriod", _COOLDOWN_SECONDS, "a scale to zero waits as each scale-down does: spec.behavior.scaleDown"),
         ("initialCooldownPeriod", 0, "there is no counterpart"),
     )
@@ -298,7 +299,7 @@ def _note_advanced(advanced: Fields, conversion: Conversion) -> None:
 
 
 def _fallback(spec: Fields, conversion: Conversion) -> fallback_policy.Fallback | None:
-    """The fallback policy of the external metrics. hpad counts seconds, not polls: failureThreshold is converted."""
+    """Returns the fallback policy of the external metrics. failureThreshold, in polls, becomes seconds."""
     if "fallback" not in spec:
         return None
     fields = spec.object("fallback")

@@ -8,7 +8,7 @@ import urllib.parse
 from typing import Any, Final
 
 from hpad.api.fields import invalid
-from hpad.manifests.keda.conversion import ConversionError, Source, Trigger
+from hpad.manifests.keda.conversion import ConversionError, Trigger, split_url
 
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -16,7 +16,7 @@ _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 def metrics_api(trigger: Trigger) -> None:
     """Adds a number of a JSON document, by hpad's adapter `http-json`; raises ConversionError.
 
-    Other formats have no counterpart.
+    Notes the trigger as lost for other formats.
     """
     metadata = trigger.metadata
     kind, location = metadata.text("format") or "json", trigger.needed("valueLocation")
@@ -31,31 +31,16 @@ def metrics_api(trigger: Trigger) -> None:
     trigger.needed("targetValue")
     value, activation = trigger.number("targetValue"), trigger.number("activationTargetValue")
     url = trigger.needed("url")
-    source = Source(
-        path=trigger.path,
-        adapter="http-json",
-        host=_host(trigger, url),
-        settings={"insecure": True} if metadata.truth("unsafeSsl") else {},
-        entry=trigger.metric,
-        query={"url": url, "path": path},
-        metric=trigger.metric,
-    )
+    parts = split_url(url)
+    if not parts.hostname or "@" in parts.netloc:
+        raise trigger.invalid("url", "…", "must be a URL of http or https without credentials")
+    settings = {"insecure": True} if metadata.truth("unsafeSsl") else {}
+    source = trigger.source("http-json", {"url": url, "path": path}, parts.hostname, settings)
     trigger.external(source, value, activation)
 
 
-def _host(trigger: Trigger, url: str) -> str:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if not host or "@" in parts.netloc:
-        raise trigger.invalid("url", "…", "must be a URL of http or https without credentials")
-    return host
-
-
 def _path(location: str) -> str | None:
-    """KEDA's location ("jobs.0.depth", GJSON) in hpad's form ("jobs[0].depth"); None for any other syntax of GJSON."""
+    """Returns KEDA's location ("jobs.0.depth") in hpad's form ("jobs[0].depth"); None for any other syntax of GJSON."""
     steps: list[Any] = location.split(".")
     if not all(_STEP.fullmatch(step) for step in steps):
         return None
@@ -72,35 +57,29 @@ def resource(trigger: Trigger) -> None:
     value = trigger.needed("value")
     target: dict[str, Any]
     if kind == _UTILIZATION:
-        if not (value.isascii() and value.isdigit()):
-            raise trigger.invalid("value", value, "must be a whole number of percent")
-        target = {"type": kind, "averageUtilization": int(value)}
+        target = {"type": kind, "averageUtilization": trigger.whole_number("value", value)}
     elif kind == _AVERAGE:
         target = {"type": kind, "averageValue": trigger.number("value")}
     else:
         raise ConversionError(invalid(f"{trigger.path}.metricType", kind, f"must be {_UTILIZATION} or {_AVERAGE}"))
+    measured = {"name": trigger.type, "target": target}
     container = trigger.metadata.text("containerName")
     if container:
-        measured = {"name": trigger.type, "container": container, "target": target}
-        trigger.conversion.metrics.append({"type": "ContainerResource", "containerResource": measured})
+        metric = {"type": "ContainerResource", "containerResource": {**measured, "container": container}}
     else:
-        trigger.conversion.metrics.append({"type": "Resource", "resource": {"name": trigger.type, "target": target}})
+        metric = {"type": "Resource", "resource": measured}
+    trigger.conversion.metrics.append(metric)
     if older and older != kind:
-        trigger.note_change("type", "is left out: metricType says otherwise, and counts")
+        trigger.note_change("type", "is left out: metricType differs, and has precedence")
 
 
 def cron(trigger: Trigger) -> None:
     """Adds a metric that equals `desiredReplicas` between `start` and `end`; raises ConversionError."""
-    replicas = trigger.needed("desiredReplicas")
-    if not (replicas.isascii() and replicas.isdigit()):
-        raise trigger.invalid("desiredReplicas", replicas, "must be a whole number")
+    replicas = trigger.whole_number("desiredReplicas", trigger.needed("desiredReplicas"))
     window = {name: trigger.needed(name) for name in ("timezone", "start", "end")}
-    query = {**window, "replicas": int(replicas)}
-    source = Source(path=trigger.path, adapter="cron", entry=trigger.metric, query=query, metric=trigger.metric)
-    trigger.external(source, "1")
+    trigger.external(trigger.source("cron", {**window, "replicas": replicas}), "1")
 
 
-_ADAPTER: Final = "prometheus"
 _CREDENTIALS: Final = {
     "bearer": "bearer_token_file",
     "basic": "username and password_file",
@@ -115,7 +94,7 @@ def prometheus(trigger: Trigger) -> None:
     threshold, activation = trigger.number("threshold"), trigger.number("activationThreshold")
     query: dict[str, Any] = {"query": trigger.needed("query"), "types": ["External"]}
     if "<<" in query["query"]:
-        raise trigger.invalid("query", "<<", "must hold no <<, where hpad's variables begin")
+        raise trigger.invalid("query", "<<", "must not contain <<, which begins a variable of hpad")
     if trigger.metadata.truth("ignoreNullValues"):
         query["empty"] = "zero"
     elif "ignoreNullValues" not in trigger.metadata:
@@ -126,21 +105,14 @@ def prometheus(trigger: Trigger) -> None:
         )
     settings, host = _connection(trigger)
     trigger.note_unneeded({"metricName": "KEDA ignores it"})
-    name = trigger.metric
-    source = Source(
-        path=trigger.path, adapter=_ADAPTER, host=host, settings=settings, entry=name, query=query, metric=name
-    )
-    trigger.external(source, threshold, activation)
+    trigger.external(trigger.source("prometheus", query, host, settings), threshold, activation)
 
 
 def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     metadata = trigger.metadata
     address = trigger.needed("serverAddress")
-    try:
-        parts = urllib.parse.urlsplit(address)
-        host, user = parts.hostname, urllib.parse.unquote(parts.username or "")
-    except ValueError:
-        parts, host, user = urllib.parse.urlsplit(""), None, ""
+    parts = split_url(address)
+    host, user = parts.hostname, urllib.parse.unquote(parts.username or "")
     if parts.scheme not in ("http", "https") or not host or parts.fragment:
         raise trigger.invalid("serverAddress", "…", "must be a URL of http or https")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
@@ -164,7 +136,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
 
 
 def _pairs(trigger: Trigger, name: str) -> dict[str, str]:
-    """Parses `a=b,c=d`; raises ConversionError without the text, which may hold a secret."""
+    """Parses `a=b,c=d`. Raises ConversionError without the text, which may contain a secret."""
     pairs = [part.partition("=") for part in trigger.metadata.text(name).split(",") if part.strip()]
     if any(not equals or not key.strip() for key, equals, _ in pairs):
         raise trigger.invalid(name, "…", "must be of the form name=value,other=value")

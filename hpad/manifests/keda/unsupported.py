@@ -1,4 +1,4 @@
-"""Objects of KEDA that have no counterpart, and versions that are not read: what is lost with each."""
+"""Notes on objects of KEDA that cannot be converted: kinds without a counterpart, and old versions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ from hpad.manifests.keda.scaledobject import API_VERSION, KIND
 _GROUPS: Final = ("keda.sh", "keda.k8s.io")
 _AUTHENTICATION: Final = ("TriggerAuthentication", "ClusterTriggerAuthentication")
 _INSTEAD: Final = {
-    "ScaledJob": "it starts Jobs, and an HPA scales what keeps running: scale a Deployment by the same metric",
+    "ScaledJob": "it starts Jobs, and an HPA scales workloads that keep running: scale a Deployment by the same metric",
     "CloudEventSource": "hpad has events and series of its own",
     "ClusterCloudEventSource": "hpad has events and series of its own",
     "HTTPScaledObject": "hpad sees no requests; scale by a request rate from a source such as Prometheus",
@@ -17,14 +17,14 @@ _INSTEAD: Final = {
 
 
 def is_unsupported(value: Any) -> bool:
-    """Whether a document that is no readable ScaledObject is an object of KEDA."""
+    """Returns whether a document is an object of KEDA. Call it for any document but a ScaledObject of API_VERSION."""
     version = value.get("apiVersion") if isinstance(value, dict) else None
     group = version.partition("/")[0] if isinstance(version, str) else ""
     return group.endswith(_GROUPS)
 
 
 def identity(value: Mapping[str, Any]) -> str:
-    """The object's kind, namespace and name, for messages."""
+    """Returns the object's kind, namespace and name, for messages."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -33,7 +33,7 @@ def identity(value: Mapping[str, Any]) -> str:
 
 
 def notes(value: Mapping[str, Any]) -> Iterator[Note]:
-    """Notes on the loss of the object, and of each parameter of a TriggerAuthentication."""
+    """Yields a note on the loss of the object, and on each parameter of a TriggerAuthentication."""
     kind = value.get("kind")
     if kind in _AUTHENTICATION:
         yield from _authentication(value)
@@ -50,7 +50,7 @@ def notes(value: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _authentication(value: Mapping[str, Any]) -> Iterator[Note]:
-    advice = "mount what it holds into hpad, and write it into the sources of the triggers that refer to it"
+    advice = "mount its secrets into hpad, and write them into the sources of the triggers that refer to it"
     yield Note("kind", f"a {value['kind']} is not carried over: {advice}")
     try:
         spec = Fields(value).object("spec")

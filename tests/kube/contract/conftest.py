@@ -1,4 +1,4 @@
-"""One suite, two API servers: the embedded one always, a real one where its binaries are."""
+"""Runs the contract tests against the embedded API server, and against a real one if its binaries are installed."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import apiserver
+from support import apiserver, widgets
 
 from hpad.clock import SystemClock
 from hpad.kube import watch
@@ -20,43 +20,12 @@ from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
 Json = dict[str, Any]
-WIDGETS = lab.Resource(
-    "oracle.example", ("v1",), "widgets", "Widget", scale=lab.ScalePaths(selector=".status.selector")
-)
-_WIDGETS_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.oracle.example"},
-    "spec": {
-        "group": "oracle.example",
-        "scope": "Namespaced",
-        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-            }
-        ],
-    },
-}  # fmt: skip
 
 
 class Api:
-    """An API server, a namespace of this test's own, and plain requests past everything that is under test.
+    """An API server, a namespace for one test, and plain requests that do not use the code under test.
 
-    `kubeconfig` is for programs of their own.
+    `kubeconfig` is for separate processes.
     """
 
     def __init__(self, client: Client, kubeconfig: Path) -> None:
@@ -65,7 +34,7 @@ class Api:
         self.namespace = f"contract-{secrets.token_hex(4)}"
 
     async def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
-        """A request for JSON; raises ApiError. `{ns}` in the path stands for the namespace."""
+        """Sends a request for JSON; raises ApiError. `{ns}` in the path is replaced by the namespace."""
         data = None if body is None else json.dumps(body).encode()
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         path = path.replace("{ns}", f"namespaces/{self.namespace}")
@@ -86,7 +55,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.Running
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_kube_apiserver)])
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
-    """The API server under test, with the kind Widget served."""
+    """The API server under test, which serves the kind Widget."""
     if request.param == "real":
         if (reason := apiserver.missing()) is not None:
             pytest.skip(reason)
@@ -95,16 +64,16 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
             await _serve_widgets(api)
             yield api
     else:
-        embedded = lab.Cluster(controllers=False, kubelet=False, kinds=[WIDGETS])
+        embedded = lab.Cluster(controllers=False, kubelet=False, kinds=[widgets.WIDGETS])
         async with embedded, started(await embedded.kubeconfig(tmp_path / "kubeconfig")) as api:
             yield api
 
 
 @asynccontextmanager
 async def started(kubeconfig: Path) -> AsyncIterator[Api]:
-    """An API server seen through a client and a namespace of its own."""
-    where = await asyncio.to_thread(load_cluster_config, str(kubeconfig))
-    async with Client(where, SystemClock()) as client:
+    """Connects to an API server, and creates a namespace."""
+    config = await asyncio.to_thread(load_cluster_config, str(kubeconfig))
+    async with Client(config, SystemClock()) as client:
         api = Api(client, kubeconfig)
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         yield api
@@ -112,7 +81,7 @@ async def started(kubeconfig: Path) -> AsyncIterator[Api]:
 
 async def _serve_widgets(api: Api) -> None:
     try:
-        await api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _WIDGETS_CRD)
+        await api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgets.DEFINITION)
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
@@ -128,7 +97,7 @@ async def _serve_widgets(api: Api) -> None:
 
 @pytest.fixture
 async def cluster(api: Api, running: Any) -> Cluster:
-    """A Cluster that is synced and keeps up."""
+    """A running Cluster whose caches have synced."""
     cluster = api.cluster()
     running(cluster.run())
     await asyncio.wait_for(cluster.ready(), 60)

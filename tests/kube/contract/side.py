@@ -1,4 +1,4 @@
-"""One of two equal clusters: a real API server, and hands that make pods for its workloads as nothing else does."""
+"""One of two equal clusters: a real API server, whose pods are created here, since no other controller runs."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ _LOADING = asyncio.Lock()
 
 
 class Side:
-    """`hpas` and `events` say what an HPA controller has made of the cluster, without times and identities."""
+    """An API server with workloads; `statuses` and `events` return the results of an HPA controller."""
 
     def __init__(self, client: Client, kubeconfig: Path) -> None:
         self.client = client
@@ -46,13 +46,13 @@ class Side:
         return list(self._pods.values())
 
     async def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
-        """A request for JSON; raises ApiError."""
+        """Sends a request for JSON; raises ApiError."""
         data = None if body is None else json.dumps(body).encode()
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return json.loads(await self.client.request(method, path, params=params, body=data, content_type=kind))
 
     async def workload(self, kind: str, name: str, replicas: int, cpu: str | None, selector: str) -> None:
-        """Make a workload with its pods, labelled app=name; `selector` is what a Gadget says it selects."""
+        """Creates a workload with its pods, labelled app=NAME; `selector` is the status.selector of a Gadget."""
         labels = {"app": name}
         requests = {"requests": {"cpu": cpu, "memory": "64Mi"}} if cpu else {}
         template = {
@@ -72,7 +72,7 @@ class Side:
             await self._settle(kind, made)
 
     async def play(self) -> None:
-        """Bring pods and status of all workloads to their specs, again and again."""
+        """Updates pods and statuses of all workloads by their specs, until cancelled."""
         while True:
             for kind in {kind for kind, _ in self._templates if kind != "DaemonSet"}:
                 async with self._turn:
@@ -81,7 +81,7 @@ class Side:
             await asyncio.sleep(0.2)
 
     async def wake(self, kind: str, name: str, replicas: int) -> None:
-        """Give a workload that has none its pods, then as many replicas: nobody sees it without pods."""
+        """Creates the pods of a workload at zero, then sets its replicas; it never has replicas without pods."""
         async with self._turn:
             for index in range(replicas):
                 await self._start(f"{name}-{index}", self._templates[kind, name][0])
@@ -89,21 +89,21 @@ class Side:
             await self.ask("PATCH", f"{path(kind)}/{name}", {"spec": {"replicas": replicas}})
 
     async def _settle(self, kind: str, item: Json) -> None:
-        name, wanted = item["metadata"]["name"], item["spec"]["replicas"]
+        name, desired = item["metadata"]["name"], item["spec"]["replicas"]
         template, selector = self._templates[kind, name]
-        held = [pod for pod in self._pods if pod.rpartition("-")[0] == name]
-        for gone in held[wanted:]:
-            await self.ask("DELETE", f"{PODS}/{gone}", gracePeriodSeconds="0")
-            del self._pods[gone]
-        for index in range(len(held), wanted):
+        current = [pod for pod in self._pods if pod.rpartition("-")[0] == name]
+        for surplus in current[desired:]:
+            await self.ask("DELETE", f"{PODS}/{surplus}", gracePeriodSeconds="0")
+            del self._pods[surplus]
+        for index in range(len(current), desired):
             await self._start(f"{name}-{index}", template)
-        status = {"replicas": wanted, **({"selector": selector} if kind == "Gadget" else {})}
+        status = {"replicas": desired, **({"selector": selector} if kind == "Gadget" else {})}
         seen = item.get("status") or {}
         if {field: seen.get(field, 0) for field in status} != status:
             await self.ask("PATCH", f"{path(kind)}/{name}/status", {"status": status})
 
     async def _start(self, name: str, template: Json) -> None:
-        """A pod that has long been ready."""
+        """Creates a pod that has been ready for an hour."""
         made = {"metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]}
         self._pods[name] = await self.ask("POST", PODS, made)
         before = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -112,7 +112,7 @@ class Side:
         await self.ask("PATCH", f"{PODS}/{name}/status", {"status": status})
 
     async def replicas(self) -> dict[str, int]:
-        """What the workloads are set to."""
+        """Maps each workload to its spec.replicas."""
         found = {}
         for kind in {kind for kind, _ in self._templates if kind != "DaemonSet"}:
             for item in (await self.ask("GET", path(kind)))["items"]:
@@ -120,7 +120,7 @@ class Side:
         return found
 
     async def statuses(self) -> dict[str, Json]:
-        """The status of each HPA, without times."""
+        """Maps each HPA to its status without times."""
         found = {}
         for item in (await self.ask("GET", HPAS))["items"]:
             status = {name: value for name, value in item["status"].items() if name != "lastScaleTime"}
@@ -130,34 +130,34 @@ class Side:
         return found
 
     async def events(self) -> dict[str, set[str]]:
-        """The events of each HPA as JSON, without times, counts and identities."""
+        """Maps each HPA to its events as JSON, without times, counts and identities."""
         found: dict[str, set[str]] = {}
         for event in (await self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events"))["items"]:
             about = event["involvedObject"]
-            told = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
-            told["involvedObject"] = {key: about[key] for key in sorted(about.keys() - {"uid", "resourceVersion"})}
-            if not _OVERDUE.search(event["message"]) and not _HALFWAY.search(event["message"]):
-                found.setdefault(about["name"], set()).add(json.dumps(_settled(told), sort_keys=True))
+            rest = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
+            rest["involvedObject"] = {key: about[key] for key in sorted(about.keys() - {"uid", "resourceVersion"})}
+            if not _TIMEOUT_TEXT.search(event["message"]) and not _HALFWAY.search(event["message"]):
+                found.setdefault(about["name"], set()).add(json.dumps(_settled(rest), sort_keys=True))
         return found
 
 
 _TIMES = ("firstTimestamp", "lastTimestamp")
-_OVERDUE = re.compile(r"did not answer within|may wait for metrics")
-"""hpad's deadline within a period, which a busy machine may miss; the original has none."""
-_HALFWAY = re.compile(r"\((\d+) invalid out of (?!\1\))\d+\).* nobody is at home")
-"""One metrics API was asked before all of them went away (or came back), another afterwards. With hpad an answer serves
-for a third of the period, which makes that a matter of seconds; with the original of milliseconds."""
+_TIMEOUT_TEXT = re.compile(r"did not answer within|may wait for metrics")
+"""Messages of hpad's timeouts, which may elapse on a busy machine; Kubernetes has no such timeouts."""
+_HALFWAY = re.compile(r"\((\d+) invalid out of (?!\1\))\d+\).* the metrics API is down")
+"""Messages of a reconcile that read one metrics API before an outage began (or ended) and another one after it. hpad
+caches answers for a third of the period, so this lasts seconds; in Kubernetes it lasts milliseconds."""
 
 
 def path(kind: str) -> str:
-    """The collection of a kind of workload."""
+    """Returns the path of the collection of a kind of workload."""
     version = version_of(kind)
     root = "/apis" if "/" in version else "/api"
     return f"{root}/{version}/namespaces/{NAMESPACE}/{WORKLOADS[kind][1]}"
 
 
 def version_of(kind: str) -> str:
-    """The apiVersion of a kind of workload."""
+    """Returns the apiVersion of a kind of workload."""
     version = WORKLOADS[kind][0]
     return f"{version}/v1" if version.endswith(".example") else version
 
@@ -167,7 +167,7 @@ def _match(labels: Json) -> Json:
 
 
 def _settled(value: Json) -> Json:
-    """With the lists that Kubernetes prints in any order in one, and any pod where it names any of several."""
+    """Sorts lists for which Kubernetes has no order, and replaces the name of an arbitrary pod."""
     text = json.dumps(value)
     text = re.sub(r"HPAs: \[([^\]]*)\]", lambda found: f"HPAs: [{' '.join(sorted(found[1].split()))}]", text)
     settled: Json = json.loads(re.sub(r"of Pod ([a-z-]+)-\d+", r"of Pod \1-N", text))
@@ -176,14 +176,15 @@ def _settled(value: Json) -> Json:
 
 @contextlib.asynccontextmanager
 async def started(folder: Path, load: metrics_apis.Load) -> AsyncIterator[Side]:
-    """An API server with the metrics APIs of `load`, the kind Gadget, whose schema allows four replicas, and the kind
-    Fixture, which has no scale.
+    """Starts an API server with the metrics APIs of `load` and two custom kinds.
+
+    The schema of Gadget allows four replicas at most; Fixture has no scale subresource.
     """
     async with contextlib.AsyncExitStack() as stack:
         running = await asyncio.to_thread(stack.enter_context, apiserver.start(folder))
         async with _LOADING:
-            told = await asyncio.to_thread(load_cluster_config, str(running.kubeconfig))
-        client = await stack.enter_async_context(Client(told, SystemClock()))
+            config = await asyncio.to_thread(load_cluster_config, str(running.kubeconfig))
+        client = await stack.enter_async_context(Client(config, SystemClock()))
         side = Side(client, running.kubeconfig)
         port = await stack.enter_async_context(metrics_apis.serving(load, side.pods))
         await side.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -208,11 +209,11 @@ async def _offer(side: Side, port: int) -> None:
     ]
     async with asyncio.timeout(60):
         for each in offered:
-            while not await _is_there(side, each):  # noqa: ASYNC110  # a server tells nobody
+            while not await _is_served(side, each):  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.3)
 
 
-async def _is_there(side: Side, where: str) -> bool:
+async def _is_served(side: Side, where: str) -> bool:
     try:
         await side.ask("GET", where)
     except ApiError:

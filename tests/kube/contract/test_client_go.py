@@ -1,4 +1,4 @@
-"""A running elector of client-go, that of kube-controller-manager, and hpad's respect each other on one Lease."""
+"""The electors of kube-controller-manager (client-go) and of hpad respect each other on one Lease."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ DURATION, RENEW, RETRY = 4, 3, 0.5
 
 @contextlib.asynccontextmanager
 async def theirs(api: Api, folder: Path) -> AsyncIterator[Any]:
-    """kube-controller-manager, standing for election."""
+    """Runs kube-controller-manager with leader election."""
     (port,) = apiserver.free_ports(1)
     flags = [
         "--controllers=horizontal-pod-autoscaler-controller",
@@ -56,18 +56,18 @@ async def spec(api: Api) -> Any:
         return {}
 
 
-def moment(held: Any, name: str) -> datetime:
-    """One of the times of a Lease; all of them are of this machine's clock."""
-    return datetime.fromisoformat(held[name])
+def moment(lease_spec: Any, name: str) -> datetime:
+    """Returns a time of a Lease; all processes use this machine's clock."""
+    return datetime.fromisoformat(lease_spec[name])
 
 
 async def holder(api: Api) -> str:
     return str((await spec(api)).get("holderIdentity") or "")
 
 
-async def taken_by(api: Api, whom: Callable[[str], bool], seconds: float = 60) -> None:
+async def until_holder(api: Api, is_expected: Callable[[str], bool], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
-        while not whom(await holder(api)):  # noqa: ASYNC110  # a server tells nobody
+        while not is_expected(await holder(api)):  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.2)
 
 
@@ -95,7 +95,7 @@ async def test_neither_leads_while_the_other_does(
     elector = lease.Elector(api.client, shared(api.namespace), identity="hpad")
     now = asyncio.get_running_loop().time
     async with theirs(api, tmp_path) as process:
-        await taken_by(api, is_theirs)
+        await until_holder(api, is_theirs)
         deadline = now() + 2 * DURATION
         while now() < deadline:
             assert await elector.attempt() is None
@@ -103,16 +103,16 @@ async def test_neither_leads_while_the_other_does(
         assert is_theirs(elector.holder)
         transitions = (await spec(api)).get("leaseTransitions", 0)
         process.kill()
-        killed, begun, answered = now(), [], []
+        killed, started, answered = now(), [], []
         while True:
-            begun.append(now())
+            started.append(now())
             if await elector.attempt() is not None:
                 break
             answered.append(now())
             last = moment(await spec(api), "renewTime")
             await asyncio.sleep(RETRY)
         assert (moment(await spec(api), "acquireTime") - last).total_seconds() >= DURATION
-        assert begun[-2] <= answered[0] + DURATION, "it is respected for so long since it was last seen to change"
+        assert started[-2] <= answered[0] + DURATION, "hpad waits for one lease duration after the last change"
         server = request.node.callspec.params["api"]
         recovered(now() - killed, f"a kube-controller-manager that led and was killed ({server} API server)")
     assert await holder(api) == "hpad"
@@ -125,8 +125,8 @@ async def test_neither_leads_while_the_other_does(
             await asyncio.sleep(RETRY)
         await elector.release()
         released = moment(await spec(api), "renewTime")
-        await taken_by(api, is_theirs)
+        await until_holder(api, is_theirs)
         taken = moment(await spec(api), "acquireTime")
-        assert (taken - released).total_seconds() < DURATION, "it was not waited for until it had expired"
+        assert (taken - released).total_seconds() < DURATION, "a released lease is acquired before its expiry"
         assert await elector.attempt() is None
         assert (await spec(api))["leaseTransitions"] == transitions + 2

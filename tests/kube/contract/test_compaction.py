@@ -1,4 +1,4 @@
-"""API servers that have forgotten: a watch's version, a list's continue token. Nothing is missed for it."""
+"""API servers that have compacted the version of a watch or of a continue token: caches still miss nothing."""
 
 import asyncio
 import contextlib
@@ -25,18 +25,18 @@ from hpad.lab import cluster as lab
 
 CONFIG_MAPS = "/api/v1/{ns}/configmaps"
 FLAGS = ("--watch-cache=false", "--feature-gates=WatchList=false")
-"""Answers come from etcd, lists in pages."""
+"""With these flags answers come from etcd, not from a watch cache, and lists in pages."""
 QUICK = watch.ReflectorOptions(page_size=7, initial_backoff=0.05, max_backoff=0.2)
 
 
 class Forgetful(NamedTuple):
-    """An API server, and how to have it forget the past."""
+    """An API server, and a function that compacts it."""
 
     api: Api
     compact: Callable[[], Awaitable[None]]
 
     async def touch(self) -> None:
-        """Something happens that nobody watches."""
+        """Makes changes of a kind that is not watched."""
         for number in range(3):
             await self.api.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": f"c{number}-"}})
 
@@ -81,8 +81,8 @@ def names(cluster: Cluster) -> set[str]:
     return {each.metadata.name for each in cluster.hpas.values()}
 
 
-async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running: Any) -> None:
-    """Its connection falls silent while things happen, and the version that it would go on from is compacted."""
+async def test_a_watch_with_a_compacted_version(forgetful: Forgetful, running: Any) -> None:
+    """The connection is silent during changes, and the version from which the watch continues is compacted."""
     api = forgetful.api
     for name in ("stays", "changes", "goes"):
         await api.ask("POST", HPAS, hpa(name))
@@ -90,8 +90,8 @@ async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running:
         cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
         running(cluster.run())
         await asyncio.wait_for(cluster.ready(), 60)
-        told: list[tuple[str, bool, bool]] = []
-        cluster.hpas.subscribe(lambda key, old, new: told.append((key.name, old is not None, new is not None)))
+        seen_changes: list[tuple[str, bool, bool]] = []
+        cluster.hpas.subscribe(lambda key, old, new: seen_changes.append((key.name, old is not None, new is not None)))
         assert relay.freeze() > 0
         await api.ask("DELETE", f"{HPAS}/goes")
         await api.ask("POST", HPAS, hpa("comes"))
@@ -104,7 +104,7 @@ async def test_a_watch_whose_version_is_forgotten(forgetful: Forgetful, running:
             await until(lambda: names(cluster) == {"stays", "changes", "comes"}, 10)
         (lost,) = [line for line in logs if line["event"].startswith("the watch cannot continue") and _of_hpas(line)]
         assert "too old" in lost["error"]
-        assert sorted(told) == [("changes", True, True), ("comes", False, True), ("goes", True, False)]
+        assert sorted(seen_changes) == [("changes", True, True), ("comes", False, True), ("goes", True, False)]
         await api.ask("POST", HPAS, hpa("later"))
         await until(lambda: "later" in names(cluster))
 
@@ -114,14 +114,14 @@ def _of_hpas(line: Any) -> bool:
 
 
 class Interfering:
-    """Acts before a request of the client is sent, in place of a limiter."""
+    """A limiter that runs an action before each request of the client."""
 
     def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
         self.acquire = act
 
 
-async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, running: Any) -> None:
-    """Between two pages so much happens that the rest of the list cannot be told any more: it is read anew, whole."""
+async def test_a_list_with_a_compacted_continue_token(forgetful: Forgetful, running: Any) -> None:
+    """After changes and a compaction between two pages, the cache reads the whole list again."""
     api = forgetful.api
     for number in range(20):
         await api.ask("POST", PODS, pod(f"p{number:02}"))
@@ -131,7 +131,7 @@ async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, ru
     async def act() -> None:
         if "200" in codes and not interfered.is_set():
             interfered.set()
-            await api.ask("DELETE", f"{PODS}/p00", gracePeriodSeconds="0")  # of the page that has come
+            await api.ask("DELETE", f"{PODS}/p00", gracePeriodSeconds="0")  # on the page already read
             await api.ask("POST", PODS, pod("p99"))
             await forgetful.touch()
             await forgetful.compact()
@@ -139,7 +139,7 @@ async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, ru
     async with Client(
         api.client.config,
         SystemClock(),
-        limiter=Interfering(act),  # type: ignore[arg-type]  # it has what a client asks for
+        limiter=Interfering(act),  # type: ignore[arg-type]  # a fake limiter
         observe=lambda method, host, code, seconds: codes.append(code),
     ) as client:
         cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
@@ -147,10 +147,10 @@ async def test_a_list_whose_continue_token_is_forgotten(forgetful: Forgetful, ru
         await asyncio.wait_for(cluster.pods.synced.wait(), 60)
         listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}
         assert {each.name for each in cluster.pods.values()} == listed == {f"p{n:02}" for n in range(1, 20)} | {"p99"}
-        assert codes[:4] == ["422", "200", "410", "200"]  # no stream, a page, no more of them, all at once
+        assert codes[:4] == ["422", "200", "410", "200"]  # no streaming list, a page, an expired token, the whole list
 
 
-async def test_what_is_said_of_a_version_and_a_token_that_are_forgotten(forgetful: Forgetful) -> None:
+async def test_errors_of_a_compacted_version_and_token(forgetful: Forgetful) -> None:
     api = forgetful.api
     for number in range(3):
         await api.ask("POST", PODS, pod(f"p{number:02}"))

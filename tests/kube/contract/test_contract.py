@@ -1,4 +1,4 @@
-"""What hpad relies on an API server for, and what it does to one."""
+"""hpad's requests to an API server, and the behavior of the server on which hpad relies."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -70,10 +70,10 @@ def ref(kind, name="web", api_version=None):
 def status(**changes):
     now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     condition = HorizontalPodAutoscalerCondition("AbleToScale", "True", now, "SucceededRescale", "to 4")
-    held = HorizontalPodAutoscalerStatus(
+    stored = HorizontalPodAutoscalerStatus(
         last_scale_time=now, current_replicas=2, desired_replicas=4, current_metrics=None, conditions=(condition,)
     )
-    return msgspec.structs.replace(held, **changes)
+    return msgspec.structs.replace(stored, **changes)
 
 
 async def refused(request):
@@ -82,7 +82,7 @@ async def refused(request):
     return caught.value
 
 
-async def test_a_cache_holds_what_the_server_holds(api, running):
+async def test_a_cache_has_the_objects_of_the_server(api, running):
     for number in range(20):
         await api.ask("POST", PODS, pod(f"p{number:02}", app="web" if number % 2 else "other"))
     cluster = api.cluster()
@@ -93,7 +93,7 @@ async def test_a_cache_holds_what_the_server_holds(api, running):
     await api.ask("POST", PODS, pod("p99", app="web"))
     running_status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     await api.ask("PATCH", f"{PODS}/p03/status", running_status)
-    await until(lambda: (held := cluster.pods.get(Key(api.namespace, "p03"))) and held.phase == "Running")
+    await until(lambda: (stored := cluster.pods.get(Key(api.namespace, "p03"))) and stored.phase == "Running")
     await until(lambda: len(cluster.pods) == 20 and cluster.pods.get(Key(api.namespace, "p99")))
     listed = (await api.ask("GET", PODS))["items"]
     assert {value.name for value in cluster.pods.values()} == {item["metadata"]["name"] for item in listed}
@@ -103,16 +103,16 @@ async def test_a_cache_holds_what_the_server_holds(api, running):
     assert chosen[0].containers[0].requests == {"cpu": 200}
 
 
-async def test_hpas_come_as_the_server_has_defaulted_them(api, cluster):
+async def test_hpas_have_the_defaults_of_the_server(api, cluster):
     made = await api.ask("POST", HPAS, hpa())
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
-    held = cluster.hpas.get(Key(api.namespace, "web"))
-    assert held.metadata.uid == made["metadata"]["uid"]
-    assert to_builtins(held)["spec"] == made["spec"]
-    assert held.spec.min_replicas == 1
+    stored = cluster.hpas.get(Key(api.namespace, "web"))
+    assert stored.metadata.uid == made["metadata"]["uid"]
+    assert to_builtins(stored)["spec"] == made["spec"]
+    assert stored.spec.min_replicas == 1
 
 
-async def test_hpas_can_be_chosen_by_label(api, running):
+async def test_hpas_can_be_selected_by_label(api, running):
     await api.ask("POST", HPAS, hpa("mine", labels={"by": "hpad"}))
     await api.ask("POST", HPAS, hpa("other"))
     cluster = api.cluster(hpa_selector="by=hpad")
@@ -128,17 +128,17 @@ async def test_a_scale_is_read_without_and_written_with_one_request(api, cluster
     cluster.follow([ref(kind)])
     await until(lambda: cache.get(Key(api.namespace, "web")) and cache.synced.is_set())
     before = api.client.requests.total()
-    held = await cluster.read_scale(api.namespace, ref(kind))
+    stored = await cluster.read_scale(api.namespace, ref(kind))
     assert api.client.requests.total() == before
-    assert held == await cluster.fresh_scale(api.namespace, ref(kind))
-    assert held.spec.replicas == 2
-    assert held.status.selector == "app=web,tier=front"
-    written = await cluster.write_scale(api.namespace, ref(kind), held.with_replicas(5))
+    assert stored == await cluster.fresh_scale(api.namespace, ref(kind))
+    assert stored.spec.replicas == 2
+    assert stored.status.selector == "app=web,tier=front"
+    written = await cluster.write_scale(api.namespace, ref(kind), stored.with_replicas(5))
     assert written.spec.replicas == 5
     assert (await cluster.read_scale(api.namespace, ref(kind))).spec.replicas == 5
     assert api.client.requests.total() == before + 2
     assert (await api.ask("GET", f"{WORKLOADS[kind]}/web"))["spec"]["replicas"] == 5
-    error = await refused(cluster.write_scale(api.namespace, ref(kind), held.with_replicas(7)))
+    error = await refused(cluster.write_scale(api.namespace, ref(kind), stored.with_replicas(7)))
     assert error.conflict
     assert "please apply your changes to the latest version" in error.message
     again = await cluster.fresh_scale(api.namespace, ref(kind))
@@ -148,8 +148,8 @@ async def test_a_scale_is_read_without_and_written_with_one_request(api, cluster
 
 async def test_a_scale_that_is_out_of_range(api, cluster):
     await api.ask("POST", WORKLOADS["Deployment"], workload("Deployment"))
-    held = await cluster.fresh_scale(api.namespace, ref("Deployment"))
-    error = await refused(cluster.write_scale(api.namespace, ref("Deployment"), held.with_replicas(-1)))
+    stored = await cluster.fresh_scale(api.namespace, ref("Deployment"))
+    error = await refused(cluster.write_scale(api.namespace, ref("Deployment"), stored.with_replicas(-1)))
     assert error.status == 422
     assert error.message.endswith("spec.replicas: Invalid value: -1: must be greater than or equal to 0")
 
@@ -160,10 +160,10 @@ async def test_a_custom_resource_with_a_scale(api, cluster):
     await api.ask("POST", widgets, body)
     await api.ask("PATCH", f"{widgets}/w/status", {"status": {"replicas": 2, "selector": "app=w"}})
     widget = ref("Widget", "w", "oracle.example/v1")
-    held = await cluster.read_scale(api.namespace, widget)
-    assert (held.spec.replicas, held.status.replicas, held.status.selector) == (2, 2, "app=w")
-    assert (await cluster.write_scale(api.namespace, widget, held.with_replicas(3))).spec.replicas == 3
-    assert (await refused(cluster.write_scale(api.namespace, widget, held.with_replicas(4)))).conflict
+    stored = await cluster.read_scale(api.namespace, widget)
+    assert (stored.spec.replicas, stored.status.replicas, stored.status.selector) == (2, 2, "app=w")
+    assert (await cluster.write_scale(api.namespace, widget, stored.with_replicas(3))).spec.replicas == 3
+    assert (await refused(cluster.write_scale(api.namespace, widget, stored.with_replicas(4)))).conflict
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def test_a_custom_resource_with_a_scale(api, cluster):
         ("Thing", "nope.example/v1", 'no matches for kind "Thing" in group "nope.example"'),
     ],
 )
-async def test_what_cannot_be_scaled_says_so_in_the_words_of_kubernetes(api, cluster, kind, api_version, message):
+async def test_targets_without_a_scale_have_the_errors_of_kubernetes(api, cluster, kind, api_version, message):
     error = await refused(cluster.read_scale(api.namespace, ref(kind, "none", api_version)))
     assert (error.status, error.message) == (404, message)
 
@@ -185,8 +185,8 @@ async def test_what_cannot_be_scaled_says_so_in_the_words_of_kubernetes(api, clu
 async def test_a_status_write_leaves_the_rest_alone(api, cluster):
     made = await api.ask("POST", HPAS, hpa(labels={"a": "b"}, annotations={"c": "d"}))
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
-    held = cluster.hpas.get(Key(api.namespace, "web"))
-    written = await cluster.write_status(held, status())
+    stored = cluster.hpas.get(Key(api.namespace, "web"))
+    written = await cluster.write_status(stored, status())
     now = await api.ask("GET", f"{HPAS}/web")
     for name in ("resourceVersion", "managedFields"):
         now["metadata"].pop(name, None)
@@ -197,35 +197,35 @@ async def test_a_status_write_leaves_the_rest_alone(api, cluster):
     assert cluster.hpas.get(Key(api.namespace, "web")).status == status()
 
 
-async def test_a_status_can_lose_what_it_had(api, cluster):
+async def test_fields_of_a_status_can_be_removed(api, cluster):
     await api.ask("POST", HPAS, hpa())
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
-    held = await cluster.write_status(cluster.hpas.get(Key(api.namespace, "web")), status())
+    stored = await cluster.write_status(cluster.hpas.get(Key(api.namespace, "web")), status())
     bare = HorizontalPodAutoscalerStatus(desired_replicas=0)
-    await cluster.write_status(held, bare)
+    await cluster.write_status(stored, bare)
     assert (await api.ask("GET", f"{HPAS}/web"))["status"] == {"desiredReplicas": 0, "currentMetrics": None}
 
 
 async def test_a_status_of_an_older_object_is_a_conflict(api, cluster):
     await api.ask("POST", HPAS, hpa())
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
-    held = cluster.hpas.get(Key(api.namespace, "web"))
+    stored = cluster.hpas.get(Key(api.namespace, "web"))
     await api.ask("PATCH", f"{HPAS}/web", {"spec": {"maxReplicas": 11}})
-    assert (await refused(cluster.write_status(held, status()))).conflict
+    assert (await refused(cluster.write_status(stored, status()))).conflict
     assert (await api.ask("GET", f"{HPAS}/web"))["spec"]["maxReplicas"] == 11
     await api.ask("DELETE", f"{HPAS}/web")
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")) is None)
-    assert (await refused(cluster.write_status(held, status()))).not_found
+    assert (await refused(cluster.write_status(stored, status()))).not_found
 
 
 async def test_events_are_counted_and_combined(api, cluster):
     await api.ask("POST", HPAS, hpa())
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
-    held = cluster.hpas.get(Key(api.namespace, "web"))
+    stored = cluster.hpas.get(Key(api.namespace, "web"))
     for _ in range(3):
-        cluster.event_recorder.record(held, Event("Warning", "FailedGetScale", "boom"))
+        cluster.event_recorder.record(stored, Event("Warning", "FailedGetScale", "boom"))
     for size in range(13, 0, -1):
-        cluster.event_recorder.record(held, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
+        cluster.event_recorder.record(stored, Event("Normal", "SuccessfulRescale", f"New size: {size}"))
     await asyncio.wait_for(cluster.event_recorder.flush(), 60)
     events = (await api.ask("GET", "/api/v1/{ns}/events"))["items"]
     counts = {event["message"]: event["count"] for event in events}
@@ -234,11 +234,11 @@ async def test_events_are_counted_and_combined(api, cluster):
     assert counts == expected
     for event in events:
         assert event["source"] == {"component": "horizontal-pod-autoscaler"}
-        assert event["involvedObject"]["uid"] == held.metadata.uid
+        assert event["involvedObject"]["uid"] == stored.metadata.uid
         assert event["involvedObject"]["apiVersion"] == "autoscaling/v2"
 
 
-async def test_a_cache_finds_what_it_missed_while_it_was_away(api, running):
+async def test_a_restarted_cache_has_the_changes_made_meanwhile(api, running):
     cluster = api.cluster()
     first = running(cluster.run())
     await asyncio.wait_for(cluster.ready(), 60)

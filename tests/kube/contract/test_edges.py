@@ -1,4 +1,4 @@
-"""`hpad run` where others act at the same time: who edits, who names the same target, who writes as well."""
+"""`hpad run` with concurrent actions of other clients: edits, HPAs of the same target, competing writes."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import aiohttp.web
 import yaml
 from kube.contract.conftest import Api
 from kube.contract.test_contract import HPAS, hpa
-from kube.contract.test_process import WEB, TargetKey, hpad, lines, place, until
+from kube.contract.test_process import WEB, Place, hpad, lines, place, until
 
 __all__ = ["place"]
 Json = dict[str, Any]
@@ -26,13 +26,13 @@ def external(name: str = "queue", average: str = "30") -> list[Json]:
 
 @contextlib.asynccontextmanager
 async def source(answer: Callable[[], Awaitable[int]]) -> AsyncIterator[str]:
-    """A document on loopback that holds a number; its URL."""
+    """Serves a JSON number on loopback; yields its URL."""
 
-    async def said(_: aiohttp.web.Request) -> aiohttp.web.Response:
+    async def number(_: aiohttp.web.Request) -> aiohttp.web.Response:
         return aiohttp.web.json_response(await answer())
 
     app = aiohttp.web.Application()
-    app.router.add_get("/", said)
+    app.router.add_get("/", number)
     runner = aiohttp.web.AppRunner(app)
     await runner.setup()
     try:
@@ -43,7 +43,7 @@ async def source(answer: Callable[[], Awaitable[int]]) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def configure(place: TargetKey, sources: Json) -> None:
+async def configure(place: Place, sources: Json) -> None:
     await asyncio.to_thread(place.config.write_text, yaml.safe_dump({"sources": sources}))
 
 
@@ -51,8 +51,8 @@ async def events_of(log: Path) -> list[str]:
     return [line["event"] for line in await asyncio.to_thread(lines, log)]
 
 
-async def test_what_was_decided_before_an_edit_is_never_written(place: TargetKey, tmp_path: Path) -> None:
-    """The maximum is lowered while the metric that asks for more is on its way: the old maximum is never reached."""
+async def test_a_decision_made_before_an_edit_is_not_written(place: Place, tmp_path: Path) -> None:
+    """The maximum is lowered while the metric that needs more is being read: the old maximum is never written."""
     edited, seen = asyncio.Event(), asyncio.Event()
     waiting = 0
 
@@ -81,7 +81,7 @@ async def test_what_was_decided_before_an_edit_is_never_written(place: TargetKey
 
 
 async def test_two_hpas_of_one_custom_resource_compete_from_the_start(api: Api, tmp_path: Path) -> None:
-    made = TargetKey(api, tmp_path)
+    made = Place(api, tmp_path)
     await made.wait_for(600)
     await configure(made, {"numbers": {"adapter": "static", "file": str(tmp_path / "numbers.yaml")}})
     body = {"apiVersion": WIDGET["apiVersion"], "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 2}}
@@ -93,16 +93,16 @@ async def test_two_hpas_of_one_custom_resource_compete_from_the_start(api: Api, 
 
     async def reasons() -> list[str]:
         items = (await api.ask("GET", HPAS))["items"]
-        held = [each for item in items for each in (item.get("status") or {}).get("conditions") or ()]
-        return [each["reason"] for each in held if each["type"] == "ScalingActive"]
+        found = [each for item in items for each in (item.get("status") or {}).get("conditions") or ()]
+        return [each["reason"] for each in found if each["type"] == "ScalingActive"]
 
     async with hpad(made, tmp_path / "log"):
         await until(reasons, ["AmbiguousSelector", "AmbiguousSelector"])
     assert (await api.ask("GET", f"{WIDGETS}/w"))["spec"]["replicas"] == 2
 
 
-async def test_a_file_yields_to_an_hpa_of_the_server(place: TargetKey, tmp_path: Path) -> None:
-    """The HPA of the server would keep 2; the file wants 4, and writes only once that HPA is gone."""
+async def test_a_manifest_yields_to_an_hpa_of_the_server(place: Place, tmp_path: Path) -> None:
+    """The HPA of the server keeps 2; that of the manifest decides 4, and writes only after the other is deleted."""
     folder = tmp_path / "hpas"
     folder.mkdir()
     own = hpa("mine", namespace=place.api.namespace)
@@ -120,11 +120,11 @@ async def test_a_file_yields_to_an_hpa_of_the_server(place: TargetKey, tmp_path:
         assert await place.generation() == 1
         await place.api.ask("DELETE", f"{HPAS}/web")
         await until(place.replicas, 4)
-    told = [event for event in await events_of(log) if "another writer competes" in event]
-    assert len(told) == 1, told
+    logged = [event for event in await events_of(log) if "another writer competes" in event]
+    assert len(logged) == 1, logged
 
 
-async def test_another_client_that_sets_the_count_is_named_once(place: TargetKey, tmp_path: Path) -> None:
+async def test_another_client_that_sets_the_count_is_named_once(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "log"
     await place.wait_for(120)
     async with hpad(place, log):
@@ -133,20 +133,20 @@ async def test_another_client_that_sets_the_count_is_named_once(place: TargetKey
         scale["spec"]["replicas"] = 3
         await place.api.ask("PUT", f"{WEB}/scale", scale, fieldManager="someone")
 
-        async def told() -> list[str]:
+        async def logged() -> list[str]:
             return [event for event in await events_of(log) if "another writer competes" in event]
 
         async def count() -> int:
-            return len(await told())
+            return len(await logged())
 
         await until(count, 1)
-        assert "someone" in (await told())[0]
+        assert "someone" in (await logged())[0]
         await until(place.replicas, 4)
         await asyncio.sleep(3)
         assert await count() == 1
 
 
-async def test_a_dry_run_writes_nothing_and_says_so(place: TargetKey, tmp_path: Path) -> None:
+async def test_a_dry_run_writes_nothing_and_logs_its_decision(place: Place, tmp_path: Path) -> None:
     await place.wait_for(120)
     log = tmp_path / "log"
     async with hpad(place, log, "--dry-run"):
@@ -158,5 +158,5 @@ async def test_a_dry_run_writes_nothing_and_says_so(place: TargetKey, tmp_path: 
         await asyncio.sleep(3)
     assert await place.generation() == 1
     assert await place.status() in ({}, {"currentMetrics": None, "desiredReplicas": 0})
-    told = [line for line in await asyncio.to_thread(lines, log) if line["level"] in ("warning", "error")]
-    assert told == []
+    problems = [line for line in await asyncio.to_thread(lines, log) if line["level"] in ("warning", "error")]
+    assert problems == []

@@ -8,9 +8,9 @@ from hpad.settings.model import Election
 LEASE = "/apis/coordination.k8s.io/v1/{ns}/leases/hpad"
 
 
-async def test_a_lease_is_taken_kept_respected_and_given_up(api: Any) -> None:
-    told = Election(enabled=True, namespace=api.namespace)
-    first, second = (lease.Elector(api.client, told, identity=name) for name in ("first", "second"))
+async def test_a_lease_is_acquired_renewed_respected_and_released(api: Any) -> None:
+    lease_settings = Election(enabled=True, namespace=api.namespace)
+    first, second = (lease.Elector(api.client, lease_settings, identity=name) for name in ("first", "second"))
     assert await first.attempt()
     created = (await api.ask("GET", LEASE))["spec"]
     assert await first.attempt()
@@ -33,9 +33,9 @@ async def test_a_lease_is_taken_kept_respected_and_given_up(api: Any) -> None:
     assert await first.attempt() is None
 
 
-async def test_a_renewal_past_a_bystander_is_a_conflict_and_found_again(api: Any) -> None:
-    told = Election(enabled=True, namespace=api.namespace)
-    elector = lease.Elector(api.client, told, identity="first")
+async def test_a_renewal_after_a_foreign_write_conflicts_and_recovers(api: Any) -> None:
+    lease_settings = Election(enabled=True, namespace=api.namespace)
+    elector = lease.Elector(api.client, lease_settings, identity="first")
     assert await elector.attempt()
     await api.ask("PATCH", LEASE, {"metadata": {"labels": {"seen": "yes"}}})
     assert await elector.attempt()

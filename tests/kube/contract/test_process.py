@@ -37,8 +37,8 @@ FLAGS = (
 )
 
 
-class TargetKey:
-    """A Deployment with its pods, made by hand where nobody else makes any, an HPA by a number, and that number."""
+class Place:
+    """A Deployment, its pods (created by the test), an HPA with one External metric, and the value of the metric."""
 
     def __init__(self, api: Api, folder: Path) -> None:
         self.api = api
@@ -56,13 +56,13 @@ class TargetKey:
         await self.api.ask("POST", HPAS, {**hpa(), "spec": spec})
 
     async def wait_for(self, number: int) -> None:
-        """Set how much waits to be worked on: each replica takes thirty. At no moment is there half a file."""
+        """Sets the metric, whose target is 30 per replica, by renaming a file, so that no half-written file is read."""
         fresh = self._numbers.with_suffix(".new")
         await asyncio.to_thread(fresh.write_text, yaml.safe_dump({"queue": number}))
         await asyncio.to_thread(fresh.rename, self._numbers)
 
     async def settle(self, replicas: int) -> None:
-        """What the Deployment controller and kubelets would do."""
+        """Creates pods and status, as the Deployment controller and kubelets would."""
         for number in range(replicas):
             with contextlib.suppress(Exception):
                 await self.api.ask("POST", PODS, pod(f"web-{number}", app="web", tier="front"))
@@ -74,7 +74,7 @@ class TargetKey:
         return found
 
     async def generation(self) -> int:
-        """One more for each change of the Deployment's spec."""
+        """Returns the generation, which increases with each change of the Deployment's spec."""
         found: int = (await self.api.ask("GET", WEB))["metadata"]["generation"]
         return found
 
@@ -82,8 +82,8 @@ class TargetKey:
         return (await self.api.ask("GET", f"{HPAS}/web")).get("status", {})
 
     async def conditions(self) -> dict[str, tuple[str, str]]:
-        held = (await self.status()).get("conditions") or []
-        return {each["type"]: (each["status"], each["reason"]) for each in held}
+        found = (await self.status()).get("conditions") or []
+        return {each["type"]: (each["status"], each["reason"]) for each in found}
 
     async def events(self) -> list[tuple[str, str, str, int]]:
         items = (await self.api.ask("GET", EVENTS))["items"]
@@ -91,12 +91,12 @@ class TargetKey:
         return sorted((each["type"], each["reason"], each["message"], each["count"]) for each in about)
 
     async def sizes(self) -> list[str]:
-        """What has been told of rescales."""
+        """Returns the beginnings of the messages of events of rescales."""
         rescales = [message for _, reason, message, _ in await self.events() if reason == "SuccessfulRescale"]
         return [message.partition(";")[0] for message in rescales]
 
     async def holder(self) -> str:
-        """Whom the Lease names, "" where it names nobody, or is not there yet."""
+        """Returns the holder of the Lease, "" without a holder or a Lease."""
         try:
             found: str = (await self.api.ask("GET", LEASE))["spec"].get("holderIdentity", "")
         except ApiError as error:
@@ -107,15 +107,15 @@ class TargetKey:
 
 
 @pytest.fixture
-async def place(api: Api, tmp_path: Path) -> TargetKey:
-    made = TargetKey(api, tmp_path)
+async def place(api: Api, tmp_path: Path) -> Place:
+    made = Place(api, tmp_path)
     await made.prepare()
     return made
 
 
 @contextlib.asynccontextmanager
-async def hpad(place: TargetKey, log: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process, ended with SIGTERM if it still runs; `more` flags beat those of all tests."""
+async def hpad(place: Place, log: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs hpad, and stops it with SIGTERM; `more` flags override those of all tests."""
     api = place.api
     where = (f"--kubeconfig={api.kubeconfig}", f"--namespace={api.namespace}", f"--config={place.config}")
     home = f"--leader-elect-resource-namespace={api.namespace}"
@@ -135,24 +135,24 @@ async def hpad(place: TargetKey, log: Path, *more: str) -> AsyncIterator[asyncio
 
 
 def lines(log: Path) -> list[Any]:
-    """Those that are complete."""
+    """Returns the complete lines of a log, decoded."""
     *whole, _ = log.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in whole]
 
 
-async def until(look: Callable[[], Any], wanted: Any, seconds: float = 120) -> None:
-    """Wait until what `look` sees is `wanted`."""
+async def until(read: Callable[[], Any], expected: Any, seconds: float = 120) -> None:
+    """Waits until `read` returns the expected value."""
     deadline = now() + seconds
-    while (seen := await look()) != wanted and now() < deadline:  # noqa: ASYNC110  # a server tells nobody
+    while (found := await read()) != expected and now() < deadline:  # noqa: ASYNC110  # there is no event for it
         await asyncio.sleep(0.1)
-    assert seen == wanted
+    assert found == expected
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_it_scales_says_so_and_ends_in_good_order(place: TargetKey, tmp_path: Path) -> None:
+async def test_it_scales_reports_and_stops_in_good_order(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "log"
     lasting = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s")  # it leads to its end
     async with hpad(place, log, *lasting) as process:
@@ -174,27 +174,28 @@ async def test_it_scales_says_so_and_ends_in_good_order(place: TargetKey, tmp_pa
         external = {"metric": {"name": "queue"}, "current": {"averageValue": "30"}}
         await until(seen, (4, 4, [{"type": "External", "external": external}]))
         size = "New size: 4; reason: external metric queue(nil) above target"
-        told_once = [("Normal", "SuccessfulRescale", size, 1)]
-        await until(place.events, told_once)
+        size += "; from 2: external metric queue above target (60 / 30 per replica, 120 in total)"
+        one_event = [("Normal", "SuccessfulRescale", size, 1)]
+        await until(place.events, one_event)
         await asyncio.sleep(2.5)
         assert "lastScaleTime" in await place.status()
         assert await place.generation() == 2
-        assert await place.events() == told_once
+        assert await place.events() == one_event
         assert await place.holder() != ""
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             assert await process.wait() == 0
     assert await place.holder() == ""
-    told = await asyncio.to_thread(lines, log)
-    stalls = ("the event loop has stalled", "the event loop runs again")  # the machine's, not hpad's
-    assert [line for line in told if line["level"] not in ("info", "debug") and line["event"] not in stalls] == []
-    assert told[-1]["event"] == "hpad stopped"
+    logged = await asyncio.to_thread(lines, log)
+    stalls = ("the event loop has stalled", "the event loop runs again")  # caused by the machine, not by hpad
+    assert [line for line in logged if line["level"] not in ("info", "debug") and line["event"] not in stalls] == []
+    assert logged[-1]["event"] == "hpad stopped"
 
 
-async def test_one_that_is_killed_is_followed_by_another(
-    place: TargetKey, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
+async def test_a_killed_process_is_replaced(
+    place: Place, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
 ) -> None:
-    """No rescale is done twice, none is left out."""
+    """Each rescale is done exactly once."""
     async with hpad(place, tmp_path / "first") as first:
         await place.wait_for(120)
         await until(place.replicas, 4)
@@ -223,10 +224,10 @@ async def test_one_that_is_killed_is_followed_by_another(
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.real_kube_apiserver)], indirect=True)
-async def test_an_api_server_that_is_restarted(
-    place: TargetKey, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
+async def test_a_restarted_api_server(
+    place: Place, tmp_path: Path, recovered: Callable[[float, str], None], request: pytest.FixtureRequest
 ) -> None:
-    """What is due by then is done once, and the lead is ours again."""
+    """A rescale that became due meanwhile is done once, and hpad leads again."""
     real = request.getfixturevalue("real")
     async with hpad(place, tmp_path / "log"):
 

@@ -1,4 +1,4 @@
-"""What an API server refuses of the kinds of requests that hpad makes, and in which words."""
+"""Rejected requests of the kinds that hpad sends, and their messages."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ async def refusal(api: Api, method: str, path: str, body: Any = None) -> tuple[i
 def event(api: Api, name: str = "e", **changes: Any) -> Json:
     about = {"kind": "HorizontalPodAutoscaler", "namespace": api.namespace, "name": "web", "uid": "u"}
     times = {"firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "eventTime": None}
-    told = {"reason": "R", "message": "m", "type": "Warning", "count": 1, "source": {"component": "c"}}
-    return {"metadata": {"name": name}, "involvedObject": about, **times, **told, **changes}
+    content = {"reason": "R", "message": "m", "type": "Warning", "count": 1, "source": {"component": "c"}}
+    return {"metadata": {"name": name}, "involvedObject": about, **times, **content, **changes}
 
 
-async def test_events_may_say_much_and_have_any_name(api: Api) -> None:
+async def test_events_may_have_long_messages_and_any_name(api: Api) -> None:
     for number, changes in enumerate(({"message": "x" * 5000}, {"reason": "x" * 200}, {"type": "Odd"}, {"reason": ""})):
         await api.ask("POST", EVENTS, event(api, f"e{number}", **changes))
     assert (await api.ask("POST", EVENTS, event(api, "Any.Name")))["metadata"]["name"] == "Any.Name"
@@ -36,10 +36,10 @@ async def test_events_may_say_much_and_have_any_name(api: Api) -> None:
     assert (patched["count"], len(patched["message"])) == (2, 5000)
 
 
-async def test_an_event_lies_beside_what_it_is_about(api: Api) -> None:
+async def test_an_event_has_the_namespace_of_its_object(api: Api) -> None:
     about = {"kind": "HorizontalPodAutoscaler", "namespace": "other", "name": "web"}
-    told = 'Event "e" is invalid: involvedObject.namespace: Invalid value: "other": does not match event.namespace'
-    assert await refusal(api, "POST", EVENTS, event(api, involvedObject=about)) == (422, told)
+    message = 'Event "e" is invalid: involvedObject.namespace: Invalid value: "other": does not match event.namespace'
+    assert await refusal(api, "POST", EVENTS, event(api, involvedObject=about)) == (422, message)
 
 
 @pytest.mark.parametrize(
@@ -53,23 +53,23 @@ async def test_an_event_lies_beside_what_it_is_about(api: Api) -> None:
         {"currentMetrics": [{"type": "Resource", "resource": {"name": "x", "current": {"averageUtilization": 2**31}}}]},
     ],
 )
-async def test_a_status_that_no_hpa_can_have(api: Api, wrong: Json) -> None:
+async def test_an_invalid_status(api: Api, wrong: Json) -> None:
     await api.ask("POST", HPAS, hpa())
     status, _ = await refusal(api, "PATCH", f"{HPAS}/web/status", {"status": {"desiredReplicas": 1, **wrong}})
     assert status in (400, 422)
 
 
-async def test_a_status_is_kept_as_it_can_be_stored(api: Api) -> None:
+async def test_a_status_is_normalized(api: Api) -> None:
     await api.ask("POST", HPAS, hpa())
     odd = {"type": "made up", "status": "Maybe", "lastTransitionTime": None}
     written = {"desiredReplicas": 2**31 - 1, "currentMetrics": [], "conditions": [odd, odd]}
     time = {"lastScaleTime": "2026-01-01T00:00:00.7Z"}
-    held = await api.ask("PATCH", f"{HPAS}/web/status", {"status": {**written, **time}})
+    answer = await api.ask("PATCH", f"{HPAS}/web/status", {"status": {**written, **time}})
     expected = {**written, "currentMetrics": None, "lastScaleTime": "2026-01-01T00:00:00Z"}
-    assert held["status"] == expected
+    assert answer["status"] == expected
 
 
-async def test_a_status_for_the_object_that_had_the_name_before(api: Api) -> None:
+async def test_a_status_for_a_replaced_object(api: Api) -> None:
     first = (await api.ask("POST", HPAS, hpa()))["metadata"]
     await api.ask("DELETE", f"{HPAS}/web")
     await api.ask("POST", HPAS, hpa())
@@ -97,13 +97,13 @@ async def test_a_status_for_the_object_that_had_the_name_before(api: Api) -> Non
         ),
     ],
 )
-async def test_a_scale_that_cannot_be(api: Api, body: Json, status: int, message: str) -> None:
+async def test_an_invalid_scale(api: Api, body: Json, status: int, message: str) -> None:
     await api.ask("POST", WORKLOADS["Deployment"], workload("Deployment"))
     full = {"apiVersion": "autoscaling/v1", "kind": "Scale", **body}
     assert await refusal(api, "PUT", f"{WORKLOADS['Deployment']}/web/scale", full) == (status, message)
 
 
-async def test_a_custom_kind_has_words_of_its_own(api: Api) -> None:
+async def test_errors_of_a_custom_kind(api: Api) -> None:
     head = {"apiVersion": "oracle.example/v1", "kind": "Widget"}
     await api.ask("POST", WIDGETS, {**head, "metadata": {"name": "bare"}, "spec": {}})
     await api.ask("POST", WIDGETS, {**head, "metadata": {"name": "w"}, "spec": {"replicas": 1}})
@@ -116,7 +116,7 @@ async def test_a_custom_kind_has_words_of_its_own(api: Api) -> None:
     assert await refusal(api, "PUT", f"{WIDGETS}/w/scale", scale) == (422, negative)
 
 
-async def test_a_config_map_holds_a_mebibyte_under_simple_keys(api: Api) -> None:
+async def test_limits_of_a_config_map(api: Api) -> None:
     await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": "h"}, "data": {"k": "x" * 2**19}})
     long = 'ConfigMap "h" is invalid: []: Too long: may not be more than 1048576 bytes'
     assert await refusal(api, "PATCH", f"{CONFIG_MAPS}/h", {"data": {"l": "x" * (2**19 + 1)}}) == (422, long)
@@ -124,11 +124,11 @@ async def test_a_config_map_holds_a_mebibyte_under_simple_keys(api: Api) -> None
     assert (status, message.startswith('ConfigMap "h" is invalid: data[a b]: Invalid value: "a b"')) == (422, True)
 
 
-async def test_a_lease_is_not_overwritten_blindly(api: Api) -> None:
+async def test_a_lease_update_requires_a_version(api: Api) -> None:
     spec = {"holderIdentity": "a", "leaseDurationSeconds": 15}
     await api.ask("POST", LEASES, {"metadata": {"name": "l"}, "spec": spec})
-    told = (
+    message = (
         'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for '
         "an update"
     )
-    assert await refusal(api, "PUT", f"{LEASES}/l", {"metadata": {"name": "l"}, "spec": spec}) == (422, told)
+    assert await refusal(api, "PUT", f"{LEASES}/l", {"metadata": {"name": "l"}, "spec": spec}) == (422, message)

@@ -1,4 +1,4 @@
-"""Refusals that clients read, and rights: word by word the same on both API servers."""
+"""Error messages and authorization are equal on both API servers, word by word."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ async def answer(api: Api, method: str, path: str, body: bytes, kind: str, **par
         ("PATCH", "text/plain", "{}", (415, "415: Unsupported Media Type")),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_read(api: Api, method: str, kind: str, body: str, expected: tuple[int, str]) -> None:
+async def test_invalid_bodies(api: Api, method: str, kind: str, body: str, expected: tuple[int, str]) -> None:
     await api.ask("POST", HPAS, hpa())
     path = HPAS if method == "POST" else f"{HPAS}/web"
     assert await answer(api, method, path, body.encode(), kind) == expected
@@ -68,14 +68,14 @@ async def test_what_cannot_be_read(api: Api, method: str, kind: str, body: str, 
         ({"timeout": "5"}, (400, 'invalid timeout specified in the request URL - time: missing unit in duration "5"')),
     ],
 )  # fmt: skip
-async def test_queries_that_make_no_sense(api: Api, params: dict[str, str], expected: tuple[int, str]) -> None:
+async def test_invalid_queries(api: Api, params: dict[str, str], expected: tuple[int, str]) -> None:
     status, message = await answer(api, "GET", HPAS, b"", "", **params)
-    # A server built with a Go before 1.27 takes a byte that is no UTF-8 for the character of that number.
+    # Go before 1.27 decodes an invalid UTF-8 byte as the character of the same number
     assert (status, message.replace("\\u0081", "\\x81")) == expected
 
 
-async def test_a_token_for_the_next_page_is_worth_the_same(api: Api) -> None:
-    """Clients may keep it, but not read it; here that both servers mean the same key by it."""
+async def test_continue_tokens_are_interchangeable(api: Api) -> None:
+    """Both servers encode the same key in a token."""
     for name in ("a", "b", "c"):
         await api.ask("POST", HPAS, hpa(name=name))
     first = await api.ask("GET", HPAS, limit="1")
@@ -108,11 +108,11 @@ async def test_conditions_are_merged_in_the_order_of_the_patch(api: Api) -> None
         patch = {"status": {"conditions": [condition(*each) for each in reasons]}}
         path = f"{HPAS}/web/status".replace("{ns}", f"namespaces/{api.namespace}")
         raw = await api.client.request("PATCH", path, body=json.dumps(patch).encode(), content_type=STRATEGIC)
-    held = [(each["type"], each["reason"]) for each in json.loads(raw)["status"]["conditions"]]
-    assert held == [("ScalingLimited", "C"), ("AbleToScale", "A"), ("ScalingActive", "D")]
+    conditions = [(each["type"], each["reason"]) for each in json.loads(raw)["status"]["conditions"]]
+    assert conditions == [("ScalingLimited", "C"), ("AbleToScale", "A"), ("ScalingActive", "D")]
 
 
-async def test_a_precondition_that_does_not_hold(api: Api) -> None:
+async def test_a_failed_precondition(api: Api) -> None:
     await api.ask("POST", HPAS, hpa())
     status, message = await refusal(api, "DELETE", f"{HPAS}/web", {"preconditions": {"uid": "abc"}})
     assert status == 409
@@ -120,7 +120,7 @@ async def test_a_precondition_that_does_not_hold(api: Api) -> None:
     assert message.endswith("The object might have been deleted and then recreated")
 
 
-async def test_bookmarks_carry_an_empty_object(api: Api) -> None:
+async def test_bookmarks_have_an_empty_object(api: Api) -> None:
     path = HPAS.replace("{ns}", f"namespaces/{api.namespace}")
     query = {"watch": "1", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "timeoutSeconds": "1"}
     raw = await api.client.request("GET", path, params={**query, "allowWatchBookmarks": "true"})
@@ -137,40 +137,40 @@ async def test_bookmarks_carry_an_empty_object(api: Api) -> None:
     }
 
 
-async def test_one_may_ask_what_one_may_do(api: Api) -> None:
+async def test_a_user_may_review_its_own_access(api: Api) -> None:
     spec = {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}
     review = await api.ask("POST", OWN, {"spec": spec})
     assert (review["kind"], review["spec"], review["status"]) == ("SelfSubjectAccessReview", spec, {"allowed": True})
     status, message = await refusal(api, "POST", OWN, {"spec": {}})
-    told = (
+    expected_message = (
         '.authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of '
         "nonResourceAttributes or resourceAttributes must be specified"
     )
-    assert (status, message) == (422, told)
+    assert (status, message) == (422, expected_message)
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_kube_apiserver)])
 async def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
-    """An API server that asks who one is, and its administrator."""
+    """An API server with authorization, used by its administrator."""
     if request.param == "real":
         if (reason := apiserver.missing()) is not None:
             pytest.skip(reason)
-        way_in = request.getfixturevalue("real").kubeconfig
+        kubeconfig_path = request.getfixturevalue("real").kubeconfig
         async with Client(
-            await asyncio.to_thread(kubeconfig.load_cluster_config, str(way_in)), SystemClock()
+            await asyncio.to_thread(kubeconfig.load_cluster_config, str(kubeconfig_path)), SystemClock()
         ) as client:
-            yield await _with_namespace(client, way_in)
+            yield await _with_namespace(client, kubeconfig_path)
     else:
         async with lab.Cluster(controllers=False, kubelet=False, authorization=True) as embedded:
-            way_in = await embedded.kubeconfig(tmp_path / "kubeconfig")
+            kubeconfig_path = await embedded.kubeconfig(tmp_path / "kubeconfig")
             async with Client(
-                await asyncio.to_thread(kubeconfig.load_cluster_config, str(way_in)), SystemClock()
+                await asyncio.to_thread(kubeconfig.load_cluster_config, str(kubeconfig_path)), SystemClock()
             ) as client:
-                yield await _with_namespace(client, way_in)
+                yield await _with_namespace(client, kubeconfig_path)
 
 
-async def _with_namespace(client: Client, way_in: Path) -> Api:
-    api = Api(client, way_in)
+async def _with_namespace(client: Client, kubeconfig_path: Path) -> Api:
+    api = Api(client, kubeconfig_path)
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": api.namespace}})
     return api
 
@@ -178,14 +178,14 @@ async def _with_namespace(client: Client, way_in: Path) -> Api:
 ROLES = "/apis/rbac.authorization.k8s.io/v1/{ns}"
 
 
-async def may(api: Api, who: Json, **what: str) -> Json:
-    spec = {**who, "resourceAttributes": {"namespace": api.namespace, **what}}
+async def may(api: Api, subject: Json, **what: str) -> Json:
+    spec = {**subject, "resourceAttributes": {"namespace": api.namespace, **what}}
     review = await api.ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
-    told = json.dumps(review["status"]).replace(api.namespace, "NS")
-    return dict(json.loads(told))
+    text = json.dumps(review["status"]).replace(api.namespace, "NS")
+    return dict(json.loads(text))
 
 
-async def test_rights_are_those_of_the_roles(guarded: Api) -> None:
+async def test_access_follows_the_roles(guarded: Api) -> None:
     api = guarded
     rules = [
         {"verbs": ["get", "update"], "apiGroups": ["*"], "resources": ["*/scale"]},
@@ -202,8 +202,8 @@ async def test_rights_are_those_of_the_roles(guarded: Api) -> None:
     jane, robot = {"user": "jane"}, {"user": f"system:serviceaccount:{api.namespace}:robot"}
     scaling = {"verb": "update", "group": "apps", "resource": "deployments", "subresource": "scale"}
     missing = {"allowed": False, "reason": 'RBAC: role.rbac.authorization.k8s.io "r" not found'}
-    async with asyncio.timeout(60):  # the real one judges by caches of its own
-        while await may(api, jane, **scaling) != missing:  # noqa: ASYNC110  # it is another process
+    async with asyncio.timeout(60):  # the real server authorizes from caches
+        while await may(api, jane, **scaling) != missing:  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.05)
     await api.ask("POST", f"{ROLES}/roles", {**head, "kind": "Role", "rules": rules})
     async with asyncio.timeout(60):
@@ -224,18 +224,18 @@ async def test_rights_are_those_of_the_roles(guarded: Api) -> None:
     assert (await may(api, {"user": "x", "groups": ["system:masters"]}, **one))["allowed"] is True
 
 
-async def test_a_token_that_nobody_has(guarded: Api) -> None:
+async def test_an_unknown_token(guarded: Api) -> None:
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     review = await guarded.ask("POST", path, {"spec": {"token": "unknown"}})
     assert review["status"] == {"user": {}, "error": "invalid bearer token"}
-    told = "token is required for TokenReview in authentication"
-    assert await refusal(guarded, "POST", path, {"spec": {}}) == (400, told)
+    message = "token is required for TokenReview in authentication"
+    assert await refusal(guarded, "POST", path, {"spec": {}}) == (400, message)
 
 
-async def test_roles_that_cannot_be(guarded: Api) -> None:
+async def test_invalid_roles(guarded: Api) -> None:
     bad = {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"]}]}
-    told = 'Role.rbac.authorization.k8s.io "r" is invalid: rules[0].verbs: Required value: verbs must contain at least one value'
-    assert await refusal(guarded, "POST", f"{ROLES}/roles", bad) == (422, told)
+    message = 'Role.rbac.authorization.k8s.io "r" is invalid: rules[0].verbs: Required value: verbs must contain at least one value'
+    assert await refusal(guarded, "POST", f"{ROLES}/roles", bad) == (422, message)
     binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "Role", "name": "r"}}
     await guarded.ask("POST", f"{ROLES}/rolebindings", binding)
     status, message = await refusal(guarded, "PATCH", f"{ROLES}/rolebindings/b", {"roleRef": {"name": "s"}})

@@ -1,4 +1,4 @@
-"""The chart of replicas over time."""
+"""The chart of replicas over time, with the curve of the metric."""
 
 import pytest
 
@@ -15,16 +15,16 @@ def bars(lines: list[str]) -> list[str]:
     return [line.partition("┤")[2] for line in lines if "┤" in line]
 
 
-def test_nothing_seen_draws_nothing():
+def test_no_points_draw_no_chart():
     assert chart([], 80, PLAIN, label="CPU") == []
 
 
-def test_each_replica_is_a_row_with_its_number():
+def test_each_row_is_labelled_with_its_replica_count():
     lines = chart(WAVE, 80, PLAIN)
     assert [line[: MARGIN - 1].strip() for line in lines if "┤" in line] == ["7", "6", "5", "4", "3", "2", "1"]
 
 
-def test_bars_stand_where_the_replicas_were():
+def test_bars_are_drawn_at_the_times_of_their_replicas():
     top, *_, bottom = bars(chart(WAVE, MARGIN + 1 + 41, PLAIN))
     assert set(bottom) == {"█"}
     assert top.strip() == "█" * top.count("█")
@@ -32,7 +32,7 @@ def test_bars_stand_where_the_replicas_were():
     assert 9 <= len(top) - len(top.lstrip()) <= 11
 
 
-def test_a_peak_of_a_moment_is_not_lost_between_columns():
+def test_a_short_peak_within_one_column_is_drawn():
     points = [Point(at / 10, 8 if at == 333 else 1) for at in range(1000)]
     assert "█" in bars(chart(points, 50, PLAIN))[0]
 
@@ -59,19 +59,19 @@ def test_the_axis_names_round_seconds_under_their_ticks():
         assert axis[numbers.index(seconds)] == "┴", seconds
 
 
-def test_the_metric_is_a_curve_with_its_highest_point_where_the_reading_was_highest():
+def test_the_curve_peaks_at_the_time_of_the_highest_reading():
     *_, curve = chart(WAVE, MARGIN + 1 + 41, PLAIN, label="CPU 305%")
     assert curve.startswith("CPU 305%")
     assert 8 <= curve[MARGIN:].index("█") <= 9
     assert curve.count("█") <= 3
 
 
-def test_no_reading_leaves_the_curve_empty():
+def test_without_a_reading_the_curve_is_empty():
     *_, curve = chart([Point(0, 1), Point(5, 1)], 60, PLAIN, label="CPU")
     assert curve.strip() == "CPU"
 
 
-def test_colour_changes_nothing_but_colour():
+def test_colour_adds_only_escape_sequences():
     plain = chart(WAVE, 80, PLAIN, label="CPU")
     coloured = "\n".join(chart(WAVE, 80, Style(True), label="CPU"))
     for code in ("\x1b[36m", "\x1b[33m", "\x1b[2m", "\x1b[0m"):

@@ -1,11 +1,12 @@
-"""The demo's manifests are what they say: valid Kubernetes objects, with this machine's values filled in."""
+"""The manifests of the demo: valid Kubernetes objects with this machine's values filled in."""
 
 import sys
 
 import pytest
+from support.hpas import decoded
 
-from hpad.api import decode, validation
 from hpad.api import hpa as v2
+from hpad.api import validation
 from hpad.lab.demo import cpu, documents, queue
 
 NAMES = (cpu.NAME, queue.NAME)
@@ -17,7 +18,7 @@ def test_the_hpa_is_valid_and_scales_the_deployment_beside_it(name: str):
     assert hpa["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     assert deployment["metadata"]["name"] == hpa["metadata"]["name"] == name
     hpa["metadata"]["namespace"] = "default"
-    assert validation.validate(v2.defaulted(decode.decode(hpa))) == []
+    assert validation.validate(v2.defaulted(decoded(hpa))) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,7 +35,7 @@ def test_only_named_variables_are_filled_in():
     assert container["env"] == [{"name": "PORT", "value": "1234"}, {"name": "CPU_MS", "value": str(cpu.CPU_MS)}]
 
 
-def test_the_scenarios_numbers_stand_in_the_manifests():
+def test_the_manifests_contain_the_numbers_of_the_demo():
     deployment, hpa = documents.load(cpu.NAME, {})
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"cpu": "200m"}
@@ -45,5 +46,5 @@ def test_the_scenarios_numbers_stand_in_the_manifests():
     assert deployment["spec"]["replicas"] == hpa["spec"]["minReplicas"] == queue.AT_REST
     assert external["metric"]["name"] == "queue_messages"
     assert external["metric"]["selector"] == {"matchLabels": {"queue": queue.QUEUE}}
-    assert external["target"] == {"type": "AverageValue", "averageValue": str(queue.GOAL)}
-    assert -(-queue.MESSAGES // queue.GOAL) == queue.AT_PEAK == hpa["spec"]["maxReplicas"]
+    assert external["target"] == {"type": "AverageValue", "averageValue": str(queue.MESSAGES_PER_WORKER)}
+    assert -(-queue.MESSAGES // queue.MESSAGES_PER_WORKER) == queue.AT_PEAK == hpa["spec"]["maxReplicas"]

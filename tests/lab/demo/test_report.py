@@ -1,4 +1,4 @@
-"""What the demo says at the end."""
+"""The report at the end of the demo."""
 
 import json
 import subprocess
@@ -29,16 +29,16 @@ RESULT = Result(
     returned=10.0,
 )
 GOOD = Report([RESULT], 31.0, 60)
-BAD = Report([replace(RESULT, problem="at least 5 were to run within 60 s")], 80.0, 60)
+BAD = Report([replace(RESULT, problem="expected at least 5 processes within 60 s")], 80.0, 60)
 NOTHING = Report([], 1.0, 6, "rabbitmq-server is not installed")
 
 
-def told(seen: Report, width: int = 80) -> str:
-    return "\n".join(report.text(seen, width, Style()))
+def as_text(result: Report, width: int = 80) -> str:
+    return "\n".join(report.text(result, width, Style()))
 
 
-def test_people_are_told_the_way_the_reasons_and_the_cost():
-    text = told(GOOD)
+def test_the_text_has_replicas_decisions_and_requests():
+    text = as_text(GOOD)
     for part in (
         "A web server",
         "┤",
@@ -53,50 +53,50 @@ def test_people_are_told_the_way_the_reasons_and_the_cost():
         assert part in text
 
 
-def test_it_ends_with_what_to_do_next_where_all_went_well():
+def test_a_successful_report_ends_with_the_next_commands():
     text = "\n".join(report.text(GOOD, 120, Style(), ".venv/bin/hpad"))
     assert text.rstrip().splitlines()[-4].startswith("  .venv/bin/hpad cluster --hpad FILE…")
-    assert "run --dry-run" in told(GOOD).splitlines()[-2]
-    assert "run --dry-run" not in told(BAD) + told(NOTHING)
+    assert "run --dry-run" in as_text(GOOD).splitlines()[-2]
+    assert "run --dry-run" not in as_text(BAD) + as_text(NOTHING)
 
 
 @pytest.mark.parametrize("command", [command for command, _ in report.NEXT])
-def test_what_comes_next_are_commands_that_there_are(command: str):
+def test_the_next_commands_and_their_options_exist(command: str):
     options = [each for each in command.split() if each.startswith("--")]
-    asked = [sys.executable, "-m", "hpad", command.split()[0], "--help"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert all(option in said for option in options)
+    arguments = [sys.executable, "-m", "hpad", command.split()[0], "--help"]
+    help_text = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert all(option in help_text for option in options)
 
 
 def test_a_failure_names_the_half_and_the_reason():
     assert not BAD.ok
-    assert "✗ web: at least 5 were to run within 60 s" in told(BAD)
-    assert "✓" not in told(BAD)
+    assert "✗ web: expected at least 5 processes within 60 s" in as_text(BAD)
+    assert "✓" not in as_text(BAD)
 
 
-def test_nothing_shown_is_no_success():
+def test_a_report_without_results_is_a_failure():
     assert not NOTHING.ok
-    assert "rabbitmq-server is not installed" in told(NOTHING)
-    assert "✓" not in told(NOTHING)
+    assert "rabbitmq-server is not installed" in as_text(NOTHING)
+    assert "✓" not in as_text(NOTHING)
 
 
-def test_a_half_that_was_left_out_does_not_spoil_the_other():
+def test_a_skipped_half_is_not_a_failure():
     left_out = replace(GOOD, skipped="rabbitmq-server is not installed")
     assert left_out.ok
-    assert "not installed" in told(left_out)
+    assert "not installed" in as_text(left_out)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 110])
 def test_text_fits_the_terminal(width: int):
     long = replace(UP, sentence="words " * 60)
     seen = Report([replace(RESULT, rescales=[long])], 31.0, 60, "reason " * 40)
-    assert max(map(len, told(seen, width).split("\n"))) <= width
+    assert max(map(len, as_text(seen, width).split("\n"))) <= width
 
 
-def test_machines_get_the_same():
-    told = json.loads(json.dumps(report.machine(GOOD)))
-    assert told["ok"] is True
-    (half,) = told["halves"]
+def test_the_machine_report_has_the_same_facts():
+    decoded = json.loads(json.dumps(report.machine(GOOD)))
+    assert decoded["ok"] is True
+    (half,) = decoded["halves"]
     assert half["replicas"] == {"start": 1, "peak": 7, "end": 1}
     assert half["secondsToDecide"] == 4.25
     assert half["rescales"][0]["why"] == UP.sentence

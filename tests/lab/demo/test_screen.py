@@ -41,18 +41,18 @@ def test_a_frame_fits_the_terminal(width: int, height: int):
     assert max(map(len, lines)) <= width
 
 
-def test_a_frame_tells_everything():
+def test_a_frame_shows_all_its_parts():
     text = "\n".join(view.live(FRAME, 80, 24, Style()))
     for part in ("a title", "0:12", "TARGETS", "305%/50%", FRAME.decision, "pid 4711", "applied", "0:09  load on", "┤"):
         assert part in text
 
 
-def test_the_picture_does_not_jump_as_notes_come():
+def test_new_notes_do_not_change_the_height_of_a_frame():
     heights = {len(view.live(replace(FRAME, notes=FRAME.notes[:count]), 80, 24, Style())) for count in range(3)}
     assert len(heights) == 1
 
 
-def test_a_terminal_is_redrawn_in_place_and_gets_its_cursor_back():
+def test_a_terminal_is_redrawn_in_place_and_its_cursor_is_restored():
     out = Tty()
     on = screen.Terminal(out, Style(), size)
     on.show(FRAME)
@@ -64,13 +64,13 @@ def test_a_terminal_is_redrawn_in_place_and_gets_its_cursor_back():
     assert out.getvalue() == shown + screen.SHOW_CURSOR + screen.up(lines) + "\x1b[K\n" * lines + screen.up(lines)
 
 
-def test_clearing_an_untouched_terminal_moves_nothing():
+def test_clearing_an_unused_terminal_only_shows_the_cursor():
     out = Tty()
     screen.Terminal(out, Style(), size).clear()
     assert out.getvalue() == screen.SHOW_CURSOR
 
 
-def test_without_a_terminal_nothing_is_repeated():
+def test_without_a_terminal_unchanged_content_is_not_printed_again():
     out = io.StringIO()
     on = screen.Blocks(out, Style(), size)
     on.show(FRAME)
@@ -81,7 +81,7 @@ def test_without_a_terminal_nothing_is_repeated():
     assert once.count("load on") == 1
 
 
-def test_without_a_terminal_changes_come_at_most_every_three_seconds_and_notes_at_once():
+def test_without_a_terminal_notes_are_printed_at_once_and_tables_every_three_seconds():
     out = io.StringIO()
     on = screen.Blocks(out, Style(), size)
     on.show(FRAME)
@@ -94,7 +94,7 @@ def test_without_a_terminal_changes_come_at_most_every_three_seconds_and_notes_a
 
 
 @pytest.mark.parametrize(
-    ("stream", "environ", "wanted", "colour"),
+    ("stream", "environ", "allowed", "colour"),
     [
         (Tty(), {"TERM": "xterm"}, True, True),
         (Tty(), {"TERM": "xterm", "NO_COLOR": "1"}, True, False),
@@ -104,10 +104,12 @@ def test_without_a_terminal_changes_come_at_most_every_three_seconds_and_notes_a
         (io.StringIO(), {"TERM": "xterm"}, True, False),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(stream: io.StringIO, environ: dict[str, str], wanted: bool, colour: bool):
-    assert Style.of(stream, environ, wanted=wanted).colour is colour
+def test_colour_needs_a_terminal_and_respects_the_environment(
+    stream: io.StringIO, environ: dict[str, str], allowed: bool, colour: bool
+):
+    assert Style.of(stream, environ, enabled=allowed).colour is colour
 
 
-def test_the_screen_suits_the_stream():
+def test_the_screen_depends_on_whether_the_stream_is_a_terminal():
     assert isinstance(screen.of(Tty(), Style()), screen.Terminal)
     assert isinstance(screen.of(io.StringIO(), Style()), screen.Blocks)

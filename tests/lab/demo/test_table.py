@@ -1,4 +1,4 @@
-"""The table of HPAs, as kubectl prints it."""
+"""The table of HPAs in the demo."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
+from hpad.lab.cluster.columns import duration
 from hpad.lab.demo import table
 from hpad.lab.demo.style import Style
 
@@ -76,7 +77,7 @@ def test_targets(metrics: list[Any], current: list[Any] | None, shown: str):
         ([], None),
     ],
 )
-def test_the_reading_is_a_number_and_missing_is_not_zero(current: list[Any] | None, number: float | None):
+def test_a_missing_reading_is_none_not_zero(current: list[Any] | None, number: float | None):
     assert table.reading(hpa([CPU], current)) == number
 
 
@@ -93,7 +94,7 @@ def test_a_row_has_a_cell_for_each_heading():
     }
 
 
-def test_columns_stand_under_their_headings():
+def test_columns_are_aligned_with_their_headings():
     rows = [table.row(hpa([CPU], [CPU_NOW]), BORN), table.row(hpa([CPU, AVERAGE], None), BORN)]
     head, *lines = table.render(rows, Style())
     for line in lines:
@@ -112,4 +113,4 @@ def test_a_narrow_terminal_narrows_the_gaps_first():
     ("seconds", "shown"), [(0, "0s"), (-3, "0s"), (119.9, "119s"), (120, "2m"), (125, "2m5s"), (700, "11m")]
 )
 def test_age(seconds: float, shown: str):
-    assert table.age(seconds) == shown
+    assert duration(seconds) == shown

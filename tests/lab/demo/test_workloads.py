@@ -9,14 +9,26 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from hpad.lab.demo.workloads import amqp, php_apache
 from hpad.lab.servers import ports, rabbitmq
 
-TASKS, HELD = "tasks", "held"
-PATIENCE = 60
+TASKS, HOLDING = "tasks", "held"
+PATIENCE = 240
+PAUSED_WORKER = """
+import pathlib, runpy, sys, time
+began, go_on, sleep = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), time.sleep
+def wait(seconds):
+    began.touch()
+    while not go_on.exists():
+        sleep(0.05)
+time.sleep = wait
+runpy.run_module("hpad.lab.demo.workloads.worker", run_name="__main__")
+"""
+"""A worker that creates one file when its task begins, and ends the task when another file exists."""
 
 
 def started(module: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -47,7 +59,7 @@ def until_listening(port: int) -> None:
 
 
 def listeners(port: int) -> list[str]:
-    """The lines of the kernel's table about those who listen there, one for each process that shares the port."""
+    """Returns the inodes of the sockets that listen on a port, one per process that shares it."""
     with open("/proc/net/tcp", encoding="ascii") as table:
         rows = [line.split() for line in table]
     return [row[9] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "0A"]
@@ -59,7 +71,7 @@ def cpu_seconds(process: subprocess.Popen[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_burning_uses_the_cpu_time_it_is_told_to():
+def test_burn_uses_the_given_cpu_time():
     before = time.process_time()
     php_apache.burn(0.05)
     assert 0.05 <= time.process_time() - before < 0.5
@@ -78,7 +90,7 @@ def test_replicas_share_one_port_and_each_request_costs_its_cpu():
         for _ in range(60):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE) as answer:
                 assert answer.read() == b"OK!\n"
-        used = [cpu_seconds(each) - held for each, held in zip(replicas, before, strict=True)]
+        used = [cpu_seconds(each) - start for each, start in zip(replicas, before, strict=True)]
     finally:
         for each in replicas:
             stopped(each)
@@ -87,7 +99,7 @@ def test_replicas_share_one_port_and_each_request_costs_its_cpu():
 
 
 @pytest.mark.cluster
-def test_the_load_begins_when_told_and_keeps_its_rate():
+def test_the_load_starts_on_demand_at_its_rate():
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         server.settimeout(0.5)
         load = started("load_generator", str(server.getsockname()[1]), "20")
@@ -111,7 +123,7 @@ def broker() -> Iterator[str]:
     """The AMQP URL of a real broker with one queue."""
     if not rabbitmq.RabbitMQServer.installed():
         pytest.skip(rabbitmq.ABSENT)
-    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(TASKS), rabbitmq.Queue(HELD)))
+    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(TASKS), rabbitmq.Queue(HOLDING)))
     asyncio.run(server.start())
     try:
         yield f"amqp://{server.admin.name}:{server.admin.password}@127.0.0.1:{server.amqp_port}/"
@@ -128,7 +140,7 @@ def connection(broker: str) -> Iterator[amqp.Connection]:
 
 @contextlib.contextmanager
 def working(broker: str, queue: str, task_seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A worker, killed at the end if it still runs."""
+    """Runs a worker, and kills it at the end of the context."""
     worker = started("worker", AMQP_URL=broker, QUEUE=queue, TASK_SECONDS=str(task_seconds))
     try:
         yield worker
@@ -137,52 +149,64 @@ def working(broker: str, queue: str, task_seconds: float) -> Iterator[subprocess
         worker.communicate(timeout=PATIENCE)
 
 
-def settled(connection: amqp.Connection, queue: str, wanted: tuple[int, int]) -> amqp.Count:
-    """The counts, once they are the wanted ones or patience ends."""
+def settled(connection: amqp.Connection, queue: str, expected: tuple[int, int]) -> amqp.Count:
+    """Returns the counts of a queue once they are as expected, or after a minute."""
     for _ in range(600):
         count = connection.count(queue)
-        if count == wanted:
+        if count == expected:
             break
         time.sleep(0.1)
     return count
 
 
 @pytest.mark.rabbitmq
-def test_a_worker_takes_one_message_at_a_time_and_finishes_it_when_told_to_stop(
-    broker: str, connection: amqp.Connection
+def test_a_worker_takes_one_message_at_a_time_and_finishes_it_on_sigterm(
+    broker: str, connection: amqp.Connection, tmp_path: Path
 ):
     connection.publish(TASKS, [b"first", b"", b"x" * 300_000])
     assert settled(connection, TASKS, (3, 0)) == (3, 0)
-    with working(broker, TASKS, 5) as worker:
-        assert settled(connection, TASKS, (2, 1)) == (2, 1)
-        time.sleep(1)  # the broker counts a message as delivered before the worker has it in hand
-        assert stopped(worker) == 0
-    assert settled(connection, TASKS, (2, 0)) == (2, 0), "the message in hand is done, the others are untouched"
+    began, go_on = tmp_path / "began", tmp_path / "go on"
+    command = (sys.executable, "-c", PAUSED_WORKER, str(began), str(go_on))
+    environment = {**os.environ, "AMQP_URL": broker, "QUEUE": TASKS, "TASK_SECONDS": "1"}
+    with subprocess.Popen(command, env=environment) as worker:
+        try:
+            # The broker counts a message as delivered before the worker has received it.
+            for _ in range(PATIENCE * 20):
+                if began.exists():
+                    break
+                time.sleep(0.05)
+            assert settled(connection, TASKS, (2, 1)) == (2, 1)
+            worker.terminate()
+            go_on.touch()
+            assert worker.wait(PATIENCE) == 0
+        finally:
+            worker.kill()
+    assert settled(connection, TASKS, (2, 0)) == (2, 0), "the worker finishes its message and leaves the others"
     with working(broker, TASKS, 0.1) as worker:
         assert settled(connection, TASKS, (0, 1)) == (0, 1)
         assert stopped(worker) == 0
 
 
 @pytest.mark.rabbitmq
-def test_what_a_killed_worker_held_goes_back_to_the_queue(broker: str, connection: amqp.Connection):
-    connection.publish(HELD, [b"task"])
-    with working(broker, HELD, 60):
-        assert settled(connection, HELD, (0, 1)) == (0, 1)
-    assert settled(connection, HELD, (1, 0)) == (1, 0)
-    delivery = next(iter(connection.consume(HELD)))
+def test_the_message_of_a_killed_worker_returns_to_the_queue(broker: str, connection: amqp.Connection):
+    connection.publish(HOLDING, [b"task"])
+    with working(broker, HOLDING, 60):
+        assert settled(connection, HOLDING, (0, 1)) == (0, 1)
+    assert settled(connection, HOLDING, (1, 0)) == (1, 0)
+    delivery = next(iter(connection.consume(HOLDING)))
     assert delivery.body == b"task"
     connection.ack(delivery)
 
 
 @pytest.mark.rabbitmq
-def test_the_brokers_own_words_are_the_error(broker: str, connection: amqp.Connection):
+def test_an_error_has_the_text_of_the_broker(broker: str, connection: amqp.Connection):
     with pytest.raises(amqp.AmqpError, match="NOT_FOUND - no queue 'nowhere' in vhost '/'"):
         connection.count("nowhere")
     with pytest.raises((amqp.AmqpError, OSError)):
         amqp.Connection(broker.replace("hpad:", "stranger:"))
 
 
-def test_a_worker_without_a_broker_says_so():
+def test_a_worker_reports_a_missing_broker():
     (port,) = ports.free(1)
     worker = started("worker", AMQP_URL=f"amqp://127.0.0.1:{port}/", QUEUE=TASKS, TASK_SECONDS="1")
     _, err = worker.communicate(timeout=PATIENCE)

@@ -1,1 +1,1 @@
-"""The programs that the demo's pods run; they start fast, with the standard library alone."""
+"""The programs of the demo's pods. They use the standard library only, to start fast."""

@@ -1,7 +1,7 @@
-"""As much of AMQP 0-9-1 as the demo needs: publish, count, and consume one message at a time with acknowledgement.
+"""A small AMQP 0-9-1 client: publishes, counts, and consumes one message at a time with acknowledgement.
 
-The numbers (class, method) and the layouts are those of the AMQP 0-9-1 specification, "Class and Method Reference".
-Blocking sockets, one channel, no heartbeats: for a broker on loopback.
+Source of numbers (class, method) and layouts: the AMQP 0-9-1 specification, "Class and Method Reference".
+It uses a blocking socket, one channel and no heartbeats, which suffices for a broker on loopback.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ Method = tuple[int, int]
 
 
 class AmqpError(Exception):
-    """The broker refused, or closed the connection; the text is the broker's own where it gave one."""
+    """The broker refused a request or closed the connection; the text is that of the broker, if it sent one."""
 
 
 class Delivery(NamedTuple):
-    """One message to work on; `tag` names it in the acknowledgement."""
+    """A delivered message; `tag` identifies it in the acknowledgement."""
 
     tag: int
     body: bytes
 
 
 class Count(NamedTuple):
-    """What the broker says of a queue: messages ready for delivery, and consumers."""
+    """The broker's counts of a queue: messages ready for delivery, and consumers."""
 
     ready: int
     consumers: int
@@ -47,10 +47,10 @@ def long_string(raw: bytes) -> bytes:
 
 
 class Connection:
-    """A connection with one open channel; raises AmqpError and OSError."""
+    """A connection with one open channel. All methods raise AmqpError and OSError."""
 
     def __init__(self, url: str, timeout: float = 10.0) -> None:
-        """Connect to `amqp://user:password@host:port/vhost` (no path: the vhost `/`)."""
+        """Connects to `amqp://user:password@host:port/vhost`; without a path, to the vhost `/`."""
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 5672), timeout)
         self._stream = self._socket.makefile("rb")
@@ -68,7 +68,8 @@ class Connection:
             0, (10, 11), long_string(b"") + short_string("PLAIN") + long_string(response) + short_string("en_US")
         )
         channels, frame_size, _heartbeat = struct.unpack(">HIH", self._expect((10, 30)))
-        self._most = min(frame_size or LARGEST_FRAME, LARGEST_FRAME) - FRAME_OVERHEAD
+        # 0 means that the broker has no limit
+        self._max_payload = min(frame_size or LARGEST_FRAME, LARGEST_FRAME) - FRAME_OVERHEAD
         self._send(0, (10, 31), struct.pack(">HIH", channels, frame_size, 0))
         self._send(0, (10, 40), short_string(vhost) + short_string("") + b"\0")
         self._expect((10, 41))
@@ -76,20 +77,20 @@ class Connection:
         self._expect((20, 11))
 
     def publish(self, queue: str, bodies: list[bytes]) -> None:
-        """Put messages into a queue through the default exchange."""
+        """Publishes messages to a queue through the default exchange."""
         for body in bodies:
             self._send(1, (BASIC, 40), struct.pack(">H", 0) + short_string("") + short_string(queue) + b"\0")
             self._frame(HEADER, 1, struct.pack(">HHQH", BASIC, 0, len(body), 0))
-            for start in range(0, len(body), self._most):
-                self._frame(BODY, 1, body[start : start + self._most])
+            for start in range(0, len(body), self._max_payload):
+                self._frame(BODY, 1, body[start : start + self._max_payload])
 
     def count(self, queue: str) -> Count:
-        """Look at a queue that is there (a passive declare); delivered but unacknowledged messages are not counted."""
+        """Returns the counts of an existing queue, by a passive declare. Unacknowledged messages are not counted."""
         self._send(1, (50, 10), struct.pack(">H", 0) + short_string(queue) + b"\x01" + long_string(b""))
         return Count(*struct.unpack(">II", self._expect((50, 11))[-8:]))
 
     def consume(self, queue: str) -> Iterator[Delivery]:
-        """Deliver one message at a time, for ever; the next comes after `ack`."""
+        """Yields one message at a time, endlessly; the next arrives after `ack`, because the prefetch count is 1."""
         self._send(1, (BASIC, 10), struct.pack(">IHB", 0, 1, 0))
         self._expect((BASIC, 11))
         self._send(
@@ -104,7 +105,7 @@ class Connection:
         self._send(1, (BASIC, 80), struct.pack(">QB", delivery.tag, 0))
 
     def close(self) -> None:
-        """Say good-bye, without waiting for an answer: whatever was not acknowledged goes back to the queue."""
+        """Closes without waiting for a response; unacknowledged messages return to the queue."""
         with contextlib.suppress(OSError):
             self._send(0, CONNECTION_CLOSE, struct.pack(">H", 200) + short_string("") + struct.pack(">HH", 0, 0))
         self._stream.close()
@@ -114,9 +115,9 @@ class Connection:
         arguments = self._expect((BASIC, 60))
         (tag,) = struct.unpack_from(">Q", arguments, 1 + arguments[0])
         _kind, header = self._read()
-        (left,) = struct.unpack_from(">Q", header, 4)
+        (size,) = struct.unpack_from(">Q", header, 4)
         body = b""
-        while len(body) < left:
+        while len(body) < size:
             body += self._read()[1]
         return Delivery(tag, body)
 
@@ -133,15 +134,15 @@ class Connection:
         kind, _channel, size = struct.unpack(">BHI", head)
         payload = self._stream.read(size + 1)
         if len(payload) <= size or payload[-1] != FRAME_END:
-            raise AmqpError("the broker sent a frame that does not end where it should")
+            raise AmqpError("the broker sent a frame without an end mark")
         return kind, payload[:-1]
 
-    def _expect(self, wanted: Method) -> bytes:
-        """The arguments of the next method, which must be the one wanted."""
+    def _expect(self, expected: Method) -> bytes:
+        """Returns the arguments of the next method; raises AmqpError if that is another one."""
         kind, payload = self._read()
         method: Method = struct.unpack_from(">HH", payload) if kind == METHOD else (0, 0)
         if method in (CONNECTION_CLOSE, CHANNEL_CLOSE):
             raise AmqpError(payload[7 : 7 + payload[6]].decode(errors="replace"))
-        if method != wanted:
-            raise AmqpError(f"the broker sent method {method} where {wanted} was due")
+        if method != expected:
+            raise AmqpError(f"the broker sent method {method} instead of {expected}")
         return payload[4:]

@@ -1,10 +1,10 @@
-"""An open loop of HTTP requests: so many a second, whether or not the server keeps up.
+"""An open-loop generator of HTTP requests, at a constant rate even if the server is slower.
 
 Usage: python -m hpad.lab.demo.workloads.load_generator PORT REQUESTS_PER_SECOND
 
-It begins when a line (or the end) comes on standard input, so that starting up is not part of the load, and runs until
-it is terminated. Open, so that the total work is constant however many replicas share it. Requests that would wait
-behind too many others are left out: a machine that was busy for a moment must not show as load later.
+It starts at the first line (or the end) of standard input, so that starting up is not part of the load, and runs until
+it is terminated. The rate is constant, so the total work does not depend on the number of replicas. While MAX_WAITING
+requests wait, new ones are skipped: a machine that was busy for a moment must not show as load later.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ import sys
 
 from hpad.clock import Clock, SystemClock
 
-MOST_WAITING = 20
-PATIENCE = 10.0
+MAX_WAITING = 20
+TIMEOUT_SECONDS = 10.0
 REQUEST = b"GET / HTTP/1.0\r\nHost: php-apache\r\n\r\n"
 
 
 async def fetch(port: int) -> None:
-    """One request on a connection of its own; a replica that goes away in the middle of it is no fault of ours."""
+    """Sends one request on its own connection; ignores errors, since a replica may end while it answers."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
                 writer.write(REQUEST)
@@ -32,11 +32,11 @@ async def fetch(port: int) -> None:
 
 
 async def generate(port: int, rate: float, clock: Clock) -> None:
-    """Start a request every 1/rate seconds, by the clock: a late one does not delay those after it."""
+    """Starts a request every 1/rate seconds; a late one does not delay the following ones."""
     waiting: set[asyncio.Task[None]] = set()
     due = clock.monotonic()
     while True:
-        if len(waiting) < MOST_WAITING:
+        if len(waiting) < MAX_WAITING:
             task = asyncio.create_task(fetch(port))
             waiting.add(task)
             task.add_done_callback(waiting.discard)

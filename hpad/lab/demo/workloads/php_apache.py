@@ -1,9 +1,9 @@
-"""The web server of the Kubernetes walkthrough, in Python: each request computes square roots, then answers OK!
+"""The web server of the Kubernetes HPA walkthrough in Python: each request computes square roots and answers OK!
 
-Environment: `PORT` (of 127.0.0.1), `CPU_MS` (CPU time that one request costs, in milliseconds).
+Environment: `PORT` (of 127.0.0.1), `CPU_MS` (CPU time of one request in milliseconds).
 
-Every replica listens on the same port (SO_REUSEPORT) and the kernel spreads new connections over them, as a Service
-spreads them over pods. The cost is measured in CPU time of this process, so that it is the same on any machine.
+All replicas listen on the same port (SO_REUSEPORT); the kernel distributes new connections, as a Service does. The
+cost of a request is CPU time of this process, so it is the same on fast and slow machines.
 """
 
 import math
@@ -17,7 +17,7 @@ ROOTS_AT_ONCE = 500
 
 
 def burn(seconds: float) -> None:
-    """Compute until this process has used that much CPU time."""
+    """Computes until this process has used a number of seconds of CPU time."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         for number in range(ROOTS_AT_ONCE):
@@ -25,7 +25,7 @@ def burn(seconds: float) -> None:
 
 
 class Server(TCPServer):
-    """One request at a time, like one Apache worker; the others wait in the backlog."""
+    """Handles one request at a time, like one Apache worker; others wait in the backlog."""
 
     allow_reuse_address = True
     allow_reuse_port = True
@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"OK!\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """A line per request would say nothing."""
+        """Logs nothing."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""A worker of a task queue: takes one message at a time, works on it, acknowledges it.
+"""A worker of a task queue: consumes one message at a time, and acknowledges it after its task.
 
-Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (how long one message takes). On SIGTERM the message in hand is
-finished and acknowledged first; an idle worker ends at once.
+Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (duration of one task). After SIGTERM, a busy worker finishes and
+acknowledges its message; an idle one exits at once.
 """
 
 import os
@@ -14,7 +14,7 @@ from hpad.lab.demo.workloads import amqp
 
 
 class Worker:
-    """Ends between messages, never in the middle of one."""
+    """Consumes messages; `stop` ends it between two messages."""
 
     def __init__(self, task_seconds: float) -> None:
         self.task_seconds = task_seconds

@@ -1,0 +1,210 @@
+"""The HTTP client of one source: credentials, OAuth2 tokens (RFC 6749, section 4.4) and redirects."""
+
+import asyncio
+import math
+import re
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+import msgspec
+import yarl
+
+from hpad.adapter import AdapterError, Context
+from hpad.adapter_http.exchange import Exchange, Request, RequestFailedError, Response, decoded
+from hpad.adapter_http.options import HttpOptions, OAuth2, fits_header, read_secrets
+from hpad.clock import Clock
+
+_LIFE_BY_DEFAULT: Final = 300.0
+_EARLY_SECONDS: Final = 30.0
+_EARLY_SHARE: Final = 0.1
+_ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
+
+
+class _Granted(msgspec.Struct):
+    """The answer of RFC 6749, section 5.1; some providers write `expires_in`, in seconds, as text."""
+
+    access_token: str
+    expires_in: float | str = _LIFE_BY_DEFAULT
+
+
+class _Refused(msgspec.Struct):
+    error: str
+
+
+_GRANTED: Final = msgspec.json.Decoder(_Granted)
+_REFUSED: Final = msgspec.json.Decoder(_Refused)
+
+
+class Tokens:
+    """The OAuth2 token of one source: requested when it is first needed, and again shortly before it expires."""
+
+    def __init__(self, settings: OAuth2, exchange: Exchange, clock: Clock) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._clock = clock
+        self._name = f"the token_url {settings.token_url}"
+        self._token = ""
+        self._until = 0.0
+        self._lock = asyncio.Lock()
+
+    async def token(self) -> str:
+        """Returns a token that has not expired; raises AdapterError naming the provider."""
+        async with self._lock:
+            if not self._token or self._clock.monotonic() >= self._until:
+                self._token, life = await self._granted()
+                self._until = self._clock.monotonic() + life - min(_EARLY_SECONDS, life * _EARLY_SHARE)
+            return self._token
+
+    def discard(self, token: str) -> None:
+        """Forgets a token that the server has refused."""
+        # Another request may have replaced it already: the newer token stays.
+        if self._token == token:
+            self._token = ""
+
+    async def _granted(self) -> tuple[str, float]:
+        """Requests a token; returns it with its life in seconds."""
+        response = await self._requested()
+        if response.status != 200:
+            code = _error_code(response.body)
+            raise AdapterError(
+                f"{self._name} answered {response.status}{code}: check client_id, client_secret and scopes"
+            )
+        granted = decoded(_GRANTED, response.body, self._name, "a token")
+        try:
+            life = float(granted.expires_in)
+        except ValueError:
+            life = math.nan
+        # A text may be "nan", and no time compares as later than that: the token would never be replaced.
+        if math.isnan(life) or not granted.access_token or not fits_header(granted.access_token):
+            raise AdapterError(f"{self._name} answered something other than a token")
+        return granted.access_token, life
+
+    async def _requested(self) -> Response:
+        settings = self._settings
+        text = (await read_secrets({"client_secret": settings.secret}))["client_secret"]
+        form = {"grant_type": "client_credentials", **settings.params}
+        if settings.scopes:
+            form["scope"] = " ".join(settings.scopes)
+        headers = {}
+        if settings.client_auth == "body":
+            form |= {"client_id": settings.client_id, "client_secret": text}
+        else:  # section 2.3.1: each part is form-encoded first
+            quoted = urllib.parse.quote_plus(settings.client_id), urllib.parse.quote_plus(text)
+            headers["Authorization"] = aiohttp.encode_basic_auth(*quoted)
+        try:
+            request = Request(url=settings.token_url, name=self._name, method="POST", form=form)
+            return await self._exchange.send(request, headers)
+        except RequestFailedError as error:
+            # A RequestFailedError makes the caller try the next server, which would need a token as well.
+            raise AdapterError(error.message) from None
+
+
+def _error_code(body: bytes) -> str:
+    """Returns the provider's error code (RFC 6749, section 5.2) in parentheses.
+
+    Nothing else of the answer is repeated, because it may hold a secret.
+    """
+    try:
+        code = _REFUSED.decode(body).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
+
+
+_MAX_REDIRECTS: Final = 3
+_KEEP_METHOD: Final = (307, 308)
+
+
+class Http:
+    """Sends requests with the credentials, the TLS, the proxy and the limits of one source.
+
+    All methods raise only AdapterError; RequestFailedError where a server is at fault.
+    """
+
+    def __init__(self, context: Context, options: HttpOptions) -> None:
+        self._options = options
+        self._exchange = Exchange(context, options)
+        self._tokens = Tokens(options.oauth2, self._exchange, context.clock) if options.oauth2 is not None else None
+        if options.tls.insecure:
+            context.log.warning("server certificates are not verified", source=context.name)
+
+    async def fetch(
+        self, url: str, *, name: str, method: str = "GET", form: Mapping[str, str] | None = None
+    ) -> Response:
+        """Returns the answer to a request with credentials. `url` is percent-encoded, `name` is the server's in errors.
+
+        A token that the server refuses (401) is replaced once. A redirect is followed on the same scheme, host and port
+        only, so that no other server sees credentials.
+        """
+        request = Request(url=url, name=name, method=method, form=form)
+        headers = await self.headers()
+        response = await self._followed(request, headers)
+        if response.status == 401 and self._tokens is not None:
+            self._tokens.discard(headers["Authorization"].removeprefix("Bearer "))
+            response = await self._followed(request, await self.headers())
+        return response
+
+    async def headers(self) -> dict[str, str]:
+        """Returns the headers of a request, with credentials."""
+        options = self._options
+        secrets = {f"headers: {name}": value for name, value in options.headers.items()}
+        texts = await read_secrets({**secrets, "password": options.password, "bearer_token": options.bearer_token})
+        headers = {name: _sendable(f"headers: {name}", texts[f"headers: {name}"]) for name in options.headers}
+        if options.username:
+            basic = aiohttp.encode_basic_auth(options.username, texts["password"], encoding="utf-8")
+            headers["Authorization"] = basic
+        elif token := _sendable("bearer_token", texts["bearer_token"]) or await self._token():
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    async def bearer(self) -> str:
+        """Returns the token of the settings or of the identity provider, "" where the settings name neither."""
+        texts = await read_secrets({"bearer_token": self._options.bearer_token})
+        return texts["bearer_token"] or await self._token()
+
+    async def tls(self) -> ssl.SSLContext:
+        """Returns the TLS context, for connections that an adapter opens itself."""
+        return await self._exchange.tls.context()
+
+    async def _followed(self, request: Request, headers: Mapping[str, str]) -> Response:
+        name, method = request.name, request.method
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = await self._exchange.send(request, headers, self._options.tls.server_name)
+            if not 300 <= response.status < 400 or not response.location:
+                return response
+            # Other redirects turn a POST into a GET, which loses the form.
+            if method != "GET" and response.status not in _KEEP_METHOD:
+                raise RequestFailedError(
+                    f"{name} answers a {method} with the redirect {response.status}: configure the final address"
+                )
+            request = msgspec.structs.replace(request, url=_redirected(request, response.location))
+        raise RequestFailedError(f"{name} redirects more than {_MAX_REDIRECTS} times in succession")
+
+    async def _token(self) -> str:
+        return await self._tokens.token() if self._tokens is not None else ""
+
+
+def _sendable(setting: str, text: str) -> str:
+    """Returns the text, if a header can carry it; else raises AdapterError."""
+    if not fits_header(text):
+        raise AdapterError(f"{setting}: the value contains a line break, which no header can carry")
+    return text
+
+
+def _redirected(request: Request, location: str) -> str:
+    """Returns the address of a redirect; raises RequestFailedError, naming only the host, if its origin is another."""
+    source = yarl.URL(request.url, encoded=True)
+    try:
+        target = source.join(yarl.URL(location, encoded=True))
+        same, host = target.origin() == source.origin(), target.host
+    except ValueError:
+        same, host = False, None
+    if not same:
+        raise RequestFailedError(
+            f"{request.name} redirects to another host ({host or 'unknown'}): configure the final address",
+            lasting=True,
+        )
+    return str(target)

@@ -1,0 +1,166 @@
+"""One bounded HTTP request and its answer, without credentials and redirects; bounded JSON; the errors of requests."""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import msgspec
+import yarl
+
+from hpad.adapter import AdapterError, Context, read_part, reason
+from hpad.adapter_http.options import HttpOptions, Tls
+
+
+class RequestFailedError(AdapterError):
+    """The server gave no usable answer; another server of the same source may."""
+
+
+class TooLargeError(RequestFailedError):
+    """The answer has more than `max_bytes` bytes; the server works, and its other answers may be used."""
+
+    def __init__(self, name: str, max_bytes: int) -> None:
+        super().__init__(f"{name} answers more than max_bytes ({max_bytes})", lasting=True, alive=True)
+
+
+# The first row that fits counts: a subclass stands before its base class.
+_FAILURES: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
+    (aiohttp.ClientConnectorSSLError, "does not speak TLS as expected: is the address an http:// one?"),
+    (aiohttp.ClientProxyConnectionError, "cannot be reached: there is no connection to the proxy"),
+    (aiohttp.ClientHttpProxyError, "cannot be reached: the proxy refuses the connection"),
+    ((aiohttp.ClientPayloadError, asyncio.IncompleteReadError), "broke off in the middle of its answer"),
+    (aiohttp.ClientResponseError, "did not answer in HTTP: is this the right port?"),
+    (socket.gaierror, "cannot be found: its host name does not resolve"),
+    (ConnectionRefusedError, "refused the connection"),
+    # In TLS 1.3 a server refuses a client's certificate, or the lack of one, only after the handshake.
+    (ssl.SSLError, "closed the TLS connection: does it require a client certificate (cert)?"),
+    (aiohttp.ClientConnectorError, "cannot be reached"),
+    (
+        (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError, EOFError),
+        "closed the connection without an answer",
+    ),
+    (OSError, "cannot be reached"),
+)
+
+
+def failure(error: BaseException) -> str:
+    """Describes a failed connection: the end of a sentence that begins with the name of the server."""
+    certificate = _in_chain(error, ssl.SSLCertVerificationError)
+    if certificate is not None:
+        detail = getattr(certificate, "verify_message", "")
+        return f"has a certificate that is not trusted{f' ({detail})' if detail else ''}: configure ca"
+    sentences = (text for kind, text in _FAILURES if _in_chain(error, kind) is not None)
+    return next(sentences, f"did not answer ({reason(error)})")
+
+
+def _in_chain(error: BaseException, kind: type[BaseException] | tuple[type[BaseException], ...]) -> Any:
+    """Returns the error itself, the one that it wraps, or its cause, if that is of this kind."""
+    chain = (getattr(error, "certificate_error", None), error, getattr(error, "os_error", None), error.__cause__)
+    return next((each for each in chain if isinstance(each, kind)), None)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request. `url` is percent-encoded; `name` is the server's in errors; a `form` is sent in the body."""
+
+    url: str
+    name: str
+    method: str = "GET"
+    form: Mapping[str, str] | None = None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer with any status but a redirect that was followed; `reason` is the text beside the status."""
+
+    status: int
+    reason: str
+    content_type: str
+    location: str
+    body: bytes
+
+
+class Exchange:
+    """Sends single requests with the TLS, the proxy and the limits of one source."""
+
+    def __init__(self, context: Context, options: HttpOptions) -> None:
+        self.tls = Tls(options.tls)
+        self._session = context.http
+        self._options = options
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
+
+    async def send(self, request: Request, headers: Mapping[str, str], server_name: str = "") -> Response:
+        """Returns the answer to one request, whatever its status; no redirect is followed.
+
+        Raises RequestFailedError, or AdapterError for unusable TLS files.
+        """
+        target = yarl.URL(request.url, encoded=True)
+        options = self._options
+        tls = await self.tls.context() if target.scheme == "https" else True
+        try:
+            async with (
+                asyncio.timeout(options.timeout),
+                self._session.request(
+                    request.method,
+                    target,
+                    data=request.form,
+                    headers=headers,
+                    ssl=tls,
+                    server_hostname=server_name or None,
+                    proxy=options.proxy or None,
+                    allow_redirects=False,
+                    timeout=self._timeout,
+                ) as answer,
+            ):
+                body = await self._body(answer, request.name)
+        except TimeoutError:
+            raise RequestFailedError(f"{request.name} did not answer within {options.timeout:g}s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise RequestFailedError(f"{request.name} {failure(error)}") from None
+        location = answer.headers.get("Location", "")
+        return Response(answer.status, answer.reason or "", answer.content_type, location, body)
+
+    async def _body(self, answer: aiohttp.ClientResponse, name: str) -> bytes:
+        body = bytearray()
+        # Not by Content-Length, which a server may omit or get wrong.
+        while part := await read_part(answer):
+            body += part
+            if len(body) > self._options.max_bytes:
+                raise TooLargeError(name, self._options.max_bytes)
+        return bytes(body)
+
+
+T = TypeVar("T")
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
+"""A JSON string, up to the end of the document where it is not closed: it matches at each quote, in linear time."""
+
+
+def decoded(
+    decoder: msgspec.json.Decoder[T], body: bytes, name: str, expected: str, *, max_elements: int | None = None
+) -> T:
+    """Returns a JSON body as the decoder's type.
+
+    Values, lists and objects are counted before any of them is made. The depth is bounded by Python's recursion limit.
+    Raises AdapterError, which names the server and what it should have answered, such as "a list of queues".
+    """
+    if max_elements is not None and count_elements(body, max_elements) > max_elements:
+        raise AdapterError(f"{name} answers more than max_elements ({max_elements})", lasting=True, alive=True)
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise AdapterError(f"{name} answered something other than {expected}") from None
+
+
+def count_elements(body: bytes, limit: int) -> int:
+    """Returns the number of values, lists and objects of a JSON text; an empty list or object counts twice.
+
+    Each element is the first in a list or object, or follows a comma. These characters do not count within strings.
+    """
+    count = _delimiters(body)
+    # Removing the strings takes longer, so that is done only for a text that may exceed the limit.
+    return count if count <= limit else _delimiters(_STRING.sub(b"", body))
+
+
+def _delimiters(body: bytes) -> int:
+    return 1 + body.count(b",") + body.count(b"[") + body.count(b"{")

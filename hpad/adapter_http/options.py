@@ -1,0 +1,235 @@
+"""The options of requests: secrets, TLS that follows its files, credentials, proxy and limits.
+
+A secret is text in the settings, the content of a file, or an environment variable. Files and variables are read again
+for each use, so a rotated secret needs no restart. One trailing line end ("\\n" or "\\r\\n") is removed from both; any
+other white space belongs to the secret. Errors of options are lines of the form "field: text".
+"""
+
+import asyncio
+import os
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hpad.adapter import AdapterError, reason, shown
+
+
+class SecretRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A secret that is kept outside the settings.
+
+    file: the file that holds it, read again for each use; env: the environment variable that holds it.
+    """
+
+    file: str = ""
+    env: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.file) == bool(self.env):
+            raise ValueError("give one of file and env")
+
+
+Secret = str | SecretRef
+
+
+def secret(value: str, file: str, env: str) -> Secret:
+    """Returns the secret of three settings of which at most one is set, such as `password`, `_file` and `_env`."""
+    return SecretRef(file=file, env=env) if file or env else value
+
+
+def secret_error(settings: object, name: str) -> str:
+    """Returns an error, "field: text", if several of `name`, `name_file` and `name_env` are set; else ""."""
+    names = (name, f"{name}_file", f"{name}_env")
+    present = [each for each in names if getattr(settings, each)]
+    return f"{present[1]}: give one of {names[0]}, {names[1]} and {names[2]}" if len(present) > 1 else ""
+
+
+async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
+    """Returns the text of each secret by the name of its setting, which errors repeat.
+
+    Files are read in a thread. Raises AdapterError naming the file or variable that is absent, empty or unreadable.
+    """
+
+    def read_all() -> dict[str, str]:
+        return {setting: read_secret(setting, each) for setting, each in secrets.items()}
+
+    # Most batches need no file, and a switch to a thread costs more than the rest of such a call.
+    if any(isinstance(each, SecretRef) and each.file for each in secrets.values()):
+        return await asyncio.to_thread(read_all)
+    return read_all()
+
+
+def read_secret(setting: str, value: Secret) -> str:
+    """Returns the text of one secret; blocks. Raises AdapterError as `read_secrets` does."""
+    if isinstance(value, str):
+        return value
+    if value.env:
+        where, text = f"the environment variable {value.env}", os.environ.get(value.env)
+        if text is None:
+            raise AdapterError(f"{setting}: {where} is not set")
+    else:
+        where, text = value.file, _content(setting, value.file)
+    # Without the first condition, a lone "\r" at the end would be removed as well.
+    text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+    if not text:
+        raise AdapterError(f"{setting}: {where} is empty")
+    return text
+
+
+def _content(setting: str, file: str) -> str:
+    try:
+        # Text mode would turn "\r\n" within the secret into "\n".
+        return Path(file).read_bytes().decode()
+    except UnicodeDecodeError:
+        fault = "it is not UTF-8 text"
+    except OSError as error:
+        fault = error.strerror or reason(error)
+    raise AdapterError(f"{setting}: {file} cannot be read: {fault}")
+
+
+class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """PEM files and names for TLS: the authorities to trust, and the client certificate with its key and password."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    key_password: Secret = ""
+    server_name: str = ""
+    insecure: bool = False
+
+    @property
+    def error(self) -> str:
+        """Why the options contradict each other, as "field: text"; "" if they do not."""
+        return "key: there is a key, but no cert for it" if self.key and not self.cert else ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that are named."""
+        return tuple(file for file in (self.ca, self.cert, self.key) if file)
+
+
+class Tls:
+    """The TLS context of one source, made when it is first needed and again when one of its files has changed."""
+
+    def __init__(self, options: TlsOptions) -> None:
+        self._options = options
+        self._loaded: tuple[list[tuple[int, int, int]], ssl.SSLContext] | None = None
+        self._lock = asyncio.Lock()
+
+    async def context(self) -> ssl.SSLContext:
+        """Returns the context for the present files; raises AdapterError naming the files that cannot be used."""
+        if self._loaded is not None and not self._options.files:
+            return self._loaded[1]
+        async with self._lock:
+            return await asyncio.to_thread(self._current)
+
+    def _current(self) -> ssl.SSLContext:
+        try:
+            # The state is taken before the files are read, so that a file replaced meanwhile is loaded at the next use.
+            state = [(found.st_mtime_ns, found.st_ino, found.st_size) for found in map(os.stat, self._options.files)]
+            if self._loaded is not None and self._loaded[0] == state:
+                return self._loaded[1]
+            context = _tls_context(self._options)
+        except OSError as error:  # ssl.SSLError is a subclass
+            files = error.filename or ", ".join(self._options.files)
+            fault = error.strerror or reason(error)
+            raise AdapterError(f"ca, cert or key: {files} cannot be used: {fault}") from None
+        self._loaded = state, context
+        return context
+
+
+def _tls_context(options: TlsOptions) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.ca or None)
+    if options.cert:
+        # An empty password keeps OpenSSL from prompting for one on the terminal.
+        context.load_cert_chain(options.cert, options.key or None, read_secret("key_password", options.key_password))
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
+    """Returns why a setting is not the URL of a server, "" if it is. A URL that may hold a password is not repeated."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        bad_port = parts.port == 0
+    except ValueError:
+        return "is not a URL, or its port is not a number"
+    if "@" in parts.netloc:
+        return "contains credentials: write them as settings of their own"
+    if parts.scheme not in schemes or not parts.hostname or bad_port:
+        return f'{shown(url)} is not of the form "{example}"'
+    return ""
+
+
+class OAuth2(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Tokens by the client credentials grant (RFC 6749, section 4.4).
+
+    token_url: of the identity provider; client_id: the name of hpad there; client_secret: its secret;
+        client_secret_file: a file that holds it; client_secret_env: an environment variable that holds it.
+    scopes, params: further parameters of the request, such as {audience: rabbitmq}.
+    client_auth: how the client authenticates: basic (a header), or body (fields of the form).
+    """
+
+    token_url: str
+    client_id: str
+    client_secret: str = ""
+    client_secret_file: str = ""
+    client_secret_env: str = ""
+    scopes: list[str] = []
+    params: dict[str, str] = {}
+    client_auth: Literal["basic", "body"] = "basic"
+
+    def __post_init__(self) -> None:
+        if error := url_error(self.token_url, ("http", "https"), "https://login.example.com/oauth/token"):
+            raise ValueError(f"token_url: {error}")
+        if error := secret_error(self, "client_secret"):
+            raise ValueError(error)
+        if not self.secret:
+            raise ValueError("client_secret: give one of client_secret, client_secret_file and client_secret_env")
+
+    def __repr__(self) -> str:
+        return f"OAuth2(token_url={self.token_url!r}, client_id={self.client_id!r}, …)"
+
+    @property
+    def secret(self) -> Secret:
+        """The secret of the client."""
+        return secret(self.client_secret, self.client_secret_file, self.client_secret_env)
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How requests are sent, and what is accepted as an answer. Raises ValueError with a line for each error.
+
+    `username` with `password`, `bearer_token` and `oauth2` exclude each other. `proxy` is the URL of an HTTP proxy
+    without credentials. `timeout` and `connect_timeout` are in seconds, for one request and for its connection.
+    """
+
+    headers: Mapping[str, Secret] = {}
+    username: str = ""
+    password: Secret = ""
+    bearer_token: Secret = ""
+    oauth2: OAuth2 | None = None
+    tls: TlsOptions = TlsOptions()
+    proxy: str = ""
+    timeout: float = 5.0
+    connect_timeout: float = 5.0
+    max_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        errors = [self.tls.error] if self.tls.error else []
+        if self.proxy and (error := url_error(self.proxy, ("http",), "http://proxy:3128")):
+            errors.append(f"proxy: {error}")
+        texts = (text for pair in self.headers.items() for text in pair if isinstance(text, str))
+        if not all(map(fits_header, texts)):
+            errors.append("headers: a line break cannot be part of a header")
+        if errors:
+            raise ValueError("\n".join(errors))
+
+
+def fits_header(text: str) -> bool:
+    """Returns whether a header can carry the text. A line break in a secret would start another header."""
+    return not any(character in text for character in "\r\n\0")

@@ -1,0 +1,132 @@
+"""`hpad explain`: why an HPA has its replica count, now or at an earlier time, and what would change it."""
+
+import argparse
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api.text import shown
+from hpad.cli import client, decision_list, moments, output, paint
+from hpad.cli.fetch import Reader
+from hpad.cli.hpa_reader import Hpa, Json
+from hpad.cli.output import Failure
+from hpad.clock import SystemClock
+from hpad.engine.outlook_types import Outlook
+from hpad.engine.outlook_words import span
+from hpad.engine.render import lines
+from hpad.engine.text_lines import Line
+from hpad.engine.trace import Trace
+
+_MOST: Final = 10_000
+"""Decisions in one list."""
+_MORE_PODS: Final = "; --pods shows all"
+_DESCRIPTION: Final = """\
+Explain the last decision for an HPA, or an earlier one: the metrics with their samples and pods, how their proposals
+became the replica count, the write, and what would have to change for the next step. It asks a running hpad."""
+_EPILOG: Final = f"""\
+examples:
+  hpad explain web                        why the HPA web of the namespace default has its count, and what comes next
+  hpad explain -n shop web --at 02:40     the decision at 02:40 (the last one, local time)
+  hpad explain -n shop web --at -10m      the decision of ten minutes ago
+  hpad explain -n shop web --last 20      the last 20 decisions, one line each
+  hpad explain -n shop web --since 2h     all decisions of the last two hours
+  hpad explain -n shop web --watch        the last decision, then each new one, until Ctrl-C
+  hpad explain -n shop web --pods         all pods of each metric, not only those that need attention
+  hpad explain -n shop web -o json | jq '.outlook'
+                                          every number, as the API gives it
+
+A TIME is {moments.FORMS}. Times in the output are UTC.
+
+exit status: 0 success; 1 if there is no such HPA, no decision at that time, or no hpad answers; 2 for wrong use; 130
+after Ctrl-C
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "explain",
+        help="explain why an HPA has its replica count",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument("name", metavar="NAME", help="the HPA; NAMESPACE/NAME as well")
+    parser.add_argument("-n", "--namespace", help="its namespace (default: default)")
+    add_arguments(parser)
+    client.add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that choose decisions and the form of the output."""
+    # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
+    parser._negative_number_matcher = re.compile(r"-[0-9.].*")
+    parser.add_argument("--at", metavar="TIME", help="explain the decision at that time")
+    parser.add_argument("--last", metavar="N", type=_count, help="list the last N decisions")
+    parser.add_argument("--since", metavar="TIME", help="list the decisions since that time, or of that duration")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on with each new decision until Ctrl-C")
+    parser.add_argument("--pods", action="store_true", help="show all pods of each metric")
+    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="text (default)")
+    paint.add_color(parser)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number from 1 to {_MOST}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explains as the arguments say. Raises Failure."""
+    namespace, _, name = args.name.rpartition("/")
+    if namespace and args.namespace not in (None, namespace):
+        raise Failure(f"NAME: {shown(args.name)} is not of the namespace {shown(args.namespace)} (-n)")
+    args.name, args.namespace = name, namespace or args.namespace or "default"
+    return show(client.reader(args), args)
+
+
+def show(reader: Reader, args: argparse.Namespace) -> int:
+    """Explains what `reader` answers about the HPA `args.namespace`/`args.name`. Raises Failure."""
+    hpa = Hpa(reader, args.namespace, args.name)
+    listed = args.last is not None or args.since is not None
+    if sum((args.at is not None, listed, args.watch)) > 1:
+        raise Failure("--at, --watch and a list (--last, --since) exclude each other: choose one")
+    if listed:
+        since = None if args.since is None else moments.parse("--since", args.since, _local_now()).isoformat()
+        return decision_list.show(hpa, hpa.entries(args.last or _MOST, since), args)
+    if args.at is not None:
+        at = moments.parse("--at", args.at, _local_now())
+        _print(hpa.get("/decision", {"at": at.isoformat()}), args, past=True)
+        return 0
+    found = hpa.latest()
+    _print(found, args)
+    return decision_list.watch(hpa, found, args) if args.watch else 0
+
+
+def _local_now() -> datetime:
+    return SystemClock().now().astimezone()
+
+
+def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None:
+    """Prints a decision. `past`: as of its time, without how much of a time is left."""
+    if args.output != "text":
+        output.print_value(found, args.output)
+        return
+    made, outlook = msgspec.convert(found["trace"], Trace), msgspec.convert(found.get("outlook", []), list[Outlook])
+    now = None if past else SystemClock().now()
+    notes = list(_notes(found))
+    shown_lines: Iterator[Line] = lines(made, outlook, now=now, notes=notes, all_pods=args.pods, hint=_MORE_PODS)
+    paint.show_lines(shown_lines, args.color)
+
+
+def _notes(found: Json) -> Iterator[str]:
+    """Yields what is true of the HPA apart from this decision."""
+    if found.get("turns", 1) > 1:
+        began, ended = (datetime.fromisoformat(found[name]) for name in ("began", "ended"))
+        lasted = span(round((ended - began).total_seconds()))
+        yield f"the first of {found['turns']} equal decisions in {lasted}, the last one at {ended:%Y-%m-%d %H:%M:%SZ}"
+    if found.get("dryRun"):
+        yield "dry run: hpad decides, but writes nothing"
+    yield from found.get("notes", ())

@@ -1,0 +1,74 @@
+"""Completion in the shell: the program `kubectl_complete-hpad`, which kubectl 1.26 and later run for `kubectl hpad`.
+
+It gets the words after `kubectl hpad`, the last of which is to be completed, and prints one candidate per line, then a
+directive. Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ and spf13/cobra, completions.go.
+"""
+
+import argparse
+import contextlib
+import io
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hpad.cli.kubectl import COMMANDS, flags, make_parser
+from hpad.cli.kubectl.children import Kubectl
+from hpad.cli.output import Failure
+
+_FILES: Final = 0
+_NO_FILES: Final = 4
+"""Directives: the shell completes names of files where there is no candidate, or it does not."""
+_SECONDS: Final = 5.0
+_NAMES: Final = 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the candidates for the last argument; 0. Says nothing about mistakes, since the user still types."""
+    *words, begun = list(sys.argv[1:] if argv is None else argv) or [""]
+    found, directive = _candidates(words, begun)
+    for each in found:
+        if each.startswith(begun):
+            print(each)
+    print(f":{directive}")
+    return 0
+
+
+def _candidates(words: Sequence[str], begun: str) -> tuple[Iterable[str], int]:
+    parser, commands = make_parser()
+    named = next((word for word in words if word in COMMANDS), None)
+    current: argparse.ArgumentParser = commands.choices[named] if named else parser
+    options = {**parser._option_string_actions, **current._option_string_actions}
+    last = options.get(words[-1]) if words else None
+    if last is not None and last.nargs != 0:
+        return _values(last, words, parser)
+    if begun.startswith("-"):
+        return sorted(options), _NO_FILES
+    if named is None:
+        return COMMANDS, _NO_FILES
+    takes_names = any(action.dest in ("name", "names") for action in current._actions)
+    return (_listed("horizontalpodautoscalers", words, parser) if takes_names else ()), _NO_FILES
+
+
+def _values(
+    option: argparse.Action, words: Sequence[str], parser: argparse.ArgumentParser
+) -> tuple[Iterable[str], int]:
+    """Returns the values of an option."""
+    if option.choices is not None:
+        return [str(each) for each in option.choices], _NO_FILES
+    if option.dest == "namespace":
+        return _listed("namespaces", words[:-1], parser), _NO_FILES
+    return (), _FILES if option.metavar == "FILE" else _NO_FILES
+
+
+def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
+    """Returns the names of the objects of a kind, in the chosen cluster and namespace; () if kubectl fails."""
+    args = argparse.Namespace(**flags.DEFAULTS)
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+        parser.parse_known_args(words, args)
+    scope = ["--all-namespaces"] if args.all_namespaces else []
+    scope += [f"--namespace={args.namespace}"] if args.namespace else []
+    try:
+        program = Kubectl(tuple(flags.chosen(args)), seconds=_SECONDS)
+        return program.output("get", kind, f"--output={_NAMES}", *scope).split()
+    except Failure:
+        return ()

@@ -1,0 +1,202 @@
+"""The read path of a reconcile: the state of the HPA, its target's scale and pods, and competing HPAs become a View.
+
+Nothing is written here, neither to the API server nor to the store.
+"""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.pod import Pod
+from hpad.clock import Moment
+from hpad.controller.cluster import Cluster
+from hpad.controller.overlap import Overlap
+from hpad.controller.schedule import Record, Timing
+from hpad.controller.workers import Worker
+from hpad.election.owner import Edited, Permit
+from hpad.engine import annotations, fallback_policy, recovery
+from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
+from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
+from hpad.kube import errors
+from hpad.store.store import Store
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How reconciles are done.
+
+    `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
+    one HPA may take. `dry_run`: decide, but write nothing. `explains`: events keep their detail. `figures`: decisions
+    become series. `yields`: leave a target alone that an HPA of the API server scales and hpad does not own. `gap`:
+    after this time without a reconcile, state of an earlier process is incomplete even if no turn is missing from it.
+    """
+
+    tunables: Tunables
+    patience: float
+    owned: bool = True
+    dry_run: bool = False
+    explains: bool = True
+    figures: bool = True
+    yields: bool = True
+    gap: timedelta = timedelta(minutes=1)
+
+    @property
+    def writes_status(self) -> bool:
+        """Whether the API server keeps the status of the HPAs; otherwise the store does."""
+        return self.owned and not self.dry_run
+
+
+class Turn(NamedTuple):
+    """One turn of an HPA: its inputs, and what its writes depend on.
+
+    `moment` is that of `view.now`. `unreported` is an earlier rescale that no status has reported yet. `view.hpa` then
+    has the status of that rescale, and `last_scale_time` is that of the previous status. `record` is the scheduling
+    record.
+    """
+
+    view: View
+    moment: Moment
+    permit: Permit
+    timing: Timing
+    record: Record
+    last_scale_time: datetime | None
+    unreported: PendingRescale | None
+
+    @property
+    def validity(self) -> Validity:
+        """The validity of the memory that the turn leaves: it is complete until the next planned turn."""
+        moment, plan = self.moment, self.timing.plan
+        return Validity(moment.boot, moment.monotonic, max(0.0, plan.next - moment.monotonic), plan.period)
+
+    def at(self, moment: Moment) -> "Turn":
+        """Returns the same turn, decided at that moment."""
+        if moment == self.moment:
+            return self
+        return self._replace(view=msgspec.structs.replace(self.view, now=moment.wall), moment=moment)
+
+
+class Observer:
+    """Builds the View of each turn. `options` and `fallbacks` apply from the next turn on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        overlap: Overlap,
+        options: Options,
+        fallbacks: fallback_policy.Fallbacks | None,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._overlap = overlap
+        self.options = options
+        self.fallbacks = fallbacks
+
+    async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
+        """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
+        view, last_scale_time, unreported = await self._view(permit.hpa, worker, timing.moment)
+        return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported)
+
+    async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
+        """Returns the turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
+        permit = turn.permit
+        hpa = None if permit.current is None else permit.current()
+        if hpa is None or not permit.is_same:
+            raise Edited(str(permit.hpa.metadata.key))
+        view, last_scale_time, unreported = await self._view(hpa, worker, turn.moment)
+        permit = permit._replace(hpa=hpa)
+        return turn._replace(view=view, permit=permit, last_scale_time=last_scale_time, unreported=unreported)
+
+    def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
+        """Returns the state of this HPA and its present target; empty for an earlier HPA of the same name."""
+        if memory.uid != hpa.metadata.uid:
+            return NOTHING
+        if self.options.tunables.gates.HPATargetHistory and memory.target not in ("", target_of(hpa)):
+            # Kubernetes keeps the history; the windows of the former target then limit the new one.
+            return Memory(uid=memory.uid, status=memory.status, last=memory.last)
+        return memory
+
+    async def _view(
+        self, hpa: HorizontalPodAutoscaler, worker: Worker, moment: Moment
+    ) -> tuple[View, datetime | None, PendingRescale | None]:
+        """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet."""
+        key = hpa.metadata.key
+        loaded = assessed(await self._store.get_loaded(key), moment)
+        memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
+        if memory.status is not None:
+            hpa = msgspec.structs.replace(hpa, status=memory.status)
+        scale, failure = await self._read_scale(hpa, worker)
+        last_scale_time = hpa.status.last_scale_time
+        unreported = recovery.unreported(memory.pending, hpa.status, scale)
+        if unreported is not None:
+            hpa = msgspec.structs.replace(hpa, status=unreported.status)
+        pods = self._pods(key.namespace, scale)
+        policies = annotations.policies_of(hpa, self.fallbacks)
+        view = View(
+            hpa=hpa,
+            now=moment.wall,
+            tunables=self.options.tunables,
+            history=memory.history,
+            scale=scale,
+            scale_error=None if failure is None else _scale_error(failure),
+            pods=pods,
+            competing_hpas=self._overlap.others(key, scale, pods),
+            set_by_other=self._set_by_other(hpa, loaded, scale),
+            competitors=self._competitors(hpa),
+            fallback_policies=policies.policies,
+            annotation_error=policies.error,
+            annotation_reason=policies.reason,
+        )
+        # By the state as loaded: the state of a former target also knows the rescales that the status reports.
+        unseen = recovery.rescaled_since(loaded, hpa.status)
+        history = recovery.resumed(memory, view, self.options.gap, unseen=unseen)
+        return msgspec.structs.replace(view, history=history), last_scale_time, unreported
+
+    async def _read_scale(
+        self, hpa: HorizontalPodAutoscaler, worker: Worker
+    ) -> tuple[Scale | None, errors.ApiError | None]:
+        """Returns the target's scale, once all possibly competing HPAs are known, or the error."""
+        key, scale, failure = hpa.metadata.key, None, None
+        if not self._overlap.is_complete(key):
+            async with worker.released():
+                failure = await self._overlap.complete(key)
+        if failure is None:
+            try:
+                scale = await self._cluster.read_scale(key.namespace, hpa.spec.scale_target_ref)
+            except errors.ApiError as error:
+                failure = error
+        self._overlap.seen(hpa, scale)
+        return scale, failure
+
+    def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:
+        """Returns the target's pods; none if its selector is unusable, which the engine reports."""
+        selector = None if scale is None else scale.pod_selector
+        return [] if selector is None else self._cluster.pods.select(namespace, selector)
+
+    def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
+        """Whether another client is known to have set the target to zero."""
+        if scale is None or scale.spec.replicas:
+            return False
+        known = memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, target_of(hpa), hpa.status)
+        return known or self._cluster.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+
+    def _competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
+        """Returns the other writers of the target, and of the status if hpad writes the status."""
+        competitors = self._cluster.competitors(hpa)
+        if self.options.writes_status:
+            return competitors
+        return tuple(competitor for competitor in competitors if competitor.what != STATUS)
+
+
+def target_of(hpa: HorizontalPodAutoscaler) -> str:
+    """Returns the target as group/kind/name, which is the same in all versions of its API."""
+    ref = hpa.spec.scale_target_ref
+    group = ref.api_version.rpartition("/")[0]
+    return f"{group}/{ref.kind}/{ref.name}"
+
+
+def _scale_error(error: errors.ApiError) -> ScaleError:
+    if error.stale:
+        return ScaleError(error.message, STALE)
+    return ScaleError(error.message, NO_MATCH if error.reason == "NoMatch" else READ_FAILED)

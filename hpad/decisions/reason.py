@@ -1,0 +1,84 @@
+"""The reason of a decision, for merging turns: equal reasons are one entry of the history.
+
+A reason has three parts, because a change of each counts differently (see `hpad.decisions.stretch`).
+
+| part | content | a change |
+| --- | --- | --- |
+| scope | the spec, settings and annotations that decide; the replica count | begins an entry at once |
+| troubles | failing metrics, fallbacks, a halt, a count that was not written | a further one begins an entry at once |
+| details | the leading metric, what held it (window, policy, bound), who is to blame for a failure | must last |
+
+Usages and error texts are no part of it: they differ in each turn.
+"""
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+from hpad.api.sample import AdapterError
+from hpad.engine.decide import Decision
+from hpad.engine.evidence import Evidence
+from hpad.engine.examine import Halt
+from hpad.engine.settle import Outcome
+
+Troubles = frozenset[Hashable]
+_NONE: Final[Troubles] = frozenset()
+UP: Final = "up"
+DOWN: Final = "down"
+UNWRITTEN: Final = "unwritten"
+FAILING: Final = "failing"
+FALLBACK: Final = "fallback"
+_NO_METRIC: Final = "no metric"
+
+
+class Reason(NamedTuple):
+    """The reason of one decision. `current` is None where the scale is unknown."""
+
+    scope: Hashable
+    current: int | None
+    troubles: Troubles
+    details: tuple[Hashable, ...]
+
+
+class _Once:
+    """The scope of a rescale, which equals no other: each rescale is an entry of its own."""
+
+
+def reason(evidence: Evidence) -> Reason:
+    """Returns the reason of a decision. O(metrics)."""
+    view, _, decision, outcome, settlement, _ = evidence
+    if settlement.rescaled:
+        return Reason(_Once(), decision.current, _NONE, ())
+    restrained, recommendation = decision.restrained, decision.recommendation
+    leader = None if recommendation is None or recommendation.leader is None else recommendation.leader.metric.label
+    held = () if restrained is None else (restrained.deciding is None or restrained.able[0], restrained.limited[0])
+    troubles = _troubles(decision, outcome)
+    return Reason(
+        (view.hpa.metadata.uid, view.hpa.spec, view.tunables, view.fallback_policies),
+        None if view.scale is None else decision.current,
+        troubles,
+        (leader, held, decision.scale_to, _blames(evidence)) if troubles else (leader, held),
+    )
+
+
+def _troubles(decision: Decision, outcome: Outcome | None) -> Troubles:
+    found: list[Hashable] = []
+    if isinstance(decision.verdict, Halt):
+        found.append((decision.verdict.kind, decision.verdict.reason))
+    for index, proposal in enumerate(decision.proposals):
+        if proposal.error is not None:
+            found += [(FAILING, index), (FALLBACK, index)] if proposal.fallback else [(FAILING, index)]
+    if outcome is not None:
+        found.append(UP if decision.desired > decision.current else DOWN)
+        found.append((UNWRITTEN, outcome.withheld and outcome.withheld.reason))
+    if decision.undecided and not found:
+        found.append(_NO_METRIC)
+    return frozenset(found) if found else _NONE
+
+
+def _blames(evidence: Evidence) -> tuple[str, ...]:
+    """Returns what is to blame for each metric that fails; "" where its sample is unusable."""
+    return tuple(
+        answer.blame if isinstance(answer, AdapterError) else ""
+        for answer, proposal in zip(evidence.answers, evidence.decision.proposals, strict=False)
+        if proposal.error is not None
+    )

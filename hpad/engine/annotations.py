@@ -1,0 +1,159 @@
+"""The annotations of an HPA under `hpad.io/`: its fallback policies, activation thresholds, and errors in them.
+
+docs/reference/annotations.md describes them. An invalid annotation has no effect, and the others hold.
+"""
+
+import difflib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.api.text import shown, visible
+from hpad.engine import fallback_policy, parts
+from hpad.engine.addresses import Identity, identities
+from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
+from hpad.engine.spec import CompiledMetric, compiled_spec
+
+T = TypeVar("T")
+
+PREFIX: Final = "hpad.io/"
+FALLBACK: Final = "hpad.io/fallback"
+FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
+ACTIVATION: Final = "hpad.io/activation"
+ANNOTATIONS: Final = (FALLBACK, FAILURE_DURATION, ACTIVATION)
+
+UNKNOWN: Final = "UnknownAnnotation"
+INVALID: Final = "InvalidAnnotation"
+_MOST_SECONDS: Final = 10**9
+_LONGEST_TEXT: Final = 4096
+_MOST_ADVICE: Final = 10
+"""Unknown annotations that are compared with the known ones: a comparison takes long beside a decision."""
+
+
+class AnnotationError(NamedTuple):
+    """The error in one annotation. `reason` is INVALID or UNKNOWN."""
+
+    annotation: str
+    text: str
+    reason: str = INVALID
+
+    def __str__(self) -> str:
+        return f"annotation {visible(self.annotation)}: {self.text}"
+
+
+class Policies(NamedTuple):
+    """The policy of each metric, in order (empty: none), and the errors in the annotations."""
+
+    policies: tuple[FallbackPolicy, ...] = ()
+    errors: tuple[AnnotationError, ...] = ()
+
+    @property
+    def error(self) -> str | None:
+        """The errors of all annotations, at most 4,096 characters; None where there are none."""
+        text = "; ".join(map(str, self.errors))
+        return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…") or None
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of the condition HpadAnnotationsValid: INVALID if any known annotation is; None without errors."""
+        reasons = {error.reason for error in self.errors}
+        return INVALID if INVALID in reasons else UNKNOWN if reasons else None
+
+
+NO_POLICIES: Final = Policies()
+
+
+def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric]) -> Policies:
+    """Returns the policies of these metrics, and the errors in the annotations under `hpad.io/`. Never raises."""
+    own = _own(annotations)
+    return _read(own, identities(metrics)) if own else NO_POLICIES
+
+
+def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Policies:
+    """Returns the policy of each metric of the HPA, in order; none where neither the HPA nor a source has any."""
+    own = _own(hpa.metadata.annotations)
+    if fallbacks is None and not own:
+        return NO_POLICIES
+    metrics = compiled_spec(hpa).metrics
+    found = _read(own, identities(metrics)) if own else NO_POLICIES
+    if fallbacks is None:
+        return found
+    of_sources = [None if metric.error is not None else fallbacks(metric.query) for metric in metrics]
+    if not any(of_sources):
+        return found
+    policies = found.policies or (FallbackPolicy(),) * len(metrics)
+    merged = tuple(
+        policy if policy.fallback is not None else msgspec.structs.replace(policy, fallback=fallback)
+        for policy, fallback in zip(policies, of_sources, strict=True)
+    )
+    return Policies(merged, found.errors)
+
+
+_Own = tuple[tuple[str, str], ...]
+"""The annotations under `hpad.io/` with their values."""
+
+
+def _own(annotations: Mapping[str, str] | None) -> _Own:
+    if not annotations:
+        return ()
+    return tuple([(name, text) for name, text in annotations.items() if name.startswith(PREFIX)])
+
+
+@functools.lru_cache(4096)
+def _read(own: _Own, metrics: tuple[Identity, ...]) -> Policies:
+    """Parses the annotations. Cached, since each turn of an HPA needs the result."""
+    texts, errors = dict(own), list(_unknown(own))
+
+    def values(name: str, parse_value: Callable[[str], T]) -> tuple[T | None, ...]:
+        try:
+            if name in texts:
+                return parts.assigned(texts[name], parse_value, metrics)
+        except ValueError as error:
+            errors.append(AnnotationError(name, str(error)))
+        return (None,) * len(metrics)
+
+    fallbacks, after = values(FALLBACK, fallback_policy.parse), values(FAILURE_DURATION, _seconds)
+    thresholds = values(ACTIVATION, _threshold)
+    policies = tuple(
+        FallbackPolicy(fallback=_timed(fallback, seconds), activation=threshold)
+        for fallback, seconds, threshold in zip(fallbacks, after, thresholds, strict=True)
+    )
+    some = any(policy != FallbackPolicy() for policy in policies)
+    return Policies(policies if some else (), tuple(errors))
+
+
+def _unknown(own: _Own) -> list[AnnotationError]:
+    names = [name for name, _ in own if name not in ANNOTATIONS]
+    advice = [_advice(name) for name in names[:_MOST_ADVICE]]
+    advice += [""] * (len(names) - len(advice))
+    text = "there is no such annotation"
+    return [AnnotationError(name, text + more, UNKNOWN) for name, more in zip(names, advice, strict=True)]
+
+
+def _advice(name: str) -> str:
+    known = [annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS]
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+    return f'; did you mean "{PREFIX}{close[0]}"?' if close else f"; there are {', '.join(ANNOTATIONS)}"
+
+
+def _timed(fallback: Fallback | None, after: timedelta | None) -> Fallback | None:
+    # The failure duration does not delay last-good: its value is valid at once, and ages.
+    if fallback is None or after is None or fallback.after is not None or fallback.kind == LAST_GOOD:
+        return fallback
+    return msgspec.structs.replace(fallback, after=after)
+
+
+def _seconds(text: str) -> timedelta:
+    return timedelta(seconds=fallback_policy.whole_number(text, 0, _MOST_SECONDS))
+
+
+def _threshold(text: str) -> int:
+    try:
+        return parse_milli(text)
+    except QuantityError:
+        raise ValueError(f"{shown(text)} is not a number such as 5 or 500m") from None

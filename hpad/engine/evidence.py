@@ -1,0 +1,116 @@
+"""Makes the trace of a decision from its evidence: the inputs and results of each stage.
+
+The evidence of a decision is kept as it is, which costs nothing; the trace is made only when somebody asks for it or
+when the decision is stored.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hpad.engine import behavior_trace, trace
+from hpad.engine.addresses import addresses
+from hpad.engine.decide import Decision
+from hpad.engine.examine import Clamp, Halt
+from hpad.engine.metric_trace import Answer, SourceOf, metrics
+from hpad.engine.settle import Outcome, Settlement, sentence
+from hpad.engine.view import View
+
+
+class Evidence(NamedTuple):
+    """One decision with its inputs and its results. `answers` has one entry per metric, none without metrics."""
+
+    view: View
+    answers: Sequence[Answer]
+    decision: Decision
+    outcome: Outcome | None
+    settlement: Settlement
+    timing: trace.TimingTrace | None = None
+
+
+def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods: int | None = None) -> trace.Trace:
+    """Returns the trace, with at most `most_pods` pods of each metric (None: all). Never raises.
+
+    `source_of` names the metric source of a query.
+    """
+    view, decision, settlement = evidence.view, evidence.decision, evidence.settlement
+    verdict, recommendation, restrained = decision.verdict, decision.recommendation, decision.restrained
+    target, scale = view.hpa.spec.scale_target_ref, view.scale
+    made = trace.Trace(
+        namespace=view.hpa.metadata.namespace,
+        name=view.hpa.metadata.name,
+        time=view.now,
+        sentence=sentence(decision, evidence.outcome),
+        action=settlement.action,
+        target=trace.TargetTrace(api_version=target.api_version, kind=target.kind, name=target.name),
+        replicas=trace.ReplicasTrace(
+            current=decision.current,
+            observed=0 if scale is None else scale.status.replicas,
+            min=view.min_replicas,
+            max=view.spec.max_replicas,
+            desired=decision.desired,
+            zero_disabled=view.scale_to_zero_disabled,
+        ),
+        reason=decision.reason,
+        error=settlement.error or "",
+        metrics=metrics(view, evidence.answers, decision.proposals, source_of, most_pods),
+        write=_write(evidence.outcome),
+        events=tuple(
+            trace.EventTrace(type=event.type, reason=event.reason, message=event.message) for event in settlement.events
+        ),
+        timing=evidence.timing,
+        gates=tuple(name for name, on in msgspec.structs.asdict(view.tunables.gates).items() if on),
+    )
+    if isinstance(verdict, Halt):
+        halt = trace.HaltTrace(kind=verdict.kind, reason=verdict.reason, message=verdict.message)
+        return msgspec.structs.replace(made, halt=halt)
+    if isinstance(verdict, Clamp):
+        return msgspec.structs.replace(made, bounds=behavior_trace.clamped(decision))
+    if recommendation is not None:
+        made = msgspec.structs.replace(
+            made,
+            chosen=_chosen(view, decision),
+            behavior=behavior_trace.behavior(view),
+            past=behavior_trace.past(view, restrained),
+        )
+    if restrained is None:
+        return made
+    return msgspec.structs.replace(
+        made,
+        stabilization=behavior_trace.stabilization(view, restrained),
+        policies=behavior_trace.policies(view, restrained),
+        bounds=behavior_trace.bounds(view, restrained, decision.desired),
+    )
+
+
+def _chosen(view: View, decision: Decision) -> trace.ChosenTrace:
+    recommendation = decision.recommendation
+    assert recommendation is not None
+    leader, error = recommendation.leader, recommendation.error or ""
+    if leader is None:
+        return trace.ChosenTrace(invalid=recommendation.invalid, error=error)
+    index = next(index for index, proposal in enumerate(decision.proposals) if proposal is leader)
+    return trace.ChosenTrace(
+        invalid=recommendation.invalid,
+        metric=addresses(view.spec.metrics)[index],
+        replicas=recommendation.replicas,
+        error=error,
+    )
+
+
+def _write(outcome: Outcome | None) -> trace.WriteTrace | None:
+    if outcome is None:
+        return None
+    if outcome.withheld is not None:
+        withheld = outcome.withheld
+        return trace.WriteTrace(
+            outcome=trace.WITHHELD,
+            attempts=outcome.attempts,
+            reason=f"{withheld.reason}: {withheld.message}",
+            withheld=withheld.reason,
+        )
+    if outcome.error is None:
+        return trace.WriteTrace(outcome=trace.WRITTEN, attempts=outcome.attempts)
+    kind = trace.UNCERTAIN if outcome.unsure else trace.FAILED
+    return trace.WriteTrace(outcome=kind, attempts=outcome.attempts, reason=outcome.error)

@@ -1,0 +1,157 @@
+"""The metrics in a trace: sample, usage, proposal, and what stands in for a metric that fails."""
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from hpad.api.amounts import Unit
+from hpad.api.quantity import Format, Quantity
+from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
+from hpad.engine import trace
+from hpad.engine.addresses import addresses
+from hpad.engine.measure import sample_type
+from hpad.engine.pod_trace import PodTraces, pod_traces
+from hpad.engine.propose import Proposal, tolerances
+from hpad.engine.recommend import activates, last_good_until, next_fallback
+from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.view import View
+
+Answer = Sample | AdapterError
+SourceOf = Callable[[Query], str]
+
+
+def metrics(
+    view: View,
+    answers: Sequence[Answer],
+    proposals: Sequence[Proposal],
+    source_of: SourceOf | None,
+    most_pods: int | None,
+) -> tuple[trace.MetricTrace, ...]:
+    """Returns the metrics in the order of the spec, each with up to `most_pods` pods; () where none was measured."""
+    names = addresses(view.spec.metrics)
+    return tuple(
+        msgspec.structs.replace(
+            _metric(view, answers[index], proposal, most_pods),
+            address=names[index],
+            source="" if source_of is None or proposal.metric.error is not None else source_of(proposal.metric.query),
+            fallback=_fallback(view, index, proposal),
+            next_fallback=_next_fallback(view, index, proposal),
+            activation=_activation(view, index, proposal),
+        )
+        for index, proposal in enumerate(proposals)
+    )
+
+
+def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | None) -> trace.MetricTrace:
+    """Returns the metric without its address, its source and its policies."""
+    metric, usage, error = proposal.metric, proposal.usage, proposal.error
+    shown = PodTraces() if isinstance(answer, AdapterError) else pod_traces(view, metric, answer, usage, most_pods)
+    proposes = error is None or (bool(proposal.fallback) and not proposal.ignored)
+    return trace.MetricTrace(
+        address="",
+        type=metric.type,
+        name=metric.name,
+        label=metric.label,
+        text=str(proposal),
+        unit="" if metric.unit is Unit.COUNT else metric.unit.value,
+        target=_target(metric),
+        sample=None if isinstance(answer, AdapterError) else _sample(answer, view.now),
+        pods=shown.pods,
+        pods_omitted=shown.omitted,
+        usage=_usage(proposal),
+        tolerance=_tolerance(view, proposal),
+        proposal=proposal.replicas if proposes else None,
+        error=proposal.cause,
+        api_error=proposal.failure,
+        fault=_fault(proposal, answer),
+    )
+
+
+def _fault(proposal: Proposal, answer: Answer) -> str:
+    if proposal.error is None:
+        return ""
+    if proposal.metric.error is not None:
+        return trace.SPEC
+    if isinstance(answer, AdapterError):
+        return answer.blame
+    return trace.PODS if isinstance(answer, sample_type(proposal.metric)) else trace.SOURCE
+
+
+def _quantity(milli: int, form: Format = Format.DECIMAL_SI) -> str:
+    return str(Quantity.from_milli(milli, form))
+
+
+def _target(metric: CompiledMetric) -> trace.MetricTargetTrace | None:
+    if not metric.kind:
+        return None
+    amount = str(metric.amount) if metric.kind == UTILIZATION else _quantity(metric.amount)
+    return trace.MetricTargetTrace(type=metric.kind, amount=amount)
+
+
+def _sample(sample: Sample, now: datetime) -> trace.SampleTrace:
+    age = (now - sample.timestamp).total_seconds()
+    if isinstance(sample, ObjectSample):
+        return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=_quantity(sample.value))
+    if isinstance(sample, ExternalSample):
+        values = tuple(map(_quantity, sample.values))
+        return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age, values=values)
+    assert isinstance(sample, PodSample)
+    return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age)
+
+
+def _usage(proposal: Proposal) -> trace.UsageTrace | None:
+    usage, metric = proposal.usage, proposal.metric
+    if usage is None:
+        return None
+    return trace.UsageTrace(
+        value=None if usage.value is None else _quantity(usage.value, metric.format),
+        percent=usage.percent,
+        total=None if usage.total is None else _quantity(usage.total, metric.format),
+        pods=usage.pods,
+        ratio=_number(usage.ratio),
+        cautious_ratio=None if usage.cautious is None else _number(usage.cautious),
+    )
+
+
+def _number(ratio: float) -> float | None:
+    return ratio if math.isfinite(ratio) else None
+
+
+def _tolerance(view: View, proposal: Proposal) -> trace.ToleranceTrace | None:
+    if proposal.usage is None:
+        return None
+    allowed = tolerances(view)
+    return trace.ToleranceTrace(down=allowed.down, up=allowed.up, within=proposal.tolerated)
+
+
+def _fallback(view: View, index: int, proposal: Proposal) -> trace.FallbackTrace | None:
+    if not proposal.fallback:
+        return None
+    policy = view.fallback_policies[index]
+    return trace.FallbackTrace(
+        policy=str(policy.fallback),
+        effect=proposal.fallback,
+        ignored=proposal.ignored,
+        until=last_good_until(view, index, proposal),
+    )
+
+
+def _next_fallback(view: View, index: int, proposal: Proposal) -> trace.NextFallbackTrace | None:
+    if proposal.error is None or not view.fallback_policies:
+        return None
+    upcoming = next_fallback(view, index, proposal)
+    if upcoming is None:
+        return None
+    policy = view.fallback_policies[index]
+    return trace.NextFallbackTrace(policy=str(policy.fallback), at=upcoming.at, replicas=upcoming.replicas)
+
+
+def _activation(view: View, index: int, proposal: Proposal) -> trace.ActivationTrace | None:
+    if not view.fallback_policies or not activates(view, proposal):
+        return None
+    threshold = view.fallback_policies[index].activation
+    if threshold is None:
+        return None
+    return trace.ActivationTrace(threshold=_quantity(threshold), measured=proposal.measured)

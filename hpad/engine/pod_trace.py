@@ -1,0 +1,147 @@
+"""The pods of one metric in a trace: what each pod counted as, and with which value."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hpad.api.pod import Pod
+from hpad.api.quantity import Quantity
+from hpad.api.sample import PodSample, PodValue, Sample
+from hpad.engine import trace
+from hpad.engine.pods import (
+    MISSING,
+    READY,
+    UNREADY,
+    Unmeasurable,
+    Usage,
+    group,
+    guessed,
+    has_container,
+    request_of,
+    requests,
+    standing,
+)
+from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.view import View
+
+
+class PodTraces(NamedTuple):
+    """The pods of one metric, and the number of pods that were left out."""
+
+    pods: tuple[trace.PodTrace, ...] = ()
+    omitted: int = 0
+
+
+def pod_traces(
+    view: View, metric: CompiledMetric, sample: Sample, usage: Usage | None, most: int | None = None
+) -> PodTraces:
+    """Returns the pods in the order of the list, then values of pods that are not listed; none for other metrics.
+
+    Of more than `most` pods, ready ones are left out, then values of pods that are not listed.
+    """
+    if not metric.of_pods or not isinstance(sample, PodSample):
+        return PodTraces()
+    left_out = _left_out(view, metric)
+    assumed = _assumed(view, metric, sample, usage, left_out)
+    shown = _shown(view, metric, sample, left_out, most)
+    unlisted = _unlisted(view.pods, sample.values)
+    others = unlisted if most is None else unlisted[: most - len(shown)]
+    pods = (
+        *(
+            _lacking(view, metric, pod) if pod.name in left_out else _listed(view, metric, pod, sample, assumed)
+            for pod in shown
+        ),
+        *(_of_unlisted(name, sample.values[name]) for name in others),
+    )
+    return PodTraces(pods, len(view.pods) + len(unlisted) - len(pods))
+
+
+def _shown(
+    view: View, metric: CompiledMetric, sample: PodSample, left_out: set[str], most: int | None
+) -> Sequence[Pod]:
+    """Returns at most that many pods in their order, ready ones only where the others leave room."""
+    if most is None or len(view.pods) <= most:
+        return view.pods
+    is_ready = [
+        pod.name not in left_out
+        and standing(pod, sample.values.get(pod.name), metric.is_cpu, view.now, view.tunables).group == READY
+        for pod in view.pods
+    ]
+    ranked = sorted(range(len(view.pods)), key=lambda index: (is_ready[index], index))
+    return [view.pods[index] for index in sorted(ranked[:most])]
+
+
+def _left_out(view: View, metric: CompiledMetric) -> set[str]:
+    """Returns the pods without the container of the metric, where others have it (HPAMissingContainerIgnored)."""
+    container = metric.query.container
+    if not container or not view.tunables.gates.HPAMissingContainerIgnored:
+        return set()
+    lacking = {pod.name for pod in view.pods if not has_container(pod, container)}
+    return lacking if len(lacking) < len(view.pods) else set()
+
+
+def _assumed(
+    view: View, metric: CompiledMetric, sample: PodSample, usage: Usage | None, left_out: set[str]
+) -> Mapping[str, int]:
+    """Returns the values that stand for those of unready and missing pods."""
+    if usage is None:
+        return {}
+    pods = [pod for pod in view.pods if pod.name not in left_out]
+    values = {name: value for name, value in sample.values.items() if name not in left_out}
+    groups = group(pods, values, metric.is_cpu, view.now, view.tunables)
+    requested = requests(pods, metric.name, metric.query.container) if metric.kind == UTILIZATION else {}
+    found = guessed(metric, groups, usage.ratio, requested) or {}
+    return {name: found[name] for name in (*groups.missing, *groups.unready) if name in found}
+
+
+def _listed(
+    view: View, metric: CompiledMetric, pod: Pod, sample: PodSample, assumed: Mapping[str, int]
+) -> trace.PodTrace:
+    value = sample.values.get(pod.name)
+    counts = standing(pod, value, metric.is_cpu, view.now, view.tunables)
+    return trace.PodTrace(
+        name=pod.name,
+        group=counts.group,
+        why=counts.why,
+        value=None if value is None else _quantity(value.value, metric),
+        request=_request(metric, pod),
+        assumed=_quantity(assumed[pod.name], metric) if pod.name in assumed else None,
+        timestamp=None if value is None else value.timestamp,
+        window_seconds=None if value is None else value.window.total_seconds(),
+    )
+
+
+def _lacking(view: View, metric: CompiledMetric, pod: Pod) -> trace.PodTrace:
+    counts = standing(pod, None, metric.is_cpu, view.now, view.tunables)
+    why = f"it has no container {metric.query.container}"
+    if counts.group == MISSING:
+        return trace.PodTrace(name=pod.name, group=trace.LACKING, why=why)
+    return trace.PodTrace(name=pod.name, group=trace.IGNORED, why=why if counts.group == UNREADY else counts.why)
+
+
+def _unlisted(pods: Sequence[Pod], values: Mapping[str, PodValue]) -> Sequence[str]:
+    listed = {pod.name for pod in pods}
+    return [name for name in values if name not in listed]
+
+
+def _of_unlisted(name: str, value: PodValue) -> trace.PodTrace:
+    return trace.PodTrace(
+        name=name,
+        group=trace.UNLISTED,
+        why="the source has a value for it, but the selector of the target does not list it",
+        value=str(Quantity.from_milli(value.value)),
+        timestamp=value.timestamp,
+        window_seconds=value.window.total_seconds(),
+    )
+
+
+def _request(metric: CompiledMetric, pod: Pod) -> str | None:
+    if metric.kind != UTILIZATION:
+        return None
+    try:
+        return _quantity(request_of(pod, metric.name, metric.query.container), metric)
+    except Unmeasurable:
+        return None
+
+
+def _quantity(milli: int, metric: CompiledMetric) -> str:
+    return str(Quantity.from_milli(milli, metric.format))

@@ -1,0 +1,112 @@
+"""A decision as lines of text: the metrics, how their proposals became the count, and what comes next."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from hpad.engine import trace
+from hpad.engine.outlook_types import BLOCKED, STEP, STOPPED, Outlook
+from hpad.engine.outlook_words import replicas, span
+from hpad.engine.render_count import count_lines
+from hpad.engine.render_metrics import metric_lines
+from hpad.engine.text_lines import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
+
+_WIDTH: Final = 11
+_BULLET: Final = "  - "
+
+
+def lines(
+    made: trace.Trace,
+    outlooks: Sequence[Outlook] = (),
+    *,
+    now: datetime | None = None,
+    notes: Sequence[str] = (),
+    all_pods: bool = False,
+    hint: str = "",
+) -> Iterator[Line]:
+    """Yields the whole decision, after `notes` about the HPA.
+
+    `now` adds for how long something is past or ahead. `hint` follows the number of pods that a long list leaves out.
+    """
+    yield from _head(made, now, notes)
+    if made.metrics:
+        yield BLANK
+        yield line(Span("Metrics:", STRONG))
+        for metric in made.metrics:
+            yield from metric_lines(metric, made, all_pods=all_pods, hint=hint)
+    if made.halt is None:
+        yield BLANK
+        yield line(Span("Replicas:", STRONG))
+        yield from count_lines(made)
+    yield from _tail(made)
+    if outlooks:
+        yield BLANK
+        yield line(Span("Next:", STRONG))
+        for outlook in outlooks:
+            yield line(_BULLET, _outlook(outlook), *_remaining(outlook, now), hang=len(_BULLET))
+
+
+def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iterator[Line]:
+    counts, target = made.replicas, made.target
+    reported = "" if counts.observed == counts.current else f" ({counts.observed} reported)"
+    ago = "" if now is None else f", {_ago(made.time, now)}"
+    yield labelled("HPA", f"{made.namespace}/{made.name}", width=_WIDTH)
+    scaled = f"{target.kind}/{target.name}"
+    if made.halt is None or counts.observed:
+        scaled += f", {replicas(counts.current)}{reported}, min {counts.min}, max {counts.max}"
+    yield labelled("Target", scaled, width=_WIDTH)
+    yield labelled("Time", f"{made.time:%Y-%m-%d %H:%M:%SZ}{ago}", width=_WIDTH)
+    for note in notes:
+        yield labelled("Note", Span(note, WARN), width=_WIDTH)
+    yield labelled("Decision", Span(made.sentence, _mood(made)), width=_WIDTH)
+    if made.halt is not None:
+        yield labelled("Reason", f"{made.halt.reason}: {made.halt.message}", width=_WIDTH)
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return f"{span(max(0, round((now - moment).total_seconds())))} ago"
+
+
+def _mood(made: trace.Trace) -> str:
+    """Returns the style of the sentence: bad where something failed, good where the count changed."""
+    if made.error or (made.write is not None and made.write.outcome in (trace.FAILED, trace.UNCERTAIN)):
+        return BAD
+    return GOOD if made.write is not None and made.write.outcome == trace.WRITTEN else PLAIN
+
+
+def _tail(made: trace.Trace) -> Iterator[Line]:
+    if made.events or made.timing is not None:
+        yield BLANK
+    if made.events:
+        yield labelled("Events", *_events(made.events), width=_WIDTH)
+    if made.timing is not None:
+        yield labelled("Timing", Span(_timing(made.timing), QUIET), width=_WIDTH)
+
+
+def _events(events: Sequence[trace.EventTrace]) -> Iterator[Span]:
+    """Yields the reasons of the events; their messages repeat the decision in the words of Kubernetes."""
+    for index, event in enumerate(events):
+        style = WARN if event.type == "Warning" else PLAIN
+        yield Span(f"{', ' if index else ''}{event.reason} ({event.type})", style)
+
+
+def _timing(timing: trace.TimingTrace) -> str:
+    stages = ("observe", "gather", "act", "publish")
+    parts = ", ".join(f"{stage} {_seconds(getattr(timing, stage))}" for stage in stages)
+    return f"{parts}; {_seconds(timing.late)} late"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}s" if seconds >= 1 else f"{seconds * 1000:.0f}ms"
+
+
+def _outlook(outlook: Outlook) -> Span:
+    styles = {STEP: STRONG, BLOCKED: WARN, STOPPED: WARN}
+    return Span(outlook.text, styles.get(outlook.kind, PLAIN))
+
+
+def _remaining(outlook: Outlook, now: datetime | None) -> Iterator[Span]:
+    if outlook.at is None or now is None:
+        return
+    left = (outlook.at - now).total_seconds()
+    yield Span(f" (in {span(round(left))})" if left > 0 else " (now)", QUIET)

@@ -1,0 +1,131 @@
+"""How the proposals of the metrics became the count, as lines: one row per stage, with the count after it."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hpad.engine import trace
+from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT
+from hpad.engine.outlook_words import clock, names, span
+from hpad.engine.text_lines import BAD, GOOD, PLAIN, QUIET, WARN, Line, Span, line
+
+_WIDTH: Final = 16
+"""Columns of the names of the stages."""
+
+
+class _Stage(NamedTuple):
+    """One stage: its name, the replicas after it (None: unknown), what it did, and further lines."""
+
+    name: str
+    replicas: int | None
+    text: str = ""
+    more: tuple[str, ...] = ()
+    style: str = PLAIN
+    text_style: str = PLAIN
+
+
+def count_lines(made: trace.Trace) -> Iterator[Line]:
+    """Yields the stages; a stage that changed the count is marked."""
+    stages = list(_stages(made))
+    digits = max(len(str(stage.replicas)) for stage in stages if stage.replicas is not None)
+    before: int | None = None
+    for stage in stages:
+        changed = stage.replicas is not None and before is not None and stage.replicas != before
+        style = stage.style or (WARN if changed else PLAIN)
+        count = "-" if stage.replicas is None else str(stage.replicas)
+        head = f"  {stage.name:<{_WIDTH}}"
+        hang = len(head) + digits + 2
+        yield line(head, Span(f"{count:>{digits}}", style), "  ", Span(stage.text, stage.text_style), hang=hang)
+        for each in stage.more:
+            yield line(" " * hang, Span(each, QUIET), hang=hang + 2)
+        before = stage.replicas
+
+
+def _stages(made: trace.Trace) -> Iterator[_Stage]:
+    yield _Stage("now", made.replicas.current)
+    if made.chosen is not None:
+        yield _wanted(made, made.chosen)
+    if made.stabilization is not None:
+        yield _windows(made, made.stabilization)
+        yield _policies(made, made.stabilization)
+    if made.bounds is not None:
+        yield _bounds(made, made.bounds)
+    yield _write(made)
+
+
+def _wanted(made: trace.Trace, chosen: trace.ChosenTrace) -> _Stage:
+    failing = [metric.address for metric in made.metrics if metric.error and metric.fallback is None]
+    failed = f"{names(failing)} {'fails' if len(failing) == 1 else 'fail'}" if failing else ""
+    if chosen.metric is None:
+        others = any(metric.proposal is not None for metric in made.metrics)
+        rest = ", and the other metrics want fewer" if others else ""
+        return _Stage("metrics want", None, f"{failed or 'all metrics are left out'}{rest}: the count stays", style=BAD)
+    largest = f", the largest of {len(made.metrics)}" if len(made.metrics) > 1 else ""
+    return _Stage("metrics want", chosen.replicas, f"by {chosen.metric}{largest}{failed and f'; {failed}'}")
+
+
+def _windows(made: trace.Trace, step: trace.StabilizationTrace) -> _Stage:
+    held = step.held_by
+    if held is None:
+        up = "" if step.up_window_seconds is None else f"scale-up {span(step.up_window_seconds)}, "
+        return _Stage(
+            "after windows", step.stabilized, f"({up}scale-down {span(step.down_window_seconds)})", text_style=QUIET
+        )
+    grows = step.recommended > step.stabilized
+    window = (step.up_window_seconds or 0) if grows else step.down_window_seconds
+    since = f"{held.replicas} was recommended at {clock(held.time, made.time)}"
+    if step.first:
+        since = "a new HPA starts with its present count as recommended"
+    until = "" if step.frees_at is None else f" until {clock(step.frees_at, made.time)}"
+    text = f"{since}; the {'scale-up' if grows else 'scale-down'} window ({span(window)}) holds it{until}"
+    return _Stage("after windows", step.stabilized, text)
+
+
+def _policies(made: trace.Trace, step: trace.StabilizationTrace) -> _Stage:
+    found, count = made.policies, step.stabilized
+    if found is None:
+        return _Stage("after policies", count)
+    limited = found.limited and made.bounds is not None
+    if limited and made.bounds is not None:
+        count = made.bounds.before
+    name = "scaleUp" if found.direction == trace.UP else "scaleDown"
+    if not found.select:
+        return _Stage("after policies", count, f"at most {found.allows} now: twice the count, or 4")
+    if found.select == DISABLED:
+        return _Stage("after policies", count, f"{name} is Disabled")
+    least = "the smallest" if found.select == MIN_CHANGE else "the largest"
+    several = f", {least} change of {len(found.rules)} policies" if len(found.rules) > 1 else ""
+    more = tuple(_policy(made, rule) for rule in found.rules)
+    return _Stage("after policies", count, f"{name} allows {found.allows}{several}", more)
+
+
+def _policy(made: trace.Trace, rule: trace.PolicyTrace) -> str:
+    size = f"{rule.value}%" if rule.type == PERCENT else f"{rule.value} pod{'' if rule.value == 1 else 's'}"
+    text = f"{size} in {span(rule.period_seconds)}: from {rule.start} to {rule.allows}"
+    if not rule.used:
+        return text
+    frees = "" if rule.frees_at is None else f", the first until {clock(rule.frees_at, made.time)}"
+    return f"{text}; {rule.used} used{frees}"
+
+
+def _bounds(made: trace.Trace, bounds: trace.BoundsTrace) -> _Stage:
+    counts = made.replicas
+    text, style = f"(min {counts.min}, max {counts.max})", QUIET
+    if bounds.applied:
+        style = PLAIN
+        text = f"the {bounds.applied} is {counts.max if bounds.applied == 'maximum' else counts.min}"
+        if bounds.applied == "minimum" and counts.zero_disabled:
+            text += ": minReplicas 0 counts as 1 while the feature gate HPAScaleToZero is off"
+    return _Stage("after min, max", bounds.after, text, text_style=style)
+
+
+def _write(made: trace.Trace) -> _Stage:
+    write = made.write
+    if write is None:
+        return _Stage("written", None, "nothing to write", text_style=QUIET)
+    sent = f" (after {' and '.join(map(str, write.attempts[:-1]))})" if len(write.attempts) > 1 else ""
+    if write.outcome == trace.WRITTEN:
+        return _Stage("written", made.replicas.desired, sent.strip(), style=GOOD)
+    if write.outcome == trace.WITHHELD:
+        return _Stage("not written", made.replicas.current, write.reason, style=WARN)
+    verb = "uncertain" if write.outcome == trace.UNCERTAIN else "not written"
+    return _Stage(verb, None if write.outcome == trace.UNCERTAIN else made.replicas.current, write.reason, style=BAD)

@@ -1,0 +1,270 @@
+"""The trace of one decision: every number that determined the replica count, from the samples to the write.
+
+A trace is complete: the decision can be recomputed from it without the objects it was made from. It is the format of
+the API, of the decision history and of `hpad explain -o json`. Amounts are Kubernetes quantities, exact to milli-units
+("250m"); the amounts of a Utilization target are percentages ("50"). Times are RFC 3339 in UTC; durations are seconds.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from hpad.engine.trace_metrics import BUG as BUG
+from hpad.engine.trace_metrics import CLUSTER as CLUSTER
+from hpad.engine.trace_metrics import IGNORED as IGNORED
+from hpad.engine.trace_metrics import LACKING as LACKING
+from hpad.engine.trace_metrics import MISSING as MISSING
+from hpad.engine.trace_metrics import PODS as PODS
+from hpad.engine.trace_metrics import READY as READY
+from hpad.engine.trace_metrics import SOURCE as SOURCE
+from hpad.engine.trace_metrics import SPEC as SPEC
+from hpad.engine.trace_metrics import UNLISTED as UNLISTED
+from hpad.engine.trace_metrics import UNREADY as UNREADY
+from hpad.engine.trace_metrics import ActivationTrace as ActivationTrace
+from hpad.engine.trace_metrics import FallbackTrace as FallbackTrace
+from hpad.engine.trace_metrics import MetricTargetTrace as MetricTargetTrace
+from hpad.engine.trace_metrics import MetricTrace as MetricTrace
+from hpad.engine.trace_metrics import NextFallbackTrace as NextFallbackTrace
+from hpad.engine.trace_metrics import PodTrace as PodTrace
+from hpad.engine.trace_metrics import SampleTrace as SampleTrace
+from hpad.engine.trace_metrics import Step
+from hpad.engine.trace_metrics import ToleranceTrace as ToleranceTrace
+from hpad.engine.trace_metrics import UsageTrace as UsageTrace
+
+WRITTEN: Final = "written"
+FAILED: Final = "failed"
+UNCERTAIN: Final = "uncertain"
+WITHHELD: Final = "withheld"
+"""The outcomes of a write. UNCERTAIN: the last attempt may or may not have been carried out."""
+
+UP: Final = "up"
+DOWN: Final = "down"
+
+
+class TargetTrace(Step, frozen=True):
+    """The object that is scaled."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
+class ReplicasTrace(Step, frozen=True):
+    """The counts of the target (`current`: spec.replicas, `observed`: status.replicas), and the bounds of the HPA.
+
+    `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
+    0, which counts as 1 while the feature gate HPAScaleToZero is off.
+    """
+
+    current: int
+    observed: int
+    min: int
+    max: int
+    desired: int
+    zero_disabled: bool = False
+
+
+class HaltTrace(Step, frozen=True):
+    """Why nothing was measured: the scale is unknown, the target is stopped, or its pods are unknown."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+class ChosenTrace(Step, frozen=True):
+    """The recommendation: the largest proposal and its metric, and the number of metrics that failed.
+
+    `metric` and `replicas` are None where the count stays because metrics failed.
+    """
+
+    invalid: int
+    metric: str | None = None
+    replicas: int | None = None
+    error: str = ""
+
+
+class RecommendationTrace(Step, frozen=True):
+    """A past recommendation. Of several with the same count, the latest stands for all.
+
+    `uncertain`: it may stand for lost ones, and counts with the present count of the target.
+    """
+
+    time: datetime
+    replicas: int
+    uncertain: bool = False
+
+
+class StabilizationTrace(Step, frozen=True):
+    """The stabilization windows: the counts before and after them, and the past recommendations they look at.
+
+    Without spec.behavior there is no window for scaling up (`up_window_seconds` is None). `held_by` is the
+    recommendation that changed the count; it counts until `frees_at`. `first`: the HPA is new, so its current count
+    stands for its past.
+    """
+
+    recommended: int
+    stabilized: int
+    down_window_seconds: float
+    up_window_seconds: float | None = None
+    recommendations: tuple[RecommendationTrace, ...] = ()
+    held_by: RecommendationTrace | None = None
+    frees_at: datetime | None = None
+    first: bool = False
+
+
+class PolicyTrace(Step, frozen=True):
+    """One scaling policy: the count at the start of its period, and the count it allows now.
+
+    `used` pods of its budget are used up by rescales within the period; the oldest of them leaves it at `frees_at`.
+    """
+
+    type: str
+    value: int
+    period_seconds: float
+    start: int
+    allows: int
+    used: int
+    frees_at: datetime | None = None
+
+
+class PoliciesTrace(Step, frozen=True):
+    """The limit of one step: the policies of one direction, and the count they allow.
+
+    `select` is Max, Min or Disabled; "" without spec.behavior, where the limit is twice the count, or 4.
+    """
+
+    direction: str
+    allows: int
+    limited: bool
+    select: str = ""
+    rules: tuple[PolicyTrace, ...] = ()
+
+
+class ScalingPolicyTrace(Step, frozen=True):
+    """A scaling policy of the spec: a change of at most `value` pods, or percent, within the period."""
+
+    type: str
+    value: int
+    period_seconds: float
+
+
+class DirectionTrace(Step, frozen=True):
+    """The rules of one direction with all defaults: `select` is Max, Min or Disabled."""
+
+    window_seconds: float
+    select: str = ""
+    policies: tuple[ScalingPolicyTrace, ...] = ()
+
+
+class BehaviorTrace(Step, frozen=True):
+    """The rules for each direction. Without spec.behavior `up` is None, and `down` is a window alone."""
+
+    down: DirectionTrace
+    up: DirectionTrace | None = None
+
+
+class RescaleTrace(Step, frozen=True):
+    """A past rescale: the number of pods added or removed. `uncertain`: it may not have happened."""
+
+    time: datetime
+    change: int
+    uncertain: bool = False
+
+
+class PastTrace(Step, frozen=True):
+    """The rescales that the policies look at.
+
+    `recommendations` are those that the windows look at, where `stabilization` does not have them.
+    """
+
+    scale_ups: tuple[RescaleTrace, ...] = ()
+    scale_downs: tuple[RescaleTrace, ...] = ()
+    recommendations: tuple[RecommendationTrace, ...] = ()
+
+
+class BoundsTrace(Step, frozen=True):
+    """Minimum and maximum: which of them changed the count ("minimum", "maximum", "": none), and to what."""
+
+    before: int
+    after: int
+    applied: str = ""
+
+
+class WriteTrace(Step, frozen=True):
+    """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
+
+    `withheld` is the reason of the condition where nothing was sent: DryRun or CompetingHPA.
+    """
+
+    outcome: str
+    attempts: tuple[int, ...] = ()
+    reason: str = ""
+    withheld: str = ""
+
+
+class EventTrace(Step, frozen=True):
+    """A Kubernetes Event of the reconcile."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class TimingTrace(Step, frozen=True):
+    """The seconds of each stage, and how much later than planned the turn began.
+
+    `observe`: reading scale and pods; `gather`: reading the metrics; `act`: deciding and writing the scale; `publish`:
+    writing status and events.
+    """
+
+    late: float
+    observe: float
+    gather: float
+    act: float
+    publish: float
+
+
+class Trace(Step, frozen=True):
+    """One decision, stage by stage. A stage that was not reached is None.
+
+    `sentence` says the same in one sentence. `action` is scale_up, scale_down or none. `reason` is that of the rescale
+    event ("": none). `error` is the error of the reconcile. `behavior` and `past`, where metrics were measured, are the
+    rules for both directions and what they look at. `gates` are the feature gates that are on.
+    """
+
+    namespace: str
+    name: str
+    time: datetime
+    sentence: str
+    action: str
+    target: TargetTrace
+    replicas: ReplicasTrace
+    reason: str = ""
+    error: str = ""
+    halt: HaltTrace | None = None
+    metrics: tuple[MetricTrace, ...] = ()
+    chosen: ChosenTrace | None = None
+    behavior: BehaviorTrace | None = None
+    past: PastTrace | None = None
+    stabilization: StabilizationTrace | None = None
+    policies: PoliciesTrace | None = None
+    bounds: BoundsTrace | None = None
+    write: WriteTrace | None = None
+    events: tuple[EventTrace, ...] = ()
+    timing: TimingTrace | None = None
+    gates: tuple[str, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Trace)
+
+
+def encode(trace: Trace) -> bytes:
+    """Returns the trace as JSON."""
+    return msgspec.json.encode(trace)
+
+
+def decode(body: bytes) -> Trace:
+    """Returns the trace of its JSON. Raises msgspec.ValidationError or DecodeError."""
+    return _decoder.decode(body)

@@ -1,0 +1,270 @@
+"""The JSON API v1: paths under /api/v1/, read-only."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from hpad import build
+from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
+from hpad.api.metadata import Key
+from hpad.api.text import harmless_json
+from hpad.clock import Clock
+from hpad.decisions.entry import Entry
+from hpad.decisions.subscription import Subscription
+from hpad.election.leader import Replica
+from hpad.engine.annotations import policies_of
+from hpad.engine.evidence import Evidence
+from hpad.engine.outlook import outlook
+from hpad.engine.outlook_types import Outlook
+from hpad.engine.trace import Trace
+from hpad.serve import api_types, openapi, parameters, stream, summary
+from hpad.serve.api_types import (
+    DecisionAt,
+    Detail,
+    EntryList,
+    Error,
+    ReplicaList,
+    SourceList,
+    Status,
+    Summary,
+    Version,
+)
+from hpad.serve.listing import listed
+from hpad.serve.operations import OPERATIONS, PREFIX
+from hpad.store.store import Store
+from hpad.telemetry.series import SourceReport
+
+KUBERNETES: Final = "1.36"
+"""The version of Kubernetes whose HPA controller hpad follows."""
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
+
+
+class Decisions(Protocol):
+    """The decision history."""
+
+    def evidence(self, key: Key) -> Evidence | None: ...
+    def latest(self, key: Key) -> Trace | None: ...
+    async def entries(
+        self,
+        key: Key,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: int | None = None,
+        limit: int = ...,
+        traces: bool = False,
+    ) -> list[Entry]: ...
+    async def at(self, key: Key, moment: datetime) -> Entry | None: ...
+    async def reaches(self, key: Key) -> datetime | None: ...
+    def subscribe(self) -> Subscription: ...
+
+
+Asked = Mapping[str, Any]
+"""The values of the query parameters by name."""
+Answering = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
+
+
+class Api:
+    """The handlers of the paths. `streams` has the clients that follow the decisions.
+
+    `status` returns what this process does, `dry_run` whether it writes nothing, and `reports` the state of the metric
+    sources. `replicas` returns the known processes, this one first, with their numbers of the given HPAs; it is called
+    on a thread.
+    """
+
+    def __init__(
+        self,
+        source: summary.HpaSource,
+        store: Store,
+        decisions: Decisions,
+        *,
+        clock: Clock,
+        status: Callable[[], Status],
+        dry_run: Callable[[], bool],
+        reports: Callable[[], Sequence[SourceReport]],
+        replicas: Callable[[Collection[Key]], Sequence[Replica]],
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._decisions = decisions
+        self._clock = clock
+        self._status = status
+        self._dry_run = dry_run
+        self._reports = reports
+        self._replicas = replicas
+        self._answers: dict[str, bytes] = {}
+        self.streams = stream.Streams(decisions, self._summary, encode)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Returns the routes."""
+        handlers: Mapping[str, Answering] = {
+            "version": self._version,
+            "status": self._present,
+            "hpas": self._hpas,
+            "hpa": self._hpa,
+            "history": self._history,
+            "decision": self._decision,
+            "decisions": self.streams.answer,
+            "sources": self._sources,
+            "replicas": self._known_replicas,
+            "openapi": self._openapi,
+        }
+        return [
+            *(web.get(each.path, _checked(handlers[each.id], each.parameters)) for each in OPERATIONS),
+            web.get(f"{PREFIX}{{path:.*}}", _nothing),
+        ]
+
+    async def _version(self, request: web.Request, asked: Asked) -> web.Response:
+        return await self._constant("version", lambda: encode(_version()))
+
+    async def _openapi(self, request: web.Request, asked: Asked) -> web.Response:
+        return await self._constant("openapi", lambda: msgspec.json.encode(openapi.document()))
+
+    async def _constant(self, name: str, make: Callable[[], bytes]) -> web.Response:
+        """Answers what never changes; it is made once, on a thread."""
+        if name not in self._answers:
+            self._answers[name] = await asyncio.to_thread(make)
+        return _response(self._answers[name])
+
+    async def _present(self, request: web.Request, asked: Asked) -> web.Response:
+        return await respond(self._status())
+
+    async def _hpas(self, request: web.Request, asked: Asked) -> web.Response:
+        hpas, dry_run = self._asked_for(asked["hpa"]), self._dry_run()
+        return await respond_with(lambda: listed([self._row(hpa, dry_run) for hpa in hpas], asked))
+
+    def _asked_for(self, keys: Sequence[Key]) -> list[HorizontalPodAutoscaler]:
+        """Returns the HPAs of these names; all without names."""
+        if not keys:
+            return list(self._source.values())
+        found = map(self._source.get, dict.fromkeys(keys))
+        return [hpa for hpa in found if hpa is not None]
+
+    async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
+        hpa = self._found(request)
+        return await respond_with(lambda: self._detail(hpa))
+
+    async def _history(self, request: web.Request, asked: Asked) -> web.Response:
+        key, limit = self._found(request).metadata.key, asked["limit"]
+        found = await self._decisions.entries(
+            key,
+            since=asked["since"],
+            until=asked["until"],
+            before=asked["continue"],
+            limit=limit + 1,
+            traces=asked["traces"],
+        )
+        items = tuple(found[:limit])
+        token = str(items[-1].number) if len(found) > limit else ""
+        return await respond(EntryList(items=items, continue_=token))
+
+    async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
+        key, at = self._found(request).metadata.key, asked["at"]
+        found = await self._decisions.at(key, self._clock.now() if at is None else at)
+        if found is None:
+            raise web.HTTPNotFound(text=await self._no_decision(key))
+        return await respond_with(lambda: DecisionAt(**msgspec.structs.asdict(found), outlook=_outlook(found.trace)))
+
+    async def _no_decision(self, key: Key) -> str:
+        begin = await self._decisions.reaches(key)
+        if begin is None:
+            return f"there is no decision for the HPA {key} yet"
+        return f"the decision history of the HPA {key} begins at {begin.isoformat().replace('+00:00', 'Z')}"
+
+    async def _sources(self, request: web.Request, asked: Asked) -> web.Response:
+        return await respond(SourceList(items=tuple(self._reports())))
+
+    async def _known_replicas(self, request: web.Request, asked: Asked) -> web.Response:
+        keys = [hpa.metadata.key for hpa in self._source.values()]
+        return await respond_with(lambda: _replica_list(self._replicas(keys)))
+
+    def _summary(self, key: Key) -> Summary | None:
+        hpa = self._source.get(key)
+        return None if hpa is None else summary.summary(self._row(hpa, self._dry_run()))
+
+    def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
+        """Returns the HPA that the path names. Raises web.HTTPNotFound."""
+        key = Key(request.match_info["namespace"], request.match_info["name"])
+        hpa = self._source.get(key)
+        if hpa is None:
+            raise web.HTTPNotFound(text=f"no HPA {key}")
+        return hpa
+
+    def _row(self, hpa: HorizontalPodAutoscaler, dry_run: bool) -> summary.Row:
+        return summary.row(hpa, self._store, self._decisions, dry_run=dry_run)
+
+    def _detail(self, hpa: HorizontalPodAutoscaler) -> Detail:
+        row = self._row(hpa, self._dry_run())
+        last, trace = row.memory.last, self._decisions.latest(row.key)
+        return Detail(
+            **msgspec.structs.asdict(summary.summary(row)),
+            sentence="" if last is None else last.sentence,
+            spec_metrics=hpa.spec.metrics,
+            current_metrics=row.status.current_metrics or (),
+            conditions=row.status.conditions,
+            annotation_errors={name: text for name, text, _ in policies_of(hpa, None).errors},
+            outlook=_outlook(trace),
+            owner=next((each.identity for each in self._replicas([row.key]) if each.owned), ""),
+            behavior=hpa.spec.behavior,
+            trace=trace,
+        )
+
+
+def _outlook(trace: Trace | None) -> tuple[Outlook, ...]:
+    return () if trace is None else outlook(trace)
+
+
+def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handler:
+    """Returns the handler that reads the query parameters first, and answers 400 if one is wrong."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            asked = parameters.read(request.query, known)
+        except parameters.ParameterError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        return await answer(request, asked)
+
+    return handle
+
+
+async def _nothing(request: web.Request) -> web.Response:
+    raise web.HTTPNotFound(text=f"no path {request.path}; {PREFIX}openapi.json describes all")
+
+
+def _version() -> Version:
+    found = build.read()
+    return Version(version=found.version, commit=found.commit, build_date=found.date, kubernetes=KUBERNETES, api="v1")
+
+
+def _replica_list(replicas: Sequence[Replica]) -> ReplicaList:
+    items = tuple(api_types.Replica(identity=each.identity, role=each.role, owned=each.owned) for each in replicas)
+    return ReplicaList(items=items, self_=items[0].identity)
+
+
+def error(text: str, status: int) -> web.Response:
+    """Returns the answer for an error."""
+    return _response(encode(Error(error=text.strip())), status)
+
+
+async def respond(answer: msgspec.Struct) -> web.Response:
+    """Encodes an answer on a thread."""
+    return _response(await asyncio.to_thread(encode, answer))
+
+
+async def respond_with(make: Callable[[], msgspec.Struct]) -> web.Response:
+    """Makes and encodes an answer on a thread, so that thousands of HPAs do not block the event loop."""
+    return _response(await asyncio.to_thread(lambda: encode(make())))
+
+
+def encode(answer: msgspec.Struct) -> bytes:
+    """Returns JSON that is safe to print on a terminal."""
+    return harmless_json(_ENCODER.encode(answer))
+
+
+def _response(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")

@@ -1,0 +1,67 @@
+"""Filters, sorts and pages the list of HPAs.
+
+A page begins after the sort key of the last HPA before it, not at a number. Therefore HPAs that come and go between two
+pages move no other HPA to another page. With an order other than by name, an HPA whose sort key changes meanwhile may
+be on two pages or on none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from hpad.serve import parameters
+from hpad.serve.api_types import STATES, HpaList
+from hpad.serve.parameters import Position
+from hpad.serve.summary import Row, matches, minimum, states, summary
+
+
+def _number(number: int) -> str:
+    return f"{number:010d}"
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+_VALUES: Final[Mapping[str, Callable[[Row], str]]] = {
+    "name": lambda row: "",
+    "target": lambda row: f"{row.hpa.spec.scale_target_ref.kind}/{row.hpa.spec.scale_target_ref.name}",
+    "state": lambda row: str(next((STATES.index(state) for state in states(row)), len(STATES))),
+    "current": lambda row: _number(row.status.current_replicas),
+    "desired": lambda row: _number(row.status.desired_replicas),
+    "min": lambda row: _number(minimum(row.hpa)),
+    "max": lambda row: _number(row.hpa.spec.max_replicas),
+    "lastDecision": lambda row: _time(None if row.memory.last is None else row.memory.last.at),
+    "lastScaleTime": lambda row: _time(row.status.last_scale_time),
+}
+"""Sort keys. They are texts, so that each `continue` can be compared with them."""
+
+
+def listed(rows: Sequence[Row], asked: Mapping[str, Any]) -> HpaList:
+    """Returns the page of the rows that `parameters.HPAS` ask for. O(n log n) in the number of rows."""
+    found = [(row, states(row)) for row in rows if _is_wanted(row, asked)]
+    counts = {state: sum(state in each for _, each in found) for state in STATES}
+    wanted = frozenset(asked["state"])
+    chosen = [row for row, each in found if not wanted or not wanted.isdisjoint(each)]
+    after: Position | None = asked["continue"]
+    sort = asked["sort"] if after is None else after.sort
+    page, more = _page(chosen, sort, after, asked["limit"])
+    token = parameters.position_text(_position(page[-1], sort)) if more else ""
+    return HpaList(items=tuple(map(summary, page)), total=len(chosen), counts=counts, continue_=token)
+
+
+def _is_wanted(row: Row, asked: Mapping[str, Any]) -> bool:
+    return matches(row.key, row.hpa.spec.scale_target_ref.name, asked["namespace"], asked["search"])
+
+
+def _page(rows: Sequence[Row], sort: str, after: Position | None, limit: int) -> tuple[list[Row], bool]:
+    """Returns the rows of the page, and whether there are more."""
+    descending = sort.startswith("-")
+    ordered = sorted(((_position(row, sort), row) for row in rows), key=lambda each: each[0], reverse=descending)
+    if after is not None:
+        ordered = [(at, row) for at, row in ordered if (at < after if descending else at > after)]
+    return [row for _, row in ordered[:limit]], len(ordered) > limit
+
+
+def _position(row: Row, sort: str) -> Position:
+    return Position(sort, _VALUES[sort.removeprefix("-")](row), row.key.namespace, row.key.name)

@@ -1,0 +1,235 @@
+"""Query parameters of the JSON API: each is read, checked and described in one place."""
+
+import base64
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from multidict import MultiMapping
+
+from hpad.api.metadata import Key
+from hpad.api.text import meant, shown
+from hpad.serve.api_types import STATES
+
+DEFAULT_LIMIT: Final = 500
+MOST: Final = 5000
+SORTS: Final = ("name", "target", "state", "current", "desired", "min", "max", "lastDecision", "lastScaleTime")
+
+
+class ParameterError(ValueError):
+    """A query parameter that is wrong; the message names it, its value, and what would be right."""
+
+
+class Parameter(NamedTuple):
+    """One query parameter: its description, JSON Schema, and how its text is parsed.
+
+    `parse` raises ValueError with what would be right. A parameter that `repeats` gives a tuple.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    parse: Callable[[str], Any]
+    default: Any = None
+    repeats: bool = False
+    example: Any = None
+
+
+def read(query: MultiMapping[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Returns the value of each parameter by name. Raises ParameterError."""
+    names = [parameter.name for parameter in parameters]
+    for name in query:
+        if name not in names:
+            takes = f"this path takes {', '.join(names)}" if names else "this path takes none"
+            raise ParameterError(f"unknown query parameter {shown(name)}{meant(name, names)}: {takes}")
+    return {parameter.name: _value(query.getall(parameter.name, []), parameter) for parameter in parameters}
+
+
+def _value(given: Sequence[str], parameter: Parameter) -> Any:
+    if not parameter.repeats and len(given) > 1:
+        raise ParameterError(f"{parameter.name} is given {len(given)} times; it may be given once")
+    try:
+        values = tuple(map(parameter.parse, given))
+    except ValueError as error:
+        raise ParameterError(f"{parameter.name}: {error}") from None
+    if parameter.repeats:
+        return values
+    return values[0] if values else parameter.default
+
+
+class Position(NamedTuple):
+    """A place in a sorted list of HPAs: the order, and the sort key of the last HPA before it.
+
+    Namespace and name contain no NUL, as the API server ensures.
+    """
+
+    sort: str
+    value: str
+    namespace: str
+    name: str
+
+
+_POSITION: Final = r"-?(?:{})\.(?:[A-Za-z0-9_-]{{4}})*(?:[A-Za-z0-9_-]{{2,3}})?".format("|".join(SORTS))
+_ENTRY: Final = "[0-9]{1,18}"
+
+
+def position_text(position: Position) -> str:
+    """Returns the value of `continue` for the page after this position."""
+    sort, value, namespace, name = position
+    body = f"{namespace}\0{name}\0{value}".encode("utf-8", "surrogatepass")
+    return f"{sort}.{base64.urlsafe_b64encode(body).decode().rstrip('=')}"
+
+
+def _position(text: str) -> Position:
+    """Reads what `position_text` wrote. Any text of this form is a position, though perhaps one before all HPAs."""
+    if not re.fullmatch(_POSITION, text):
+        raise ValueError(f"{shown(text)} is not the `continue` of a previous page")
+    sort, _, body = text.partition(".")
+    decoded = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    try:
+        text = decoded.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = decoded.decode("latin-1")
+    namespace, name, value = (*text.split("\0", 2), "", "")[:3]
+    return Position(sort, value, namespace, name)
+
+
+def _entry(text: str) -> int:
+    """Reads the number of the last entry of a page."""
+    if not re.fullmatch(_ENTRY, text):
+        raise ValueError(f"{shown(text)} is not the `continue` of a previous page")
+    return int(text)
+
+
+def _count(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+            raise ValueError(f"{shown(text)} is not a whole number from 1 to {most}")
+        return int(text)
+
+    return parse
+
+
+def _one_of(values: Collection[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(f"{shown(text)} is not one of {', '.join(values)}{meant(text, values)}")
+        return text
+
+    return parse
+
+
+def _sort(text: str) -> str:
+    if text.removeprefix("-") not in SORTS:
+        known = f"{', '.join(SORTS)}, each with a minus sign for the reverse"
+        raise ValueError(f"{shown(text)} is not one of {known}{meant(text, SORTS)}")
+    return text
+
+
+def _key(text: str) -> Key:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise ValueError(f"{shown(text)} is not namespace/name of an HPA, such as shop/web")
+    return Key(namespace, name)
+
+
+_MOMENT: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return msgspec.convert(text, datetime).astimezone(UTC) if _MOMENT.fullmatch(text) else _no_moment(text)
+    except (msgspec.ValidationError, OverflowError):
+        return _no_moment(text)
+
+
+def _no_moment(text: str) -> datetime:
+    hint = "; in a query, + is written %2B" if re.search(" [0-9]{2}:[0-9]{2}$", text) else ""
+    raise ValueError(f"{shown(text)} is not a time such as 2026-01-31T12:00:00Z{hint}")
+
+
+def _limit(most: int, default: int) -> Parameter:
+    return Parameter(
+        name="limit",
+        description="The largest number of items of a page.",
+        schema={"type": "integer", "minimum": 1, "maximum": most, "default": default},
+        parse=_count(most),
+        default=default,
+    )
+
+
+def _time(name: str, description: str) -> Parameter:
+    return Parameter(name, description, {"type": "string", "format": "date-time"}, _moment)
+
+
+_FILTERS: Final = (
+    Parameter("namespace", "Only HPAs of this namespace.", {"type": "string"}, str, ""),
+    Parameter(
+        "search",
+        "Only HPAs with this text in namespace/name or in the name of the target, in upper or lower case.",
+        {"type": "string"},
+        str,
+        "",
+    ),
+)
+HPAS: Final[tuple[Parameter, ...]] = (
+    Parameter(
+        "hpa",
+        "Only this HPA, as namespace/name. May be repeated: only these HPAs. Cheaper than the other filters.",
+        {"type": "string", "pattern": "^[^/]+/[^/]+$"},
+        _key,
+        repeats=True,
+    ),
+    *_FILTERS,
+    Parameter(
+        "state",
+        "Only HPAs in this state. May be repeated: HPAs in any of these states.",
+        {"type": "string", "enum": list(STATES)},
+        _one_of(STATES),
+        repeats=True,
+    ),
+    Parameter(
+        "sort",
+        "The order, descending after a minus sign. `name` is namespace and name, which also decide between equals.",
+        {"type": "string", "enum": [*SORTS, *(f"-{name}" for name in SORTS)], "default": "name"},
+        _sort,
+        "name",
+    ),
+    _limit(MOST, DEFAULT_LIMIT),
+    Parameter(
+        "continue",
+        "The `continue` of the previous page. It contains the order, so `sort` has no effect with it.",
+        {"type": "string", "pattern": f"^{_POSITION}$"},
+        _position,
+    ),
+)
+HISTORY: Final[tuple[Parameter, ...]] = (
+    _time("since", "Only decisions that were in force at this time or later."),
+    _time("until", "Only decisions that were made at this time or earlier."),
+    _limit(1000, 100),
+    Parameter(
+        "traces",
+        "Whether entries have their traces.",
+        {"type": "boolean", "default": False},
+        lambda text: _one_of(("true", "false"))(text) == "true",
+        False,
+    ),
+    Parameter(
+        "continue",
+        "The `continue` of the previous page.",
+        {"type": "string", "pattern": f"^{_ENTRY}$"},
+        _entry,
+    ),
+)
+DECISION: Final[tuple[Parameter, ...]] = (
+    _time("at", "The time whose decision is asked for; by default the present, so the last decision."),
+)
+STREAM: Final[tuple[Parameter, ...]] = (
+    _FILTERS[0],
+    Parameter("name", "Only the HPA of this name.", {"type": "string"}, str, ""),
+    _FILTERS[1],
+)

@@ -1,0 +1,201 @@
+"""Summaries of HPAs for the JSON API, and the states that an HPA is in.
+
+States come from conditions and from the last decision, never from texts.
+"""
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+from hpad.api import amounts
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
+from hpad.api.metadata import Key
+from hpad.decisions.entry import numbers
+from hpad.engine import conditions, holds
+from hpad.engine.addresses import addresses
+from hpad.engine.evidence import Evidence
+from hpad.engine.history import Memory
+from hpad.engine.pods import Usage
+from hpad.engine.propose import Proposal
+from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
+from hpad.serve import api_types
+from hpad.serve.api_types import LastDecision, Metric, Summary, Target
+from hpad.store.store import Store
+
+_NOTED = (conditions.COMPETING_WRITERS, conditions.ANNOTATIONS_VALID)
+_SCALING_DISABLED = "ScalingDisabled"
+"""Reason of ScalingActive for a target that was set to zero replicas, which is no failure."""
+
+
+class HpaSource(Protocol):
+    """Where HPAs come from."""
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None: ...
+    def values(self) -> Iterable[HorizontalPodAutoscaler]: ...
+
+
+class Row(NamedTuple):
+    """One HPA with what hpad remembers of it; `evidence` is that of the last decision of this process."""
+
+    hpa: HorizontalPodAutoscaler
+    memory: Memory
+    evidence: Evidence | None
+    dry_run: bool
+
+    @property
+    def key(self) -> Key:
+        return self.hpa.metadata.key
+
+    @property
+    def status(self) -> HorizontalPodAutoscalerStatus:
+        """The status as written, or as it would have been written."""
+        return self.memory.status or self.hpa.status
+
+
+def states(row: Row) -> tuple[str, ...]:
+    """Returns the states of the HPA, the most serious first."""
+    found = {
+        api_types.FAILING: _fails(row),
+        api_types.AT_MAX: row.status.desired_replicas >= row.hpa.spec.max_replicas > minimum(row.hpa),
+        api_types.LIMITED: _is(row.status, conditions.SCALING_LIMITED, conditions.TRUE),
+        api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
+        or bool(row.memory.last and row.memory.last.fallbacks),
+        api_types.COMPETING: _is(row.status, conditions.COMPETING_WRITERS, conditions.TRUE),
+        api_types.DRY_RUN: row.dry_run,
+    }
+    return tuple(state for state, holds in found.items() if holds)
+
+
+def _fails(row: Row) -> bool:
+    """Whether the last decision failed, also in part, or the status says that the HPA cannot scale."""
+    if row.memory.last is not None and row.memory.last.error is not None:
+        return True
+    active = conditions.find(row.status.conditions, conditions.SCALING_ACTIVE)
+    inactive = active is not None and active.status == conditions.FALSE and active.reason != _SCALING_DISABLED
+    return inactive or _is(row.status, conditions.ABLE_TO_SCALE, conditions.FALSE)
+
+
+def _is(status: HorizontalPodAutoscalerStatus, kind: str, value: str) -> bool:
+    condition = conditions.find(status.conditions, kind)
+    return condition is not None and condition.status == value
+
+
+def minimum(hpa: HorizontalPodAutoscaler) -> int:
+    """Returns the minReplicas in force by default rules."""
+    return 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
+
+
+def summary(row: Row) -> Summary:
+    """Returns the summary of an HPA."""
+    spec, status, target = row.hpa.spec, row.status, row.hpa.spec.scale_target_ref
+    return Summary(
+        namespace=row.key.namespace,
+        name=row.key.name,
+        target=Target(api_version=target.api_version, kind=target.kind, name=target.name),
+        min_replicas=minimum(row.hpa),
+        max_replicas=spec.max_replicas,
+        current_replicas=status.current_replicas,
+        desired_replicas=status.desired_replicas,
+        states=states(row),
+        dry_run=row.dry_run,
+        metrics=_metrics(row),
+        last_scale_time=status.last_scale_time,
+        last_decision=_last_decision(row),
+        notes=tuple(each.message for each in row.status.conditions if each.type in _NOTED),
+    )
+
+
+def _last_decision(row: Row) -> LastDecision | None:
+    last = row.memory.last
+    if last is None:
+        return None
+    return LastDecision(
+        time=last.at,
+        sentence=last.sentence,
+        error=last.error or "",
+        action="" if row.evidence is None else row.evidence.settlement.action,
+        held_by="" if row.evidence is None else _held_by(row.evidence),
+    )
+
+
+def _held_by(evidence: Evidence) -> str:
+    """Returns the last reason that holds the count back; "" if none does."""
+    reasons = holds.held_by(evidence.view, evidence.decision, evidence.outcome)
+    return reasons[-1] if reasons else ""
+
+
+def _metrics(row: Row) -> tuple[Metric, ...]:
+    """Returns the metrics of the last decision; those of spec and status where it measured none."""
+    evidence = row.evidence
+    if evidence is None or not evidence.decision.proposals:
+        return _reported_metrics(row)
+    names, (_, counts) = addresses(evidence.view.spec.metrics), numbers(evidence)
+    proposals = evidence.decision.proposals
+    return tuple(_metric(*each) for each in zip(names, counts, proposals, strict=True))
+
+
+def _metric(address: str, count: int | None, proposal: Proposal) -> Metric:
+    usage = proposal.usage
+    return Metric(
+        address=address,
+        proposal=count,
+        current=None if usage is None else _usage(proposal, usage),
+        target=_target(proposal),
+        ratio=None if usage is None or not math.isfinite(usage.ratio) else usage.ratio,
+    )
+
+
+def _usage(proposal: Proposal, usage: Usage) -> str:
+    """Returns the usage as the metric target counts it."""
+    metric = proposal.metric
+    if metric.kind != AVERAGE_VALUE or usage.total is None or not usage.pods:
+        return proposal.current
+    return amounts.rounded(Fraction(usage.total, usage.pods), metric.amount, metric.unit)
+
+
+def _target(proposal: Proposal) -> str | None:
+    return proposal.metric_target if proposal.metric.kind else None
+
+
+def _reported_metrics(row: Row) -> tuple[Metric, ...]:
+    metrics = compiled_spec(row.hpa).metrics
+    reported = row.status.current_metrics or ()
+    known = reported if len(reported) == len(metrics) else (MetricStatus(),) * len(metrics)
+    targets = [_target(Proposal(metric=metric, replicas=0)) for metric in metrics]
+    return tuple(
+        Metric(address=address, current=_current(status), target=target)
+        for address, status, target in zip(addresses(metrics), known, targets, strict=True)
+    )
+
+
+def _current(status: MetricStatus) -> str | None:
+    """Returns the usage in a status as `kubectl get hpa` shows it; None if there is none."""
+    source = status.resource or status.container_resource or status.pods or status.object or status.external
+    if source is None:
+        return None
+    current = source.current
+    if current.average_utilization is not None:
+        return f"{current.average_utilization}%"
+    quantity = current.value if current.average_value is None else current.average_value
+    return None if quantity is None else str(quantity)
+
+
+class Evidences(Protocol):
+    """The last decision of each HPA."""
+
+    def evidence(self, key: Key) -> Evidence | None: ...
+
+
+def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: Evidences, *, dry_run: bool) -> Row:
+    """Returns the row of an HPA."""
+    key = hpa.metadata.key
+    return Row(hpa, store.get(key), decisions.evidence(key), dry_run)
+
+
+def matches(key: Key, target: str, namespace: str, search: str) -> bool:
+    """Returns whether an HPA is in the namespace ("": any), and has the text in its name or its target's."""
+    if namespace and key.namespace != namespace:
+        return False
+    text = search.casefold()
+    return text in str(key).casefold() or text in target.casefold()

@@ -1,0 +1,105 @@
+// What the page knows of all HPAs: their summaries by key, the filters, and the order of the list.
+
+const STATES = {
+  failing: { label: "Failing", text: "The last decision failed, at least in part." },
+  atMax: { label: "At max", text: "The replica count is at maxReplicas." },
+  limited: { label: "Limited", text: "The metrics ask for a count that bounds or policies do not allow." },
+  fallback: { label: "Fallback", text: "A fallback replaces a metric that cannot be read." },
+  competing: { label: "Competing", text: "Another client writes the replica count or the status." },
+  paused: { label: "Paused", text: "hpad does not scale this HPA for now." },
+  dryRun: { label: "Dry run", text: "hpad decides, but writes nothing." },
+};
+const FILTERS = ["failing", "atMax", "limited", "fallback", "competing", "paused"];
+const SEVERITY = Object.keys(STATES);
+
+const keyOf = (row) => `${row.namespace}/${row.name}`;
+const severity = (row) => {
+  const found = SEVERITY.findIndex((state) => row.states.includes(state));
+  return found < 0 ? SEVERITY.length : found;
+};
+const decided = (row) => Date.parse(row.lastDecision?.time ?? "") || 0;
+const rescaled = (row) => Date.parse(row.lastScaleTime ?? "") || 0;
+
+// How full the range of the HPA is: 0 at the minimum, 1 at the maximum.
+const fullness = (row) => (row.desiredReplicas - row.minReplicas) / Math.max(1, row.maxReplicas - row.minReplicas);
+
+const byName = (one, other) => (one.sortName < other.sortName ? -1 : one.sortName > other.sortName ? 1 : 0);
+const ORDERS = {
+  name: { label: "Name", compare: byName },
+  state: { label: "State", compare: (one, other) => severity(one) - severity(other) },
+  replicas: { label: "Replicas", compare: (one, other) => other.currentReplicas - one.currentReplicas },
+  fullness: { label: "Nearest to max", compare: (one, other) => fullness(other) - fullness(one) },
+  rescale: { label: "Last rescale", compare: (one, other) => rescaled(other) - rescaled(one) },
+};
+
+class Model {
+  constructor() {
+    this.rows = new Map();
+    this.order = []; // keys
+    this.total = null; // of the server, until all are loaded
+    this.counts = null;
+    this.complete = false;
+    this.search = "";
+    this.states = new Set();
+    this.sort = "name";
+    this.reverse = false;
+    this.outdated = false; // an update would change the order
+  }
+
+  // Takes a summary, unless a newer one is known. Returns whether anything changed.
+  put(summary) {
+    const key = keyOf(summary);
+    const known = this.rows.get(key);
+    if (known && decided(known) > decided(summary)) return false;
+    summary.key = key;
+    summary.sortName = key.toLowerCase();
+    summary.found = `${key} ${summary.target.name}`.toLowerCase();
+    summary.version = (known?.version ?? 0) + 1;
+    this.rows.set(key, summary);
+    if (!known) this.outdated = true;
+    else if (this.matches(known) !== this.matches(summary)) this.outdated = true;
+    else if (this.sort !== "name" && ORDERS[this.sort].compare(known, summary) !== 0) this.outdated = true;
+    return true;
+  }
+
+  // Drops the HPAs that are not among these keys any more.
+  retain(keys) {
+    for (const key of this.rows.keys()) {
+      if (keys.has(key)) continue;
+      this.rows.delete(key);
+      this.order = this.order.filter((each) => each !== key);
+    }
+  }
+
+  searched(row) {
+    return !this.search || row.found.includes(this.search);
+  }
+
+  matches(row) {
+    if (!this.searched(row)) return false;
+    return this.states.size === 0 || row.states.some((state) => this.states.has(state));
+  }
+
+  // Filters and sorts anew.
+  arrange() {
+    const { compare } = ORDERS[this.sort];
+    const sign = this.reverse ? -1 : 1;
+    const found = [...this.rows.values()].filter((row) => this.matches(row));
+    found.sort((one, other) => sign * compare(one, other) || byName(one, other));
+    this.order = found.map((row) => row.key);
+    this.outdated = false;
+  }
+
+  // The number of HPAs in each state, of those that the search finds. While HPAs are loaded, those of the server.
+  tally() {
+    if (!this.complete && this.counts && !this.search) return { all: this.total, ...this.counts };
+    const found = { all: 0 };
+    for (const state of SEVERITY) found[state] = 0;
+    for (const row of this.rows.values()) {
+      if (!this.searched(row)) continue;
+      found.all += 1;
+      for (const state of row.states) if (state in found) found[state] += 1;
+    }
+    return found;
+  }
+}

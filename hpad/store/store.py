@@ -1,0 +1,78 @@
+"""The protocol of a store, which keeps the state of HPAs, and a store in memory."""
+
+from collections.abc import Collection, Iterator
+from typing import Protocol
+
+from hpad.api.metadata import Key
+from hpad.engine.history import NOTHING, Memory, invalidated
+
+
+class StoreError(Exception):
+    """The store of the settings cannot be used; the message names the place and the reason."""
+
+
+class Store(Protocol):
+    """Keeps one memory per HPA. `get` returns NOTHING for an unknown key; `forget` ignores it."""
+
+    def get(self, key: Key) -> Memory: ...
+    def put(self, key: Key, memory: Memory) -> None: ...
+    def forget(self, key: Key) -> None: ...
+    def keys(self) -> Iterator[Key]: ...
+
+    def refresh(self, keys: Collection[Key] | None = None) -> None:
+        """This process owns these HPAs (None: all) again. Memories that are not read again count as `loaded`."""
+        ...
+
+    async def flush(self, keys: Collection[Key]) -> None:
+        """Waits until the memories of these HPAs are saved, or cannot be; at most some seconds."""
+        ...
+
+    async def get_loaded(self, key: Key) -> Memory:
+        """Returns the memory as `get` does, but waits until the state of an earlier process has been read."""
+        ...
+
+    async def flush_now(self, key: Key) -> bool:
+        """Waits until the newest memory is saved, or cannot be; at most some seconds.
+
+        Returns whether it is saved. Always True for a store that ends with the process.
+        """
+        ...
+
+    def mark_closed(self, keys: Collection[Key]) -> None:
+        """This process makes no further turn for these HPAs: their memories are complete for the next process."""
+        ...
+
+
+class InMemory:
+    """A Store in a dictionary. Nothing outlives the process, so there is nothing to save."""
+
+    def __init__(self) -> None:
+        self._memories: dict[Key, Memory] = {}
+
+    def get(self, key: Key) -> Memory:
+        return self._memories.get(key, NOTHING)
+
+    def put(self, key: Key, memory: Memory) -> None:
+        self._memories[key] = memory
+
+    def forget(self, key: Key) -> None:
+        self._memories.pop(key, None)
+
+    def keys(self) -> Iterator[Key]:
+        return iter(tuple(self._memories))
+
+    def refresh(self, keys: Collection[Key] | None = None) -> None:
+        for key in self._memories if keys is None else self._memories.keys() & set(keys):
+            self._memories[key] = invalidated(self._memories[key])
+
+    async def flush(self, keys: Collection[Key]) -> None:
+        pass
+
+    async def get_loaded(self, key: Key) -> Memory:
+        return self.get(key)
+
+    async def flush_now(self, key: Key) -> bool:
+        return True
+
+    def mark_closed(self, keys: Collection[Key]) -> None:
+        pass

@@ -1,0 +1,162 @@
+"""Limits, redirects and error sentences of requests, against servers on loopback."""
+
+import asyncio
+
+import msgspec
+import pytest
+from aiohttp import web
+from support.http_stub import SECRET, SERVER, get, hang_up, refusal
+
+from hpad.adapter import AdapterError, Context
+from hpad.adapter_http import Http, HttpOptions, RequestFailedError, TooLargeError, count_elements, decoded, url_error
+from hpad.lab.servers import ports
+
+
+async def test_a_body_without_end_is_cut_off(stub, context: Context) -> None:
+    sent = 0
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65536)
+            sent += 65536
+
+    stub.handler = endless
+    with pytest.raises(TooLargeError) as caught:
+        await get(context, stub.url, max_bytes=1 << 16)
+    assert caught.value.message == "the server answers more than max_bytes (65536)"
+    assert (caught.value.alive, caught.value.lasting) == (True, True)
+    assert sent < 64 << 20
+
+
+async def test_a_body_of_exactly_the_limit_is_accepted(stub, context: Context) -> None:
+    stub.answers("x" * 1000)
+    assert len(await get(context, stub.url, max_bytes=1000)) == 1000
+    await refusal(context, stub.url, max_bytes=999)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"[1,2,3]", "answers more than max_elements (3)"),
+        (b"[" * 200_000, "something other than a list"),
+        (b"[1, 2", "something other than a list"),
+        (b"<html>", "something other than a list"),
+        (b'"\xff"', "something other than a list"),
+    ],
+)
+def test_json_is_bounded_in_elements_and_depth(body: bytes, error: str) -> None:
+    limit = 3 if b"3" in body else None
+    with pytest.raises(AdapterError) as caught:
+        decoded(msgspec.json.Decoder(), body, SERVER, "a list", max_elements=limit)
+    assert error in caught.value.message
+
+
+def test_elements_are_counted_in_linear_time() -> None:
+    """A string that is never closed and holds many escaped quotes: a backtracking count would take hours."""
+    for end in (b"", b"\\"):
+        assert count_elements(b"," * 10 + b'"' + b'\\"' * 200_000 + end, 5) == 11
+
+
+async def test_a_server_that_does_not_answer_is_a_timeout(stub, context: Context) -> None:
+    async def hang(request: web.BaseRequest) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    stub.handler = hang
+    assert await refusal(context, stub.url, timeout=0.2) == "the server did not answer within 0.2s"
+
+
+async def test_a_redirect_to_another_host_is_not_followed(stub, context: Context) -> None:
+    other = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other.append(await reader.read(100))
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        for target in (f"http://127.0.0.1:{port}/", f"//localhost:{port}/", f"https://127.0.0.1:{port}/{SECRET}"):
+            stub.answers(status=302, Location=target)
+            assert "redirects to another host (" in await refusal(context, stub.url, bearer_token=SECRET)
+    assert other == []
+
+
+async def test_the_same_host_is_followed_with_the_credentials(stub, context: Context) -> None:
+    async def moved(request: web.BaseRequest) -> web.Response:
+        if request.path == "/old":
+            return web.Response(status=301, headers={"Location": "/new?x=1"})
+        return web.Response(text=request.path_qs)
+
+    stub.handler = moved
+    assert await get(context, f"{stub.url}/old", bearer_token=SECRET) == "/new?x=1"
+    assert [each.headers["Authorization"] for each in stub.requests] == [f"Bearer {SECRET}"] * 2
+
+
+async def test_circular_redirects_end(stub, context: Context) -> None:
+    stub.answers(status=307, Location="/")
+    assert "redirects more than 3 times" in await refusal(context, stub.url)
+    assert len(stub.requests) == 4
+
+
+@pytest.mark.parametrize(("status", "error"), [(302, "answers a POST with the redirect 302"), (307, "")])
+async def test_a_post_keeps_its_form_or_is_refused(stub, context: Context, status, error) -> None:
+    forms = []
+
+    async def moved(request: web.BaseRequest) -> web.Response:
+        forms.append(await request.read())
+        again = request.path == "/old"
+        return web.Response(status=status if again else 200, headers={"Location": "/new"} if again else {})
+
+    stub.handler = moved
+    http = Http(context, HttpOptions())
+    if error:
+        with pytest.raises(RequestFailedError, match=error):
+            await http.fetch(f"{stub.url}/old", name=SERVER, method="POST", form={"query": "up"})
+    else:
+        await http.fetch(f"{stub.url}/old", name=SERVER, method="POST", form={"query": "up"})
+        assert forms == [b"query=up"] * 2
+
+
+async def test_each_failure_has_its_own_sentence(stub, context: Context) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail ready\r\n")
+        await reader.read(100)
+        writer.close()
+
+    stub.handler = hang_up
+    assert await refusal(context, f"http://127.0.0.1:{ports.free(1)[0]}") == "the server refused the connection"
+    assert "host name does not resolve" in await refusal(context, "http://metrics.invalid/")
+    assert "does not speak TLS" in await refusal(context, stub.url.replace("http:", "https:"))
+    assert await refusal(context, stub.url) == "the server closed the connection without an answer"
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        assert "did not answer in HTTP" in await refusal(context, url)
+
+
+async def test_an_answer_that_ends_early_has_its_own_sentence(stub, context: Context) -> None:
+    async def truncated(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b'{"name": "a", ')
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    stub.handler = truncated
+    assert await refusal(context, stub.url) == "the server broke off in the middle of its answer"
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("http://h:80/x", ""),
+        (f"http://me:{SECRET}@h", "contains credentials: write them as settings of their own"),
+        (f"http://me:{SECRET}@h:port", "is not a URL, or its port is not a number"),
+        ("h:80", "'h:80' is not of the form \"http://h\""),
+        ("http://h:0", "'http://h:0' is not of the form \"http://h\""),
+    ],
+)
+def test_the_error_about_a_url_repeats_no_password(url: str, error: str) -> None:
+    assert url_error(url, ("http", "https"), "http://h") == error

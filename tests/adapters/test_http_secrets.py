@@ -1,0 +1,83 @@
+"""Secrets from files and environment variables."""
+
+from pathlib import Path
+
+import pytest
+from support.http_stub import SECRET, SERVER, get
+
+from hpad.adapter import AdapterError
+from hpad.adapter_http import Http, HttpOptions, SecretRef, read_secrets
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"word", "word"),
+        (b"word\n", "word"),
+        (b"word\r\n", "word"),
+        (b"word\n\n", "word\n"),
+        (b"word\r\n\r\n", "word\r\n"),
+        (b"word\r", "word\r"),
+        (b"\n word \t\n", "\n word \t"),
+    ],
+)
+async def test_one_trailing_line_end_is_removed(tmp_path: Path, monkeypatch, content, expected) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv("SECRET_HERE", content.decode())
+    found = await read_secrets(
+        {"file": SecretRef(file=str(tmp_path / "secret")), "env": SecretRef(env="SECRET_HERE"), "text": "word\n"}
+    )
+    assert found == {"file": expected, "env": expected, "text": "word\n"}
+
+
+async def test_rotated_files_and_variables_are_read_again(stub, context, tmp_path, monkeypatch) -> None:
+    stub.answers("{}")
+    options = HttpOptions(
+        headers={"X-Key": SecretRef(env="KEY_HERE")}, bearer_token=SecretRef(file=str(tmp_path / "t"))
+    )
+    http = Http(context, options)
+    for word in ("one", "two"):
+        (tmp_path / "t").write_text(f"{word}\n")
+        monkeypatch.setenv("KEY_HERE", f"key {word}")
+        await http.fetch(stub.url, name=SERVER)
+    sent = [(each.headers["Authorization"], each.headers["X-Key"]) for each in stub.requests]
+    assert sent == [("Bearer one", "key one"), ("Bearer two", "key two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b"\n", "is empty"),
+        (b"\xff", "cannot be read: it is not UTF-8 text"),
+    ],
+)
+async def test_an_unusable_file_is_named(tmp_path: Path, content, error) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(AdapterError) as caught:
+        await read_secrets({"password": SecretRef(file=str(file))})
+    assert caught.value.message == f"password: {file} {error}"
+
+
+async def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(AdapterError, match="password: the environment variable UNSET_HERE is not set"):
+        await read_secrets({"password": SecretRef(env="UNSET_HERE")})
+
+
+def test_a_line_break_in_a_configured_header_is_refused() -> None:
+    with pytest.raises(ValueError, match="headers: a line break cannot be part of a header") as caught:
+        HttpOptions(headers={"X": f"{SECRET}\r\nY: z"})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["headers", "bearer_token"])
+async def test_a_line_break_in_a_secret_file_never_reaches_a_header(stub, context, tmp_path, option) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\r\nY: z\n")
+    value = SecretRef(file=str(tmp_path / "secret"))
+    options = {option: {"X": value} if option == "headers" else value}
+    with pytest.raises(AdapterError, match="contains a line break") as caught:
+        await get(context, stub.url, **options)
+    assert SECRET not in caught.value.message
+    assert stub.requests == []

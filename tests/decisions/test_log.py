@@ -1,0 +1,248 @@
+"""The decision log: what was decided for an HPA, when and why, now and at an earlier moment."""
+
+import asyncio
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from support import virtual_time
+from support.controller import Bench, Named, hpa
+from support.decisions import WEB, Diary, after, contiguous, named, one_queue, scaled
+from support.engine import Workload, external, series
+from support.virtual_time import in_virtual_time
+
+from hpad.api.metadata import Key
+from hpad.decisions import compact
+from hpad.decisions.archive import Limits, Search
+from hpad.decisions.file import FileArchive
+from hpad.decisions.log import REFRESH_SECONDS, SAVE_SECONDS, DecisionLog
+from hpad.decisions.memory import MemoryArchive
+from hpad.decisions.stretch import SETTLED
+
+
+@in_virtual_time
+async def test_unchanged_turns_are_one_entry_and_a_rescale_begins_another() -> None:
+    log = DecisionLog()
+    bench = Bench(hpa("web"), decisions=log)
+    bench.controller.start()
+    await asyncio.sleep(50)
+    bench.metrics.values["web"] = 30
+    await asyncio.sleep(30)
+    await bench.controller.stop(5)
+    found = await log.entries(WEB, traces=True)
+    assert [(entry.current, entry.desired, entry.action) for entry in reversed(found)] == [
+        (1, 1, "none"),
+        (1, 3, "scale_up"),
+        (3, 3, "none"),
+    ]
+    assert found[-1].turns > 1
+    assert all(entry.trace is not None and entry.trace.time == entry.began for entry in found)
+    latest = log.latest(WEB)
+    assert latest is not None
+    assert latest.replicas.current == 3
+    assert latest.timing is not None
+    assert [entry.trace for entry in await log.entries(WEB)] == [None] * 3
+
+
+def test_entries_are_listed_by_time_and_in_pages() -> None:
+    diary = scaled(50, 50, 70, 70, 60, 60)  # 5 | 5 -> 7 | 7 | 7 -> 6 | 6, from 15, 45, 60, 75 and 90 s on
+    assert [(entry.began, entry.desired) for entry in diary.entries()] == [
+        (after(15), 5), (after(45), 7), (after(60), 7), (after(75), 6), (after(90), 6),
+    ]  # fmt: skip
+    began = [entry.began for entry in diary.entries(since=after(31), until=after(75))]
+    assert began == [after(45), after(60), after(75)]
+    pages, before = [], None
+    while page := diary.entries(before=before, limit=2):
+        pages.append([entry.began for entry in page])
+        before = page[0].number
+    assert pages == [[after(75), after(90)], [after(45), after(60)], [after(15)]]
+    assert diary.entries(limit=1)[0].turns == 1
+    assert virtual_time.run(diary.log.entries(Key("default", "other"))) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count"), [(14, None), (15, 5), (22, 5), (44, 5), (45, 7), (74, 7), (75, 6), (90, 6), (9999, 6)]
+)
+def test_the_entry_in_force_at_a_moment(seconds: float, count: int | None) -> None:
+    log = scaled(50, 50, 70, 70, 60, 60).log
+    found = virtual_time.run(log.at(WEB, after(seconds)))
+    assert (found and found.desired) == count
+    if found is not None:
+        assert found.trace is not None
+        assert found.trace.time == found.began
+    assert virtual_time.run(log.reaches(WEB)) == after(15)
+    assert virtual_time.run(log.reaches(Key("default", "other"))) is None
+
+
+def test_a_clock_that_was_set_back_leaves_the_history_in_the_order_of_the_turns() -> None:
+    diary = Diary(one_queue())
+    for step in (15, 15, 15, -3600, 15, 15):
+        diary.turn(series(50), after=step)
+    first, second = diary.entries()
+    assert (first.began, first.ended) == (after(15), after(45))
+    assert (second.began, second.ended) == (after(-3555), after(-3525))
+    assert virtual_time.run(diary.log.reaches(WEB)) == after(-3555)
+
+    def at(seconds: float) -> int | None:
+        found = virtual_time.run(diary.log.at(WEB, after(seconds)))
+        return found and found.number
+
+    assert [at(seconds) for seconds in (-9999, -3540, -100, 30, 60)] == [
+        None, second.number, second.number, first.number, second.number,
+    ]  # fmt: skip
+    assert [entry.number for entry in diary.entries(before=second.number)] == [first.number]
+
+
+def test_a_listener_is_told_of_the_turns_that_became_an_entry() -> None:
+    async def main() -> list[tuple[Key, int, int]]:
+        diary = Diary(Workload(*[external(name, averageValue="10") for name in ("a", "b")], replicas=5))
+        with diary.log.subscribe() as heard:
+            for _ in range(3):
+                diary.turn(series(50), series(20))
+            for _ in range(SETTLED):
+                diary.turn(series(20), series(50))
+            diary.turn(series(90), series(90))
+            return [(key, entry.turns, entry.desired) for key, entry in [await anext(heard) for _ in range(3)]]
+
+    assert virtual_time.run(main()) == [(WEB, 1, 5), (WEB, SETTLED, 5), (WEB, 1, 9)]
+
+
+def test_a_log_that_is_off_knows_the_entry_in_progress() -> None:
+    diary = scaled(50, 70, 70, log=DecisionLog(limits=Limits(span=timedelta(0))))
+    (entry,) = diary.entries(traces=True)
+    assert (entry.turns, entry.desired, entry.trace) == (1, 7, None)
+    assert diary.log.latest(WEB) is not None
+    assert virtual_time.run(diary.log.reaches(WEB)) == entry.began
+    virtual_time.run(diary.log.run())  # ends at once
+    virtual_time.run(diary.log.stop())
+
+
+@in_virtual_time
+async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> None:
+    log, owner = DecisionLog(), Named("web", "api")
+    bench = Bench(hpa("web"), hpa("api"), decisions=log, owner=owner, release=log.release)
+    bench.controller.start()
+    await asyncio.sleep(40)
+    released = bench.clock.now()
+    owner.names.discard("web")
+    bench.handoff.changed()
+    await asyncio.sleep(40)
+    assert (log.latest(WEB), log.evidence(WEB)) == (None, None)
+    (entry,) = await log.entries(WEB)
+    assert entry.ended <= released
+    (other,) = await log.entries(Key("default", "api"))
+    assert other.ended > released
+    owner.names.add("web")
+    bench.handoff.changed()
+    await asyncio.sleep(40)
+    assert len(await log.entries(WEB)) == 2
+    await bench.controller.stop(5)
+
+
+def test_a_restart_continues_the_history_of_a_file(tmp_path: Path) -> None:
+    async def life(*messages: int, after_crash: bool = False) -> list[int]:
+        clock = virtual_time.VirtualClock()
+        log = DecisionLog(archive=FileArchive(tmp_path / "decisions.db", clock, Limits()), clock=clock)
+        running = asyncio.create_task(log.run())
+        await asyncio.sleep(1)
+        for each in messages:
+            world.log = log
+            world.turn(series(each))
+        await asyncio.sleep(REFRESH_SECONDS + SAVE_SECONDS)
+        found = await log.entries(WEB, traces=True)
+        assert contiguous(reversed(found))
+        assert all(entry.trace is not None for entry in found)
+        latest = await log.at(WEB, after(40))
+        assert latest is not None
+        assert latest.trace is not None
+        running.cancel()
+        if after_crash:
+            archive = log._archive
+            assert isinstance(archive, FileArchive)
+            await archive._database.close()
+        else:
+            await log.stop()
+        return [entry.turns for entry in reversed(found)]
+
+    world = Diary(one_queue())
+    assert virtual_time.run(life(50, 50, 50)) == [3]
+    assert virtual_time.run(life(50, 50)) == [3, 2]  # the same reason, but nothing is known of the time in between
+    assert virtual_time.run(life(80, 80, after_crash=True)) == [3, 2, 1, 1]
+    assert virtual_time.run(life(80)) == [3, 2, 1, 1, 1]
+
+
+def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:
+    """At the stop to the end; after a crash up to the last note, a minute before at most."""
+
+    async def life(*, notes: bool, stops: bool) -> int:
+        clock = virtual_time.VirtualClock()
+        archive = FileArchive(tmp_path / "decisions.db", clock, Limits())
+        world.log = DecisionLog(archive=archive, clock=clock)
+        running = asyncio.create_task(world.log.run())
+        world.turn(series(50))
+        await asyncio.sleep(SAVE_SECONDS + 1)
+        for _ in range(4):
+            world.turn(series(50))
+        await asyncio.sleep(REFRESH_SECONDS if notes else 0)
+        world.turn(series(50))
+        running.cancel()
+        await (world.log.stop() if stops else archive._database.close())
+        reader = FileArchive(tmp_path / "decisions.db", clock, Limits())
+        await reader.load()
+        (last,) = await reader.find(WEB, Search(limit=1))
+        await reader.close()
+        return compact.unpack(WEB, last, trace=False).turns
+
+    world = Diary(one_queue())
+    assert virtual_time.run(life(notes=False, stops=True)) == 6
+    assert virtual_time.run(life(notes=True, stops=False)) == 5
+    assert virtual_time.run(life(notes=False, stops=False)) == 1
+
+
+def test_a_bug_of_the_archive_does_not_end_the_log() -> None:
+    class Broken(MemoryArchive):
+        saves = 0
+
+        async def save(self) -> None:
+            self.saves += 1
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        clock, archive = virtual_time.VirtualClock(), Broken(Limits())
+        running = asyncio.create_task(DecisionLog(archive=archive, clock=clock).run())
+        with capture_logs() as logs:
+            await asyncio.sleep(SAVE_SECONDS * 3.5)
+        assert archive.saves == 3
+        assert [each["event"] for each in logs] == ["bug: the decision history could not be kept"]
+        running.cancel()
+
+    virtual_time.run(main())
+
+
+def test_a_clock_that_was_set_back_before_a_restart_keeps_the_order(tmp_path: Path) -> None:
+    async def life(start: timedelta) -> list[datetime]:
+        clock = virtual_time.VirtualClock()
+        log = DecisionLog(archive=FileArchive(tmp_path / "decisions.db", clock, Limits()), clock=clock)
+        running = asyncio.create_task(log.run())
+        await asyncio.sleep(1)
+        log.add(named(evidence, "web", start))
+        running.cancel()
+        found = await log.entries(WEB)
+        await log.stop()
+        assert [entry.number for entry in found] == sorted([entry.number for entry in found], reverse=True)
+        return [entry.began - start for entry in found]
+
+    evidence = scaled(50).workload.evidence
+    assert evidence is not None
+    virtual_time.run(life(timedelta(hours=3)))
+    began = virtual_time.run(life(timedelta(0)))
+    assert began == [after(15), after(15) + timedelta(hours=3)]
+
+
+def test_an_entry_that_cannot_be_read_is_left_out() -> None:
+    diary = scaled(50, 70, 70)
+    archive = diary.log._archive
+    assert archive is not None
+    archive.put(WEB, compact.Stored(1 << 60, 1 << 50, 1 << 50, b"garbage"))
+    assert [entry.desired for entry in diary.entries()] == [5, 7, 7]

@@ -1,0 +1,159 @@
+"""The decision log keeps its limits, at 5,000 HPAs as well, and nothing of an HPA that was deleted."""
+
+import asyncio
+import gc
+import random
+import tracemalloc
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import virtual_time
+from support.controller import Bench, hpa
+from support.decisions import WEB, after, contiguous, named, scaled
+from support.engine import START, Workload, external, pod, resource, series, used
+from support.references import containers
+from support.virtual_time import in_virtual_time
+
+from hpad.api.metadata import Key
+from hpad.decisions.archive import Limits
+from hpad.decisions.file import FileArchive
+from hpad.decisions.log import REFRESH_SECONDS, SAVE_SECONDS, DecisionLog
+
+MANY = 5000
+
+
+@in_virtual_time
+async def test_a_deleted_hpa_leaves_nothing() -> None:
+    log = DecisionLog()
+    bench = Bench(hpa("web"), decisions=log)
+    await bench.advance(20)
+    assert await log.entries(WEB)
+    bench.controller.start()
+    bench.source.drop("web")
+    await asyncio.sleep(20)
+    await bench.controller.stop(5)
+    assert await log.entries(WEB) == []
+    assert (log.latest(WEB), log.evidence(WEB), await log.reaches(WEB)) == (None, None, None)
+    assert log.usage().memory == 0
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_deleted_hpas_leave_no_entries_in_any_container(tmp_path: Path, in_file: bool) -> None:
+    evidence = scaled(50).workload.evidence
+    assert evidence is not None
+
+    async def main() -> None:
+        clock = virtual_time.VirtualClock()
+        archive = FileArchive(tmp_path / "decisions.db", clock, Limits()) if in_file else None
+        log = DecisionLog(archive=archive, clock=clock)
+        running = asyncio.create_task(log.run())
+        await asyncio.sleep(SAVE_SECONDS * 2)
+        before = containers(log)
+        for turn in range(3):
+            for number in range(500):
+                log.add(named(evidence, f"app-{number}", timedelta(seconds=-3600 * turn)))  # each turn is an entry
+        await asyncio.sleep(SAVE_SECONDS * 2)
+        assert sum(size >= 500 for size in containers(log).values()) >= (1 if in_file else 2)
+        for number in range(500):
+            log.forget(Key("default", f"app-{number}"))
+        await asyncio.sleep(REFRESH_SECONDS + SAVE_SECONDS)
+        grown = {path: size for path, size in containers(log).items() if size > before.get(path, 0) + 1}
+        assert grown == {}
+        assert log.usage().memory == 0
+        running.cancel()
+        await log.stop()
+
+    virtual_time.run(main())
+
+
+def test_a_day_of_entries_is_kept_and_no_more() -> None:
+    """An HPA that is scaled in every turn of an hour, and another one that is scaled once an hour."""
+    evidence, other = scaled(70).workload.evidence, scaled(50).workload.evidence
+    assert evidence is not None
+    assert other is not None
+
+    async def main() -> None:
+        clock = virtual_time.VirtualClock()
+        log = DecisionLog(clock=clock)
+        running = asyncio.create_task(log.run())
+        begin = clock.now() - START
+        for _ in range(30):
+            now = timedelta(seconds=clock.monotonic()) + begin
+            log.add(named(evidence, "hourly", now))
+            log.add(named(other, "steady", now))
+            await asyncio.sleep(3600)
+        hourly = await log.entries(Key("default", "hourly"))
+        assert len(hourly) == 24
+        assert hourly[-1].ended >= clock.now() - timedelta(hours=25)
+        (steady, *_) = await log.entries(Key("default", "steady"))
+        assert steady.ended - steady.began <= timedelta(hours=24)
+        running.cancel()
+
+    virtual_time.run(main())
+
+
+def test_an_hpa_has_at_most_1000_entries() -> None:
+    evidence = scaled(70).workload.evidence
+    assert evidence is not None
+    log = DecisionLog()
+    for turn in range(1500):
+        log.add(named(evidence, "web", timedelta(seconds=15 * turn)))
+    found = virtual_time.run(log.entries(WEB, limit=5000))
+    assert len(found) == 1000
+    assert contiguous(reversed(found))
+    assert found[0].began - found[-1].began == timedelta(seconds=15 * 999)
+
+
+@in_virtual_time
+async def test_5000_hpas_that_change_all_the_time_stay_within_the_budget() -> None:
+    """All statements hold at the same time: bytes, entries, the newest of each HPA, and the order."""
+    dice, limits = random.Random(8), Limits(memory=3 << 20)
+    changes = [scaled(count).workload.evidence for count in (70, 80, 90)]
+    log = DecisionLog(limits=limits)
+    for turn in range(2):
+        for number in range(MANY):
+            evidence = dice.choice(changes)
+            assert evidence is not None
+            log.add(named(evidence, f"app-{number}", timedelta(seconds=15 * turn)))
+    assert log.usage().memory <= limits.memory
+    assert log.usage().dropped > 0
+    for number in range(0, MANY, 97):
+        found = await log.entries(Key("default", f"app-{number}"))
+        assert found[0].began == after(15 + 15)
+        assert contiguous(reversed(found))
+
+
+def test_evidence_and_entry_in_progress_take_less_than_4500_bytes_per_hpa() -> None:
+    """For two metrics and four pods. At 5,000 HPAs they take 22 MB, and with the default budget the history 40 MB.
+
+    What others hold as well is not counted: HPAs with their specs, pods, and the state.
+    """
+    workloads = [
+        Workload(resource("cpu", averageUtilization=50), external("orders", averageValue="10"), replicas=4)
+        for _ in range(300)
+    ]
+    for number, web in enumerate(workloads):
+        metadata = msgspec.structs.replace(web.hpa.metadata, name=f"web-{number}")
+        web.hpa = msgspec.structs.replace(web.hpa, metadata=metadata)
+        web.pods = [pod(f"web-7d4b9c6f5b-{n}") for n in range(4)]
+        web.reconcile(used([90] * 4), series(40))
+    log = DecisionLog(limits=Limits(span=timedelta(0)))
+    gc.collect()
+    tracemalloc.start()
+    for turn in range(40):
+        for number, web in enumerate(workloads):
+            sample = used({each.name: 70 + turn + number % 7 for each in web.pods or ()}, now=web.now)
+            web.reconcile(sample, series(35 + (turn * number) % 10), after=15)
+            assert web.evidence is not None
+            log.add(web.evidence)
+            web.evidence = web.settled = None
+    gc.collect()
+    full, _ = tracemalloc.get_traced_memory()
+    for number in range(len(workloads)):
+        log.forget(Key("default", f"web-{number}"))
+    gc.collect()
+    empty, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 1000 < (full - empty) / len(workloads) < 4500

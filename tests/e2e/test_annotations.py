@@ -1,0 +1,124 @@
+"""Two queues of one name on one HPA that differ in fallback and activation, and errors in annotations."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from e2e.conftest import worlds
+
+from hpad import settings
+from hpad.engine.view import Gates, Tunables
+from hpad.lab.cluster import Cluster
+
+BROKEN = "{"
+"""A document that is no YAML, so that its source fails."""
+VALID = ("", "", "")
+
+
+@pytest.fixture
+async def zero() -> AsyncIterator[Any]:
+    async with worlds(Cluster(auto_ready=True, scale_to_zero=True)) as made:
+        yield made
+
+
+def sources(folder: Path, *queues: str) -> tuple[settings.SourceSettings, ...]:
+    """One source for each queue, which reads its length from a file of its own."""
+    return tuple(
+        settings.SourceSettings(
+            name=queue,
+            adapter="static",
+            settings={"file": str(folder / queue)},
+            match=(settings.Match(labels={"queue": queue}),),
+        )
+        for queue in queues
+    )
+
+
+def lengths(folder: Path, **queues: int | None) -> None:
+    """Sets the lengths of queues; None breaks the source."""
+    for queue, length in queues.items():
+        (folder / queue).write_text(BROKEN if length is None else f"depth: {length}\n")
+
+
+def workload(world: Any, annotations: dict[str, str], **spec: Any) -> None:
+    """Applies a Deployment, and its HPA with the metric `depth` of the queues `orders` and `mails`."""
+    world.workload("Deployment", "web", 2)
+    target = {"type": "AverageValue", "averageValue": "10"}
+    metrics = [
+        {
+            "type": "External",
+            "external": {"metric": {"name": "depth", "selector": {"matchLabels": labels}}, "target": target},
+        }
+        for labels in ({"queue": "orders"}, {"queue": "mails"})
+    ]
+    made = world.hpa("web", metrics=metrics, **spec)
+    made["metadata"]["annotations"] = annotations
+    world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+
+
+async def annotate(world: Any, annotations: dict[str, str | None]) -> None:
+    """Changes annotations of the HPA, as `kubectl annotate --overwrite` does; None removes one."""
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+    body = json.dumps({"metadata": {"annotations": annotations}}).encode()
+    client = world.daemon.components.cluster.client
+    await client.request("PATCH", path, body=body, content_type="application/merge-patch+json")
+
+
+def replicas(world: Any) -> int:
+    return world.replicas("deployments", "web")
+
+
+async def test_each_of_two_queues_of_one_name_has_its_own_fallback(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=None, mails=None)
+    fallback = "depth{queue=orders}=replicas:5 after 0s,depth{queue in (mails)}=replicas:7 after 0s"
+    workload(world, {"hpad.io/fallback": fallback})
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: replicas(world) == 7)
+    lengths(tmp_path, mails=30)
+    await world.until(lambda: replicas(world) == 5)
+    lengths(tmp_path, orders=20)
+    await world.until(lambda: replicas(world) == 3)
+    assert world.condition("web", "HpadAnnotationsValid") == VALID
+
+
+async def test_each_of_two_queues_of_one_name_has_its_own_activation_threshold(zero: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=40, mails=4)
+    workload(zero, {"hpad.io/activation": "depth{queue=orders}=50,#1=5"}, minReplicas=0)
+    await zero.hpad(sources=sources(tmp_path, "orders", "mails"), tunables=Tunables(gates=Gates(HPAScaleToZero=True)))
+    await zero.until(lambda: replicas(zero) == 0)
+    lengths(tmp_path, mails=6)
+    await zero.until(lambda: replicas(zero) == 1)
+    lengths(tmp_path, orders=51)
+    await zero.until(lambda: replicas(zero) == 6)
+
+
+async def test_a_wrong_annotation_gives_a_condition_until_it_is_corrected(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=30, mails=10)
+    workload(world, {"hpad.io/fallback": "depth{queue=order}=hold", "hpad.io/activatoin": "5"})
+    with structlog.testing.capture_logs() as lines:
+        await corrected(world, tmp_path)
+    logged = [(line["log_level"], line["event"]) for line in lines if "annotations" in line["event"]]
+    assert [level for level, _ in logged] == ["warning", "warning", "info"], logged
+    assert "depth{queue=order}" in logged[0][1]
+    assert "depth{queue=order}" not in logged[1][1]
+
+
+async def corrected(world: Any, folder: Path) -> None:
+    """Runs hpad while the two mistakes of the HPA are corrected, one after the other."""
+    await world.hpad(sources=sources(folder, "orders", "mails"))
+    text = (
+        'annotation hpad.io/activatoin: there is no such annotation; did you mean "hpad.io/activation"?; '
+        "annotation hpad.io/fallback: there is no metric 'depth{queue=order}' here; "
+        "there are depth{queue=orders}, depth{queue=mails}"
+    )
+    await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == ("False", "InvalidAnnotation", text))
+    await world.until(lambda: ("InvalidAnnotation", text) in world.events("web"))
+    await world.until(lambda: replicas(world) == 3)
+    await annotate(world, {"hpad.io/fallback": None})
+    await world.until(lambda: world.condition("web", "HpadAnnotationsValid")[:2] == ("False", "UnknownAnnotation"))
+    await annotate(world, {"hpad.io/activatoin": None, "hpad.io/activation": "5"})
+    await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == VALID)
+    assert world.condition("web", "ScalingActive")[0] == "True"

@@ -1,0 +1,366 @@
+"""`kubectl hpad`: real kubectls, real daemons and the embedded cluster."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import stat
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from e2e.conftest import World
+from support import plugin
+from support.kubectl_binaries import SECONDS
+from support.plugin import Plugin
+
+from hpad import settings
+from hpad.api.metadata import Key
+from hpad.daemon import app
+from hpad.settings.model import Election
+
+pytest_plugins = ("support.kubectl_fixtures",)
+LISTEN = {"listen": ("127.0.0.1", 0), "sync_period": timedelta(seconds=1.5)}
+"""A period in which metrics arrive in time on a busy machine."""
+QUICK = {
+    "lease_duration": timedelta(seconds=6),
+    "renew_deadline": timedelta(seconds=5),
+    "retry_period": timedelta(seconds=0.3),
+}
+
+
+def port(daemon: app.App) -> int:
+    assert daemon.server is not None
+    return int(daemon.server.url.rpartition(":")[2])
+
+
+def workload(world: World, name: str = "web") -> None:
+    """Applies a Deployment whose HPA keeps two replicas."""
+    world.workload("Deployment", name, 2)
+    world.load(name, 50)
+    world.hpa(name, maxReplicas=4)
+
+
+async def decided(world: World, name: str = "web") -> None:
+    await world.until(lambda: (world.status(name).get("currentMetrics") or [{}])[0].get("resource"))
+
+
+@pytest.fixture
+async def hpad(world: World, kubectl_path: str, tmp_path: Path) -> Plugin:
+    """The plugin, a daemon that has decided for the HPA `web`, and a Service that leads to it."""
+    workload(world)
+    plugin.pod(world.cluster, "hpad-0", port(await world.hpad(**LISTEN)))
+    plugin.service(world.cluster)
+    await decided(world)
+    return Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_remains(tmp_path: Path) -> Any:
+    """No child of the plugin and no file remains."""
+    yield
+    assert list(tmp_path.glob("kubectl-hpad-*")) == []
+    commands = [Path(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
+    running = [path.read_bytes() for path in commands if path.exists()]
+    assert [each for each in running if bytes(tmp_path) in each and b"kubectl" in each] == []
+
+
+async def test_status_shows_the_hpas_of_the_namespace(hpad: Plugin) -> None:
+    header, row = [line.split() for line in (await hpad("status")).splitlines()]
+    assert header[:7] == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "DESIRED"]
+    assert header[7:] == ["STATE", "HELD-BY", "LAST-SCALE", "DECIDED"]
+    assert row[:8] == ["web", "Deployment/web", "cpu:", "50%/50%", "1", "4", "2", "2"]
+    assert row[8:-1] == ["-", "-", "-"]
+    assert row[-1].endswith("s")
+
+
+async def test_status_has_the_formats_of_kubectl(hpad: Plugin) -> None:
+    wide = await hpad("status -o wide")
+    assert wide.splitlines()[0].endswith("  DECISION")
+    assert "keep 2: cpu at its target (50% / 50%)" in wide
+    assert await hpad("status -o name") == "horizontalpodautoscaler.autoscaling/web\n"
+    listed = await hpad.json("status")
+    assert [(each["namespace"], each["name"]) for each in listed["items"]] == [("default", "web")]
+    assert yaml.safe_load(await hpad("status -oyaml web"))["target"]["name"] == "web"
+    assert (await hpad.json("status deployment/web"))["lastDecision"]["action"] == "none"
+
+
+async def test_namespaces_are_chosen_as_with_kubectl(hpad: Plugin, world: World, tmp_path: Path) -> None:
+    other = {**world.cluster.get("horizontalpodautoscalers", "web"), "metadata": {"name": "api", "namespace": "shop"}}
+    world.cluster.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **other})
+    await world.until(lambda: world.daemon.components.hpas.get(("shop", "api")))
+    assert await hpad("status -n shop -o name") == "horizontalpodautoscaler.autoscaling/api\n"
+    assert await hpad("-n shop status -o name") == "horizontalpodautoscaler.autoscaling/api\n"
+    rows = [line.split()[:2] for line in (await hpad("status -A")).splitlines()]
+    assert rows == [["NAMESPACE", "NAME"], ["default", "web"], ["shop", "api"]]
+    config = json.loads(hpad.kubeconfig.read_text())
+    config["contexts"].append({"name": "other", "context": {**config["contexts"][0]["context"], "namespace": "shop"}})
+    hpad.kubeconfig.write_text(json.dumps(config))
+    assert await hpad("status --context other -o name") == "horizontalpodautoscaler.autoscaling/api\n"
+    copied = tmp_path / "copied"
+    copied.write_text(json.dumps({**config, "current-context": "other"}))
+    assert await hpad(f"status --kubeconfig={copied} -o name") == "horizontalpodautoscaler.autoscaling/api\n"
+    status, out, err = await hpad.run("status", "-n", "empty")
+    assert (status, out, err) == (0, "", "kubectl-hpad: no HPAs found in namespace empty\n")
+
+
+async def test_names_may_stand_before_and_after_flags(hpad: Plugin, world: World) -> None:
+    workload(world, "api")
+    await decided(world, "api")
+    expected = [f"horizontalpodautoscaler.autoscaling/{name}" for name in ("web", "api")]
+    assert (await hpad("status web -n default deploy/api -o name")).splitlines() == expected
+
+
+async def test_a_missing_hpa_is_an_error(hpad: Plugin) -> None:
+    assert await hpad.refused("status none") == "kubectl-hpad: no HPA none in namespace default\n"
+    status, out, err = await hpad.run("status", "--contxt=x")
+    assert (status, out) == (2, "")
+    assert err.startswith("kubectl hpad status: unknown: --contxt=x; did you mean --context?\n")
+    status, _, err = await hpad.run("status", "-A", "-n", "x")
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        "kubectl hpad: error: -n/--namespace and -A/--all-namespaces exclude each other",
+    )
+
+
+async def test_sources_and_versions_are_those_of_the_daemon(hpad: Plugin) -> None:
+    async with asyncio.timeout(SECONDS):
+        while (found := await hpad.run("sources"))[0] != 0:  # on a busy machine, the source may have timed out
+            assert "did not answer within" in found[1]
+    assert found[1].splitlines()[1].split()[:3] == ["metrics-server", "metrics-server", "ok"]
+    _, out, _ = await hpad.run("sources", "-o", "json")
+    assert json.loads(out)["items"][0]["name"] == "metrics-server"
+    client, server = (await hpad("version")).splitlines()
+    assert client.startswith("Client Version: 0.1.0")
+    assert server.startswith("Server Version: 0.1.0")
+    assert server.endswith(", as Kubernetes 1.36, Service hpad/hpad")
+    found = await hpad.json("version")
+    assert (found["client"]["version"], found["servers"][0]["api"]) == ("0.1.0", "v1")
+
+
+async def test_a_failing_source_gives_status_one(hpad: Plugin, world: World) -> None:
+    world.cluster.faults.add(path="metrics.k8s.io", times=None, status=500)
+    await world.until(lambda: any(each.state == "failing" for each in world.daemon.components.metrics.reports()))
+    status, out, err = await hpad.run("sources")
+    assert (status, err) == (1, "")
+    assert "injected failure 500" in out
+    [row] = [line for line in (await hpad("status")).splitlines() if "web" in line]
+    assert " failing " in row
+
+
+async def test_kubectl_lists_the_plugin(hpad: Plugin) -> None:
+    process = await asyncio.create_subprocess_exec(
+        hpad.path / "kubectl", "plugin", "list", env=hpad.environment, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert f"{hpad.path}/kubectl-hpad" in out.decode().splitlines()
+
+
+async def test_kubectl_completes_names_of_hpas(hpad: Plugin) -> None:
+    """kubectl before 1.26 does not complete arguments of plugins."""
+    process = await asyncio.create_subprocess_exec(
+        hpad.path / "kubectl", "__complete", "hpad", "status", "w", env=hpad.environment, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    version = await asyncio.create_subprocess_exec(
+        hpad.path / "kubectl", "version", "--client", env=hpad.environment, stdout=asyncio.subprocess.PIPE
+    )
+    is_old = b'Minor:"20"' in (await version.communicate())[0]
+    assert is_old or out.decode().splitlines() == ["web", ":4"]
+
+
+async def test_the_address_of_hpad_needs_no_cluster(hpad: Plugin, world: World) -> None:
+    await asyncio.to_thread(hpad.kubeconfig.unlink)
+    address = f"127.0.0.1:{port(world.daemon)}"
+    assert await hpad(f"status --address {address} -o name") == "horizontalpodautoscaler.autoscaling/web\n"
+    err = await hpad.refused("status --address 127.0.0.1:9")
+    assert err.startswith("kubectl-hpad: no hpad answers on http://127.0.0.1:9/api/v1/hpas")
+
+
+async def test_kubectl_says_why_a_cluster_cannot_be_reached(hpad: Plugin, world: World) -> None:
+    assert 'context "none" does not exist' in await hpad.refused("status --context none")
+    await world.cluster.stop()
+    err = await hpad.refused("status")
+    assert err.startswith("kubectl-hpad: the API server answered 5")
+    assert "connection refused" in err
+
+
+@pytest.fixture
+async def pair(world: World, kubectl_path: str, tmp_path: Path) -> tuple[Plugin, list[app.App]]:
+    """The plugin, and a leader and a standby of hpad as pods of a Service."""
+    workload(world)
+    election = Election(enabled=True, namespace="default")
+    leader = await world.hpad(election=election, **LISTEN)
+    await decided(world)
+    standby = await world.hpad(election=election, **LISTEN)
+    plugin.pod(world.cluster, "hpad-0", port(standby))
+    plugin.pod(world.cluster, "hpad-1", port(leader))
+    plugin.service(world.cluster)
+    return Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig")), [leader, standby]
+
+
+@pytest.mark.parametrize("via", ["proxy", "port-forward"])
+async def test_the_leader_is_asked(pair: tuple[Plugin, list[app.App]], via: str) -> None:
+    status, out, err = await pair[0].run("status", "web", "-v", "--via", via, "-o", "json")
+    assert status == 0
+    assert json.loads(out)["lastDecision"]["sentence"] == "keep 2: cpu at its target (50% / 50%)"
+    assert err.endswith("; asked: pod hpad/hpad-1\n")
+
+
+async def test_a_service_is_asked_until_the_leader_answers(pair: tuple[Plugin, list[app.App]], world: World) -> None:
+    denied = world.cluster.faults.add(path="/namespaces/hpad/pods", times=None, status=403)
+    for _ in range(3):  # the standby may answer first
+        assert (await pair[0].json("status web"))["lastDecision"]["action"] == "none"
+    assert denied.hits == 3
+
+
+async def test_the_members_of_a_shard_group_are_all_asked(world: World, kubectl_path: str, tmp_path: Path) -> None:
+    names = [f"web-{number}" for number in range(8)]
+    for name in names:
+        workload(world, name)
+    shards = {
+        "election": Election(enabled=True, shards=True, namespace="default", **QUICK),
+        "store": settings.StoreSettings(kind="cluster", namespace="default"),
+    }
+    members = [await world.hpad(**LISTEN, **shards), await world.hpad(**LISTEN, **shards)]
+    for number, member in enumerate(members):
+        plugin.pod(world.cluster, f"hpad-{number}", port(member))
+    plugin.service(world.cluster)
+    hpad = Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig"))
+
+    def known(member: app.App) -> set[str]:
+        return {name for name in names if member.components.decisions.latest(Key("default", name))}
+
+    await world.until(lambda: all(map(known, members)) and set.union(*map(known, members)) == set(names))
+    status, out, err = await hpad.run("status", "-v", "-o", "json")
+    assert (status, err.splitlines()[-1].partition("; ")[2]) == (0, "asked: pod hpad/hpad-0, pod hpad/hpad-1")
+    rows = json.loads(out)["items"]
+    assert [each["name"] for each in rows] == names
+    assert all("lastDecision" in each for each in rows)
+    _, out, err = await hpad.run("sources")  # on a busy machine, a source may have timed out at this moment
+    assert err == ""
+    header, *lines = [line.split() for line in out.splitlines()]
+    assert header[:2] == ["REPLICA", "NAME"]
+    assert {tuple(line[:3]) for line in lines if line[2] == "metrics-server"} == {
+        ("pod", "hpad/hpad-0", "metrics-server"),
+        ("pod", "hpad/hpad-1", "metrics-server"),
+    }
+
+
+async def test_a_replica_that_does_not_answer_is_passed_over(pair: tuple[Plugin, list[app.App]], world: World) -> None:
+    plugin.pod(world.cluster, "a-broken", 9)
+    status, out, err = await pair[0].run("status", "-o", "wide")
+    assert status == 0
+    assert "keep 2: cpu at its target" in out
+    assert err.startswith("kubectl-hpad: warning: pod hpad/a-broken: error trying to reach service: ") or not err
+
+
+async def test_hpad_is_reached_by_port_forward(hpad: Plugin, world: World) -> None:
+    status, out, err = await hpad.run("status", "-v", "--via", "port-forward", "-o", "name")
+    assert (status, out) == (0, "horizontalpodautoscaler.autoscaling/web\n")
+    assert err == "kubectl-hpad: hpad is reached by port-forward; asked: pod hpad/hpad-0\n"
+    assert world.cluster.log.count("create", "pods", "portforward") == 1
+
+
+async def test_the_proxy_of_kubectl_is_closed_to_others_and_to_writes(hpad: Plugin, world: World) -> None:
+    world.cluster.faults.add(path="/replicas", delay=600)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        hpad.path / "kubectl", "hpad", "status", stdout=pipe, stderr=pipe, env=hpad.environment
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not (found := list(hpad.kubeconfig.parent.glob("kubectl-hpad-*/api"))):  # noqa: ASYNC110 - a file
+                await asyncio.sleep(0.02)
+        [socket] = found
+        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+        connector = aiohttp.UnixConnector(str(socket))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+                async with session.request(method, "http://localhost/api/v1/namespaces/default") as answer:
+                    assert answer.status in (403, 405), method
+            async with session.get("http://localhost/apis/apps/v1/deployments") as answer:
+                assert answer.status == 403
+            async with session.get("http://localhost/api/v1/namespaces/default") as answer:
+                assert answer.status == 200
+    finally:
+        process.terminate()
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (128 + signal.SIGTERM, b"")
+
+
+async def test_a_proxy_that_gets_no_answer_is_given_up_for_a_port_forward(hpad: Plugin, world: World) -> None:
+    """The limit of five seconds is that of the plugin."""
+    blocked = world.cluster.faults.add(path="/proxy/", times=None, delay=600)
+    status, out, err = await hpad.run("status", "-v", "-o", "name")
+    assert (status, out) == (0, "horizontalpodautoscaler.autoscaling/web\n")
+    service, pods, used = err.splitlines()
+    assert service.endswith(": Service hpad/hpad: no answer within 5s")
+    assert pods.endswith(": pod hpad/hpad-0 is not asked, since the API server gets no answer from hpad")
+    assert used == "kubectl-hpad: hpad is reached by port-forward; asked: pod hpad/hpad-0"
+    assert blocked.hits == 1
+
+
+def entries(found: Any) -> Any:
+    """Returns the decisions in the output of `history -o json`."""
+    return found["items"] if isinstance(found, dict) else found
+
+
+async def test_a_decision_is_explained_as_by_hpad_explain(hpad: Plugin, world: World) -> None:
+    text = await hpad("explain web")
+    assert "default/web" in text
+    assert "keep 2: cpu" in text
+    found = await hpad.json("explain deployment/web --pods")
+    assert (found["trace"]["replicas"]["desired"], found["name"]) == (2, "web")
+    assert yaml.safe_load(await hpad("explain -oyaml hpa/web -A"))["name"] == "web"
+    began = entries(await hpad.json("history web"))[0]["began"]
+    then = await hpad.json(f"explain web --at {began}")
+    assert (then["began"], then["sentence"]) == (began, "keep 2: cpu at its target (50% / 50%)")
+    assert "'default/none'" in await hpad.refused("explain none")
+    assert "no HPA of deployment/none in namespace default" in await hpad.refused("explain deploy/none")
+
+
+async def test_past_decisions_are_listed(hpad: Plugin, world: World) -> None:
+    world.load("web", 100)
+    await world.until(lambda: world.replicas("deployments", "web") == 4)
+    await world.until(lambda: "4" in world.daemon.components.decisions.latest(Key("default", "web")).sentence[:7])
+    lines = (await hpad("history web")).splitlines()
+    assert "keep 2: cpu at its target" in lines[1]
+    assert any("scale web from 2 to 4" in line for line in lines[2:])
+    assert len((await hpad("history deployment/web --last 1")).splitlines()) == 2
+    since = entries(await hpad.json("history web --since 1h"))
+    assert "scale_up" in {each["action"] for each in since}
+    status, _, err = await hpad.run("history", "web", "--last", "none")
+    assert (status, "'none' is not a number from 1 to 1000" in err) == (2, True)
+
+
+async def test_new_decisions_are_followed_until_ctrl_c(hpad: Plugin, world: World) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(hpad.path / "kubectl", "hpad", "explain", "web", "--watch"),
+        env=hpad.environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SECONDS):
+            while b"keep 2" not in await process.stdout.readline():
+                pass
+            world.load("web", 100)
+            while not re.search(rb"from 2 to 4|keep 4", await process.stdout.readline()):
+                pass
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+
+
+@pytest.mark.parametrize("via", ["proxy", "port-forward"])
+async def test_the_decision_of_the_leader_is_explained(pair: tuple[Plugin, list[app.App]], via: str) -> None:
+    """The standby has decided nothing, and is asked for past decisions as well."""
+    assert "keep 2: cpu" in await pair[0](f"explain web --via {via}")
+    assert "keep 2: cpu" in await pair[0](f"history web --via {via}")

@@ -1,0 +1,95 @@
+"""`kubectl hpad` on both API servers: how it finds hpad, and what it says where hpad cannot be reached.
+
+No pod answers here, since a kube-apiserver connects to no loopback address.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kube.contract.conftest import Api
+from support.plugin import LABELS, Plugin
+
+from hpad.kube.errors import ApiError
+
+pytest_plugins = ("support.kubectl_fixtures",)
+ROLES = Path(__file__).resolve().parents[3] / "config" / "rbac-kubectl.yaml"
+SERVICES, PODS, ENDPOINTS = "/api/v1/{ns}/services", "/api/v1/{ns}/pods", "/api/v1/{ns}/endpoints"
+REAL_ONLY = pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.real_kube_apiserver)], indirect=True)
+
+
+@pytest.fixture
+async def hpad(api: Api, kubectl_path: str, tmp_path: Path) -> AsyncIterator[Plugin]:
+    """The plugin, and a Service with hpad's label that has no endpoints; it is removed for the next test."""
+    ports = [{"name": "http", "port": 8473, "targetPort": "http"}]
+    body: dict[str, Any] = {"metadata": {"name": "hpad", "labels": LABELS}}
+    spec = {"clusterIP": "None", "selector": LABELS, "ports": ports}
+    await api.ask("POST", SERVICES, {**body, "spec": spec})
+    await api.ask("POST", ENDPOINTS, body)
+    yield Plugin(kubectl_path, tmp_path, api.kubeconfig)
+    for path in (f"{SERVICES}/hpad", f"{ENDPOINTS}/hpad", f"{PODS}/hpad-0"):
+        with contextlib.suppress(ApiError):
+            await api.ask("DELETE", path, gracePeriodSeconds="0")
+
+
+async def pod(api: Api, **status: Any) -> None:
+    """Adds a running pod of hpad, on no node."""
+    container = {"name": "hpad", "image": "hpad:1", "ports": [{"name": "http", "containerPort": 8473}]}
+    metadata = {"name": "hpad-0", "labels": LABELS}
+    await api.ask("POST", PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+    await api.ask("PATCH", f"{PODS}/hpad-0/status", {"status": {"phase": "Running", **status}})
+
+
+async def test_a_service_is_found_by_its_label_and_has_no_endpoints(hpad: Plugin, api: Api) -> None:
+    lines = (await hpad.refused("status")).splitlines()
+    service = f"Service {api.namespace}/hpad"
+    assert lines == [
+        "kubectl-hpad: hpad cannot be reached:",
+        f'  - the API server\'s proxy to the {service}: {service}: no endpoints available for service "hpad"',
+        "  - the API server's proxy to the pods: there is no running pod to be seen",
+        "  - port-forward: there is no running pod to be seen",
+    ]
+
+
+async def test_a_service_is_found_by_its_name(hpad: Plugin, api: Api) -> None:
+    found = await hpad.refused(f"status --via proxy --service {api.namespace}/http:hpad:http")
+    assert 'no endpoints available for service "hpad"' in found
+    port = await hpad.refused(f"status --via proxy --service {api.namespace}/hpad:80")
+    assert 'no service port 80 found for service "hpad"' in port
+    none = await hpad.refused(f"status --service {api.namespace}/none")
+    assert none == 'kubectl-hpad: the API server answered 404: services "none" not found\n'
+
+
+@REAL_ONLY
+async def test_the_api_server_connects_to_no_loopback_address(hpad: Plugin, api: Api) -> None:
+    await pod(api, podIP="127.0.0.1", podIPs=[{"ip": "127.0.0.1"}])
+    lines = (await hpad.refused("status")).splitlines()
+    name = f"pod {api.namespace}/hpad-0"
+    assert lines[2] == f"  - the API server's proxy to the pods: {name}: address not allowed"
+    assert lines[3].startswith(f"  - port-forward: {name}: kubectl port-forward: ")
+    assert "does not have a host assigned" in lines[3]
+
+
+@REAL_ONLY
+async def test_the_role_of_the_manifest_grants_each_way(hpad: Plugin, api: Api) -> None:
+    """The role is granted in the namespace of the test."""
+    await pod(api)
+    flags = f"--service {api.namespace}/hpad --as=jane --as-group=hpad-users"
+    refused = (await hpad.refused(f"status {flags}")).splitlines()
+    what = f'in API group "" in the namespace "{api.namespace}"'
+    assert refused[1] == f"  - you may not get services in namespace {api.namespace}"
+    assert refused[2].endswith(f': User "jane" cannot get resource "services/proxy" {what}')
+    roles = list(yaml.safe_load_all(ROLES.read_text("utf-8")))
+    assert [each["kind"] for each in roles] == ["Role", "RoleBinding"]
+    for each in roles:
+        each["metadata"]["namespace"] = api.namespace
+        kind = f"{each['kind'].lower()}s"
+        await api.ask("POST", f"/apis/rbac.authorization.k8s.io/v1/{{ns}}/{kind}", each)
+    found = await hpad.refused(f"status {flags}")
+    assert 'no endpoints available for service "hpad"' in found
+    assert "address not allowed" in found
+    assert "does not have a host assigned" in found
+    assert "cannot" not in found.replace("cannot be reached", "")

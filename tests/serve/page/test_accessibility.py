@@ -1,0 +1,56 @@
+"""Every page in light and dark at three widths: no finding of axe-core, and no sideways scrolling."""
+
+import pytest
+from support import axe
+
+from tests.serve.page.conftest import Site
+
+LONG = f"#/hpas/{'n' * 63}/{'h' * 253}"
+PAGES = ("#/", "#/hpas/shop/checkout", "#/hpas/payments/fraud-scoring", "#/hpas/test/hostile", LONG, "#/sources")
+
+needs_axe = pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
+
+
+@needs_axe
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_no_page_has_a_finding(site: Site, width: int, dark: bool) -> None:
+    for hash_ in PAGES:
+        page = await site.open(hash_, width, 900, dark=dark)
+        await page.until("document.querySelector('.row, .cascade, .source-list')")
+        assert await axe.findings(page) == [], hash_
+        assert await page.value("document.documentElement.scrollWidth") <= width, hash_
+        await page.close()
+
+
+@needs_axe
+async def test_dialog_details_and_a_past_decision_have_no_finding(site: Site) -> None:
+    page = await site.open("#/hpas/platform/gateway", 1280, 900)
+    await page.until("document.querySelector('.pods')")
+    await page.value("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    assert await axe.findings(page) == []
+    await page.press("?")
+    assert await axe.findings(page) == []
+    page = await site.open("#/hpas/shop/checkout", 1280, 900)
+    await page.click(".past-list a")
+    await page.until("document.querySelector('.decision-card.past .cascade')")
+    assert await axe.findings(page) == []
+
+
+async def test_the_axes_are_those_of_axe_core(site: Site) -> None:
+    """The judge finds what it should: a button without a name."""
+    if not axe.SCRIPT.exists():
+        pytest.skip(axe.ABSENT)
+    page = await site.open()
+    await page.value("document.querySelector('main').append(document.createElement('button'))")
+    assert [each.split()[0] for each in await axe.findings(page)] == ["button-name"]
+
+
+async def test_nothing_moves_for_those_who_want_no_motion(site: Site) -> None:
+    page = await site.open()
+    still = "getComputedStyle(each).transitionDuration === '0s'"
+    moving = f"[...document.querySelectorAll('*')].filter((each) => !({still})).length"
+    assert await page.value(moving) == 0
+    assert await page.value("document.getAnimations().length") == 0
+    page = await site.open(prefers_reduced_motion="no-preference")
+    assert await page.value(moving) > 0

@@ -1,0 +1,106 @@
+"""A server with HPAs, their state and their decisions, and a client of its JSON API."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+from support import http_server
+from support.engine import Workload, external, series
+
+from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
+from hpad.api.metadata import Key
+from hpad.decisions.log import DecisionLog
+from hpad.engine.evidence import Evidence
+from hpad.engine.history import Last, Memory
+from hpad.engine.settle import sentence
+from hpad.serve.page import Mode
+from hpad.serve.server import Server
+from hpad.settings.model import Serving
+from hpad.store.store import InMemory
+
+QUEUE = external("queue", {"queue": "orders"}, averageValue="10")
+
+
+def scaled_up() -> Workload:
+    """Returns a workload of 2 replicas that wanted 10 for 95 messages, 10 each, and got 6 by its policies."""
+    work = Workload(QUEUE, replicas=2)
+    work.reconcile(series(95))
+    return work
+
+
+def other_queue() -> dict[str, Any]:
+    """Returns a second metric."""
+    return external("mails", averageValue="10")
+
+
+def hpa(name: str, namespace: str = "default", *, target: str = "", **fields: Any) -> HorizontalPodAutoscaler:
+    """Returns an HPA without metrics. `fields` replace fields of the spec, `status` is that of the HPA."""
+    status = fields.pop("status", {})
+    spec = {
+        "scaleTargetRef": {"kind": "Deployment", "name": target or name, "apiVersion": "apps/v1"},
+        "maxReplicas": 10,
+        **fields,
+    }
+    return from_builtins({"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": status})
+
+
+class Hpas(http_server.NoHpas):
+    """A source whose HPAs a test replaces."""
+
+    def __init__(self) -> None:
+        self.found: dict[Key, HorizontalPodAutoscaler] = {}
+
+    def values(self) -> tuple[Any, ...]:
+        return tuple(self.found.values())
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
+        return self.found.get(key)
+
+    def put(self, *hpas: HorizontalPodAutoscaler) -> None:
+        self.found |= {hpa.metadata.key: hpa for hpa in hpas}
+
+
+class World:
+    """A server with HPAs, their state and their decisions; `get` requests a path."""
+
+    server: Server
+    session: aiohttp.ClientSession
+
+    def __init__(self) -> None:
+        self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionLog()
+
+    def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Evidence:
+        """Takes over the last decision of a workload as that of an HPA of this name, as a reconcile does."""
+        assert work.evidence is not None
+        metadata = {"name": name, "namespace": namespace, "annotations": dict(work.annotations or {})}
+        made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata)
+        evidence = work.evidence._replace(view=msgspec.structs.replace(work.evidence.view, hpa=made))
+        text, failure = sentence(evidence.decision, evidence.outcome), evidence.settlement.error
+        self.source.put(made)
+        self.store.put(made.metadata.key, Memory(last=Last(at=work.now, sentence=text, error=failure)))
+        self.decisions.add(evidence)
+        return evidence
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Returns status and JSON of a path under /api/v1/."""
+        async with self.session.get(f"{self.server.url}/api/v1/{path}") as response:
+            assert response.content_type == "application/json", await response.text()
+            return response.status, await response.json()
+
+    async def names(self, path: str) -> list[str]:
+        """Returns the names of the HPAs of a list."""
+        status, answer = await self.get(path)
+        assert status == 200, answer
+        return [item["name"] for item in answer["items"]]
+
+
+@contextlib.asynccontextmanager
+async def opened(serving: Serving = Serving(), *, dry_run: bool = False) -> AsyncIterator[World]:  # noqa: B008
+    """Starts a server without HPAs."""
+    world = World()
+    mode = Mode(doing="Scaling by HPAs", dry_run=dry_run)
+    server = http_server.opened(serving, source=world.source, store=world.store, decisions=world.decisions, mode=mode)
+    async with server as world.server, aiohttp.ClientSession(trust_env=False) as world.session:
+        yield world

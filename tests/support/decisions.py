@@ -1,0 +1,86 @@
+"""Feeds a decision log, for tests of the decision history."""
+
+import itertools
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from support import virtual_time
+from support.engine import START, Answer, Workload, external, series
+
+from hpad.api.metadata import Key
+from hpad.decisions.entry import Entry
+from hpad.decisions.log import DecisionLog
+from hpad.engine.evidence import Evidence
+from hpad.engine.settle import Outcome, settle
+from hpad.engine.view import DRY_RUN
+
+WEB = Key("default", "web")
+
+
+def named(evidence: Evidence, name: str, by: timedelta = timedelta(0)) -> Evidence:
+    """Returns the evidence as that of another HPA, `by` later."""
+    hpa = evidence.view.hpa
+    other = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, name=name))
+    view = msgspec.structs.replace(evidence.view, hpa=other, now=evidence.view.now + by)
+    return evidence._replace(view=view)
+
+
+class Diary:
+    """One workload whose decisions are logged."""
+
+    def __init__(self, workload: Workload, log: DecisionLog | None = None) -> None:
+        self.workload = workload
+        self.log = log or DecisionLog()
+
+    def turn(self, *answers: Answer, after: float = 15, **fields: Any) -> None:
+        """Reconciles and logs the decision."""
+        self.workload.reconcile(*answers, after=after, **fields)
+        assert self.workload.evidence is not None
+        self.log.add(self.workload.evidence)
+
+    def dry_turn(self, *answers: Answer, after: float = 15) -> None:
+        """Reconciles as a dry run does: the target keeps its count."""
+        before = self.workload.replicas
+        self.workload.reconcile(*answers, after=after)
+        self.workload.replicas = before
+        evidence = self.workload.evidence
+        assert evidence is not None
+        if evidence.outcome is not None:
+            outcome = Outcome((), withheld=DRY_RUN)
+            settlement = settle(evidence.view, evidence.decision, outcome)
+            evidence = evidence._replace(outcome=outcome, settlement=settlement)
+        self.log.add(evidence)
+
+    def entries(self, **search: Any) -> list[Entry]:
+        """Returns the entries of the workload, the oldest first."""
+        return virtual_time.run(self.log.entries(WEB, **search))[::-1]
+
+    def counts(self) -> list[tuple[int, int, int]]:
+        """Returns turns, current and desired count of each entry, the oldest first."""
+        return [(each.turns, each.current, each.desired) for each in self.entries()]
+
+
+def contiguous(entries: Iterable[Entry]) -> bool:
+    """Whether the entries, the oldest first, follow one another in time and number."""
+    return all(
+        one.began <= one.ended < other.began and one.number < other.number for one, other in itertools.pairwise(entries)
+    )
+
+
+def one_queue(**fields: object) -> Workload:
+    return Workload(external("orders", averageValue="10"), **{"replicas": 5, "high": 20, **fields})  # type: ignore[arg-type]
+
+
+def after(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def scaled(*messages: int, log: DecisionLog | None = None) -> Diary:
+    """One turn per number, at 15 s, 30 s and so on; a count 10 times the current one changes nothing."""
+    undelayed = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    diary = Diary(one_queue(behavior=undelayed), log)
+    for each in messages:
+        diary.turn(series(each))
+    return diary

@@ -1,0 +1,80 @@
+"""Benchmark of the status page: `PYTHONPATH=tests python -m tools.bench.page` prints times of Chromium with 5,000 HPAs.
+
+`first paint` is that of the empty page, `first row` the first HPA, `all` the whole list, in milliseconds from the start
+of the navigation. The list is then scrolled through: `frame` is the median time between two frames, `long tasks` are
+those that block the page for more than 50 ms (W3C, "Long Tasks API"). Without a GPU, painting takes most of the time.
+`--short` uses 50 HPAs.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+from support import browser, fleet_cast, http_server
+from support.fleet import Fleet
+
+from hpad.settings.model import Serving
+
+SHORT = "--short" in sys.argv[1:]
+HPAS = 50 if SHORT else 5_000
+FRAMES = 20 if SHORT else 300
+WIDTH, HEIGHT = 1600, 900
+_WATCH = """
+window.tasks = [];
+new PerformanceObserver((list) => {
+  for (const task of list.getEntries()) tasks.push(task.duration);
+}).observe({type: 'longtask', buffered: true});
+new MutationObserver((_, observer) => {
+  if (!document.querySelector('.row')) return;
+  window.firstRow = performance.now();
+  observer.disconnect();
+}).observe(document, {childList: true, subtree: true});
+"""
+_SCROLL = """(async () => {
+  const frames = [];
+  const pixels = Math.max(200, document.body.scrollHeight / %d);
+  tasks.length = 0;
+  for (let frame = 0; frame < %d; frame += 1) {
+    const before = performance.now();
+    scrollBy(0, pixels);
+    await new Promise(requestAnimationFrame);
+    frames.push(performance.now() - before);
+  }
+  frames.sort((one, other) => one - other);
+  return {frame: frames[frames.length >> 1], tasks};
+})()"""
+
+
+async def measured(page: browser.Page, url: str) -> dict[str, Any]:
+    """Loads the page, scrolls through it, and returns milliseconds and counts."""
+    await page.send("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH})
+    await page.open(url)
+    await page.until(f"document.querySelector('.grid')?.getAttribute('aria-rowcount') === '{HPAS + 1}'")
+    found: dict[str, Any] = await page.value(
+        "({paint: performance.getEntriesByName('first-contentful-paint')[0].startTime, firstRow,"
+        " all: performance.now(), nodes: document.querySelectorAll('*').length, loading: [...tasks]})"
+    )
+    return found | await page.value(_SCROLL % (FRAMES, FRAMES))
+
+
+async def run() -> None:
+    fleet = Fleet()
+    fleet_cast.enlarge(fleet, HPAS)
+    with browser.launched() as address:
+        server = http_server.opened(Serving(), source=fleet, store=fleet.store, decisions=fleet.log)
+        async with server as running, browser.connected(address) as chromium:
+            found = await measured(await chromium.page(WIDTH, HEIGHT), running.url)
+    print(
+        f"page: {HPAS:,} HPAs: first paint {found['paint']:.0f} ms, first row {found['firstRow']:.0f} ms, "
+        f"all {found['all']:.0f} ms, {found['nodes']} elements, {_tasks(found['loading'])}; "
+        f"scrolling: frame {found['frame']:.0f} ms, {_tasks(found['tasks'])}"
+    )
+
+
+def _tasks(milliseconds: list[float]) -> str:
+    longest = f", the longest {max(milliseconds):.0f} ms" if milliseconds else ""
+    return f"{len(milliseconds)} long tasks{longest}"
+
+
+if __name__ == "__main__":
+    asyncio.run(run())
