@@ -285,8 +285,8 @@ async def test_members_report_their_assignment_and_see_competing_hpas_of_others(
     assert world.replicas("deployments", "both") == 4
     async with aiohttp.ClientSession(trust_env=False) as session:
         for each in two:
-            async with session.get(f"{each.server.url}/") as answer:
-                assert "of 12 HPAs, as one of 2 members" in await answer.text()
+            async with session.get(f"{each.server.url}/api/v1/status") as answer:
+                assert words.match((await answer.json())["doing"])
             async with session.get(f"{each.server.url}/metrics") as answer:
                 text = await answer.text()
                 assert "hpad_shard_members 2.0" in text
