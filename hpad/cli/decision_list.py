@@ -11,7 +11,7 @@ from typing import Final
 from hpad.cli import output, paint
 from hpad.cli.hpa_reader import Hpa, Json
 from hpad.cli.output import Failure
-from hpad.engine.text_lines import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
 
 WATCH_SECONDS: Final = 2.0
 _HEADS: Final = ("TIME", "REPLICAS", "TURNS", "FOR", "DECISION")

@@ -14,10 +14,10 @@ from hpad.cli.fetch import Reader
 from hpad.cli.hpa_reader import Hpa, Json
 from hpad.cli.output import Failure
 from hpad.clock import SystemClock
-from hpad.engine.outlook_types import Outlook
-from hpad.engine.outlook_words import span
+from hpad.engine.outlook.types import Outlook
+from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
-from hpad.engine.text_lines import Line
+from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
 
 _MOST: Final = 10_000

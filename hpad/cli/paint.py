@@ -9,7 +9,7 @@ from typing import Final
 
 from hpad.api.text import harmless
 from hpad.cli import output
-from hpad.engine.text_lines import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span
 from hpad.lab.demo.style import Style
 
 MOST_COLUMNS: Final = 100

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hpad.cli import paint
-from hpad.engine.evidence import Evidence, make_trace
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
+from hpad.engine.render.text import BLANK
 from hpad.engine.settle import sentence
-from hpad.engine.text_lines import BLANK
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.recording import replay
 from hpad.recording.format import RecordingError, decode_scenario
 

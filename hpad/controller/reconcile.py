@@ -17,10 +17,10 @@ from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import conditions, decide, examine, fallback_policy, settle
-from hpad.engine.evidence import Evidence
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
 from hpad.engine.trace import TimingTrace
+from hpad.engine.trace.evidence import Evidence
 from hpad.engine.view import DRY_RUN, View, Withheld
 from hpad.kube import errors
 from hpad.recording import encode

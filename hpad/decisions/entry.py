@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from hpad.engine.addresses import addresses
-from hpad.engine.evidence import Evidence
 from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import Evidence
 
 MOST_TEXT: Final = 4096
 """The largest number of characters of a sentence or an error in an entry; the trace has all of them."""

@@ -23,8 +23,8 @@ from hpad.decisions.memory import MemoryArchive
 from hpad.decisions.reason import reason
 from hpad.decisions.stretch import Stretch
 from hpad.decisions.subscription import Listeners, Subscription
-from hpad.engine.evidence import Evidence, make_trace
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.telemetry.episode import Episode
 
 SAVE_SECONDS: Final = 5.0

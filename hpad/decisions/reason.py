@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from hpad.api.sample import AdapterError
 from hpad.engine.decide import Decision
-from hpad.engine.evidence import Evidence
 from hpad.engine.examine import Halt
 from hpad.engine.settle import Outcome
+from hpad.engine.trace.evidence import Evidence
 
 Troubles = frozenset[Hashable]
 _NONE: Final[Troubles] = frozenset()

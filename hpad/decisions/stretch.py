@@ -19,11 +19,11 @@ from hpad.decisions.compact import Stored, pack
 from hpad.decisions.entry import Entry, first, numbers
 from hpad.decisions.points import Points, unpacked
 from hpad.decisions.reason import Reason
-from hpad.engine.evidence import Evidence
 from hpad.engine.history import EMPTY
-from hpad.engine.metric_trace import Answer
 from hpad.engine.settle import Settlement
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import Evidence
+from hpad.engine.trace.metrics import Answer
 
 SETTLED: Final = 8
 """Turns in a row after which a change of the reason counts: two minutes with the default period."""

@@ -18,10 +18,10 @@ from hpad.decisions.entry import Entry
 from hpad.decisions.subscription import Subscription
 from hpad.election.leader import Replica
 from hpad.engine.annotations import policies_of
-from hpad.engine.evidence import Evidence
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook_types import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import Evidence
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,

@@ -12,7 +12,7 @@ from hpad.api.hpa import (
     MetricStatus,
 )
 from hpad.decisions.entry import Entry
-from hpad.engine.outlook_types import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.telemetry.series import SourceReport
 

@@ -14,11 +14,11 @@ from hpad.api.metadata import Key
 from hpad.decisions.entry import numbers
 from hpad.engine import conditions, holds
 from hpad.engine.addresses import addresses
-from hpad.engine.evidence import Evidence
 from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
+from hpad.engine.trace.evidence import Evidence
 from hpad.serve import api_types
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store

@@ -11,9 +11,9 @@ from support import recompute
 
 from hpad.decisions.stretch import kept, without_status
 from hpad.engine import trace
-from hpad.engine.evidence import Evidence, make_trace
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
+from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.engine.view import Gates
 from hpad.recording import replay
 from hpad.recording.format import decode_scenario

@@ -14,8 +14,8 @@ from hpad.decisions.compact import Stored, Unreadable
 from hpad.decisions.dictionary import DICTIONARY
 from hpad.decisions.reason import reason
 from hpad.decisions.stretch import Stretch
-from hpad.engine.evidence import make_trace
 from hpad.engine.trace import Trace
+from hpad.engine.trace.evidence import make_trace
 
 
 def by_cpu(pods: int, *, unready: int = 0) -> Workload:

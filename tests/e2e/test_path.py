@@ -14,9 +14,7 @@ BESIDE = {
     *("hpad/kube/client.py", "hpad/kube/errors.py", "hpad/kube/paths.py", "hpad/kube/events.py"),
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py"),
-    *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/decisions/"),
-    *("hpad/engine/evidence.py", "hpad/engine/trace.py", "hpad/engine/metric_trace.py", "hpad/engine/pod_trace.py"),
-    "hpad/engine/behavior_trace.py",
+    *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),
 }
 """Files and folders that the page names beside the path: types, transport, sentences, traces, events and series."""
 

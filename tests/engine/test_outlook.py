@@ -23,12 +23,12 @@ from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import ContainerRequests
 from hpad.api.sample import AdapterError
 from hpad.api.selector import SelectorError
-from hpad.engine.evidence import make_trace
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook_types import Outlook, Threshold
-from hpad.engine.outlook_words import span
+from hpad.engine.outlook.types import Outlook, Threshold
+from hpad.engine.outlook.words import span
 from hpad.engine.settle import Outcome
+from hpad.engine.trace.evidence import make_trace
 from hpad.engine.view import DRY_RUN, HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
 
 DOWN = AdapterError("no answer")

@@ -16,7 +16,7 @@ from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSampl
 from hpad.engine.decide import Decision
 from hpad.engine.history import History
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook_types import (
+from hpad.engine.outlook.types import (
     ABOVE,
     AT_LEAST,
     AT_MOST,

@@ -10,13 +10,12 @@ from support.engine import Workload, container, external, object_metric, one, po
 
 from hpad.api.pod import ContainerRequests
 from hpad.api.sample import AdapterError, Query
-from hpad.engine import text_lines
-from hpad.engine.evidence import make_trace
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
+from hpad.engine.render.text import BAD, GOOD, STRONG, WARN, Line
 from hpad.engine.settle import Outcome
-from hpad.engine.text_lines import Line
 from hpad.engine.trace import TimingTrace, Trace
+from hpad.engine.trace.evidence import make_trace
 from hpad.engine.view import DRY_RUN, Gates
 
 CPU = resource("cpu", averageUtilization=50)
@@ -472,12 +471,12 @@ def test_styles_show_trouble_and_change() -> None:
     web = Workload(QUEUE, CPU, replicas=5)
     web.reconcile(series(50), AdapterError("no answer"))
     made = traced(web)
-    assert styles(made, "no answer") == [text_lines.BAD, text_lines.BAD]
-    assert styles(made, "cannot shrink while") == [text_lines.WARN]
-    assert styles(made, "Replicas:") == [text_lines.STRONG]
+    assert styles(made, "no answer") == [BAD, BAD]
+    assert styles(made, "cannot shrink while") == [WARN]
+    assert styles(made, "Replicas:") == [STRONG]
     web = Workload(QUEUE, replicas=2)
     web.reconcile(series(40))
-    assert styles(traced(web), "scale web from 2 to 4") == [text_lines.GOOD]
+    assert styles(traced(web), "scale web from 2 to 4") == [GOOD]
 
 
 def test_a_line_hangs_under_its_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec.inspect import CollectionType, StructType, Type, UnionType, VarTupleType
 
-from hpad.engine.outlook_types import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.serve import api_types, parameters
 from hpad.serve.operations import OPERATIONS, PREFIX

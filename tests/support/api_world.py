@@ -12,9 +12,9 @@ from support.engine import Workload, external, series
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.decisions.log import DecisionLog
-from hpad.engine.evidence import Evidence
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
+from hpad.engine.trace.evidence import Evidence
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.settings.model import Serving

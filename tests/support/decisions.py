@@ -12,8 +12,8 @@ from support.engine import START, Answer, Workload, external, series
 from hpad.api.metadata import Key
 from hpad.decisions.entry import Entry
 from hpad.decisions.log import DecisionLog
-from hpad.engine.evidence import Evidence
 from hpad.engine.settle import Outcome, settle
+from hpad.engine.trace.evidence import Evidence
 from hpad.engine.view import DRY_RUN
 
 WEB = Key("default", "web")

@@ -17,12 +17,12 @@ from hpad.decisions.stretch import kept, without_status
 from hpad.engine import annotations as own
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
-from hpad.engine.evidence import Evidence, make_trace
 from hpad.engine.examine import examine
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.trace import Trace, decode, encode
+from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.engine.view import Gates, Tunables, View
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -27,7 +27,7 @@ from hpad.decisions.compact import Stored
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.engine import decide, examine, settle
-from hpad.engine.evidence import Evidence, make_trace
+from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.engine.view import View
 from tools.bench.engine import HPA
 

@@ -14,7 +14,7 @@ import pytest
 from kube.contract.test_process import Place, hpad, place, until
 from support import free_ports
 
-from hpad.engine.outlook_types import Outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 
 __all__ = ["place"]

@@ -7,11 +7,12 @@ changes; just before, it does not.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hpad.engine import forecast, outlook_pods, outlook_stops, trace
-from hpad.engine.forecast import Course
-from hpad.engine.outlook_directions import growing, shrinking, stuck
-from hpad.engine.outlook_types import FALLBACK, PODS, READING, STEP, Outlook
-from hpad.engine.outlook_words import clock, names, replicas
+from hpad.engine import trace
+from hpad.engine.outlook import forecast, pods, stops
+from hpad.engine.outlook.directions import growing, shrinking, stuck
+from hpad.engine.outlook.forecast import Course
+from hpad.engine.outlook.types import FALLBACK, PODS, READING, STEP, Outlook
+from hpad.engine.outlook.words import clock, names, replicas
 
 
 class _Decision(NamedTuple):
@@ -24,7 +25,7 @@ class _Decision(NamedTuple):
 
 def outlook(made: trace.Trace) -> tuple[Outlook, ...]:
     """Returns the outlooks of a decision: the next step first, then what else may change the count."""
-    stopped, state = outlook_stops.stopped(made), forecast.course(made)
+    stopped, state = stops.stopped(made), forecast.course(made)
     if stopped is not None or state is None:
         return () if stopped is None else (stopped,)
     recommended = None if made.stabilization is None else made.stabilization.recommended
@@ -116,7 +117,7 @@ def _pods(decision: _Decision) -> Iterator[Outlook]:
     made, state, _ = decision
     if state.count != made.replicas.current:  # the new pods will change everything
         return
-    waiting = [(metric, outlook_pods.waiting(metric, state.count, made.gates)) for metric in made.metrics]
+    waiting = [(metric, pods.waiting(metric, state.count, made.gates)) for metric in made.metrics]
     several = sum(found is not None for _, found in waiting) > 1
     for metric, found in waiting:
         step = None if found is None else _with_pods(decision, metric, found.proposal)
@@ -128,7 +129,7 @@ def _pods(decision: _Decision) -> Iterator[Outlook]:
         head, best = (f"{verb} ", "") if several else (f"{_arrow(state, step)} ", _best(decision, metric, found, step))
         yield Outlook(
             kind=PODS,
-            text=f"{head}{since}once {outlook_pods.described(found)}{best}",
+            text=f"{head}{since}once {pods.described(found)}{best}",
             at=step.at,
             replicas=None if several else step.replicas,
             metrics=(metric.address,),
@@ -137,7 +138,7 @@ def _pods(decision: _Decision) -> Iterator[Outlook]:
         )
 
 
-def _best(decision: _Decision, metric: trace.MetricTrace, found: outlook_pods.Waiting, step: forecast.Step) -> str:
+def _best(decision: _Decision, metric: trace.MetricTrace, found: pods.Waiting, step: forecast.Step) -> str:
     """Returns the count with all of the pods, where it is another one."""
     more = _with_pods(decision, metric, found.with_all)
     return "" if more is None or more.replicas == step.replicas else f" ({more.replicas} with all of them)"

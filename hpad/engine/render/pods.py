@@ -8,9 +8,9 @@ from hpad.api import amounts
 from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli, truncated
 from hpad.engine import trace
-from hpad.engine.outlook_words import unit
-from hpad.engine.pods_estimate import is_utilization
-from hpad.engine.text_lines import BAD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.outlook.estimate import is_utilization
+from hpad.engine.outlook.words import unit
+from hpad.engine.render.text import BAD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
 
 _OTHERS: Final = (trace.UNREADY, trace.MISSING, trace.LACKING, trace.UNLISTED, trace.IGNORED)
 _STYLES: Final = {trace.READY: PLAIN, trace.IGNORED: QUIET, trace.UNLISTED: QUIET}

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from hpad.engine.trace_metrics import Step
+from hpad.engine.trace.metric_types import Step
 
 ABOVE: Final = "above"
 AT_LEAST: Final = "atLeast"

@@ -2,7 +2,7 @@
 
 from hpad.engine import trace
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED
-from hpad.engine.outlook_types import STOPPED, Outlook
+from hpad.engine.outlook.types import STOPPED, Outlook
 from hpad.engine.view import DRY_RUN
 
 

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpad.engine import behavior_trace, trace
+from hpad.engine import trace
 from hpad.engine.addresses import addresses
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Clamp, Halt
-from hpad.engine.metric_trace import Answer, SourceOf, metrics
 from hpad.engine.settle import Outcome, Settlement, sentence
+from hpad.engine.trace import behavior
+from hpad.engine.trace.metrics import Answer, SourceOf, metrics
 from hpad.engine.view import View
 
 
@@ -66,21 +67,21 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
         halt = trace.HaltTrace(kind=verdict.kind, reason=verdict.reason, message=verdict.message)
         return msgspec.structs.replace(made, halt=halt)
     if isinstance(verdict, Clamp):
-        return msgspec.structs.replace(made, bounds=behavior_trace.clamped(decision))
+        return msgspec.structs.replace(made, bounds=behavior.clamped(decision))
     if recommendation is not None:
         made = msgspec.structs.replace(
             made,
             chosen=_chosen(view, decision),
-            behavior=behavior_trace.behavior(view),
-            past=behavior_trace.past(view, restrained),
+            behavior=behavior.behavior(view),
+            past=behavior.past(view, restrained),
         )
     if restrained is None:
         return made
     return msgspec.structs.replace(
         made,
-        stabilization=behavior_trace.stabilization(view, restrained),
-        policies=behavior_trace.policies(view, restrained),
-        bounds=behavior_trace.bounds(view, restrained, decision.desired),
+        stabilization=behavior.stabilization(view, restrained),
+        policies=behavior.policies(view, restrained),
+        bounds=behavior.bounds(view, restrained, decision.desired),
     )
 
 

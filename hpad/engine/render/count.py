@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 from hpad.engine import trace
 from hpad.engine.behavior import DISABLED, MIN_CHANGE, PERCENT
-from hpad.engine.outlook_words import clock, names, span
-from hpad.engine.text_lines import BAD, GOOD, PLAIN, QUIET, WARN, Line, Span, line
+from hpad.engine.outlook.words import clock, names, span
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, WARN, Line, Span, line
 
 _WIDTH: Final = 16
 """Columns of the names of the stages."""

@@ -9,9 +9,9 @@ from hpad.api import amounts, duration
 from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli
 from hpad.engine import trace
-from hpad.engine.outlook_types import ABOVE, AT_LEAST, AT_MOST, BELOW, Threshold
-from hpad.engine.pods_estimate import is_utilization, of_pods
-from hpad.engine.thresholds import reading
+from hpad.engine.outlook.estimate import is_utilization, of_pods
+from hpad.engine.outlook.thresholds import reading
+from hpad.engine.outlook.types import ABOVE, AT_LEAST, AT_MOST, BELOW, Threshold
 
 _UNITS: Final = {"cores": Unit.CORES, "bytes": Unit.BYTES}
 _RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MOST: "at most"}

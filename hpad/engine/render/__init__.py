@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from hpad.engine import trace
-from hpad.engine.outlook_types import BLOCKED, STEP, STOPPED, Outlook
-from hpad.engine.outlook_words import replicas, span
-from hpad.engine.render_count import count_lines
-from hpad.engine.render_metrics import metric_lines
-from hpad.engine.text_lines import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
+from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
+from hpad.engine.outlook.words import replicas, span
+from hpad.engine.render.count import count_lines
+from hpad.engine.render.metrics import metric_lines
+from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
 
 _WIDTH: Final = 11
 _BULLET: Final = "  - "

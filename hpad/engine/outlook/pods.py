@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpad.engine import trace
-from hpad.engine.outlook_words import names
-from hpad.engine.pods_estimate import Pods, grouped, is_utilization, of_pods, proposed, request, used
-from hpad.engine.thresholds import first_where
+from hpad.engine.outlook.estimate import Pods, grouped, is_utilization, of_pods, proposed, request, used
+from hpad.engine.outlook.thresholds import first_where
+from hpad.engine.outlook.words import names
 
 
 class Waiting(NamedTuple):

@@ -12,10 +12,10 @@ from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSampl
 from hpad.engine import trace
 from hpad.engine.addresses import addresses
 from hpad.engine.measure import sample_type
-from hpad.engine.pod_trace import PodTraces, pod_traces
 from hpad.engine.propose import Proposal, tolerances
 from hpad.engine.recommend import activates, last_good_until, next_fallback
 from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.trace.pods import PodTraces, pod_traces
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError

@@ -10,27 +10,27 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.trace_metrics import BUG as BUG
-from hpad.engine.trace_metrics import CLUSTER as CLUSTER
-from hpad.engine.trace_metrics import IGNORED as IGNORED
-from hpad.engine.trace_metrics import LACKING as LACKING
-from hpad.engine.trace_metrics import MISSING as MISSING
-from hpad.engine.trace_metrics import PODS as PODS
-from hpad.engine.trace_metrics import READY as READY
-from hpad.engine.trace_metrics import SOURCE as SOURCE
-from hpad.engine.trace_metrics import SPEC as SPEC
-from hpad.engine.trace_metrics import UNLISTED as UNLISTED
-from hpad.engine.trace_metrics import UNREADY as UNREADY
-from hpad.engine.trace_metrics import ActivationTrace as ActivationTrace
-from hpad.engine.trace_metrics import FallbackTrace as FallbackTrace
-from hpad.engine.trace_metrics import MetricTargetTrace as MetricTargetTrace
-from hpad.engine.trace_metrics import MetricTrace as MetricTrace
-from hpad.engine.trace_metrics import NextFallbackTrace as NextFallbackTrace
-from hpad.engine.trace_metrics import PodTrace as PodTrace
-from hpad.engine.trace_metrics import SampleTrace as SampleTrace
-from hpad.engine.trace_metrics import Step
-from hpad.engine.trace_metrics import ToleranceTrace as ToleranceTrace
-from hpad.engine.trace_metrics import UsageTrace as UsageTrace
+from hpad.engine.trace.metric_types import BUG as BUG
+from hpad.engine.trace.metric_types import CLUSTER as CLUSTER
+from hpad.engine.trace.metric_types import IGNORED as IGNORED
+from hpad.engine.trace.metric_types import LACKING as LACKING
+from hpad.engine.trace.metric_types import MISSING as MISSING
+from hpad.engine.trace.metric_types import PODS as PODS
+from hpad.engine.trace.metric_types import READY as READY
+from hpad.engine.trace.metric_types import SOURCE as SOURCE
+from hpad.engine.trace.metric_types import SPEC as SPEC
+from hpad.engine.trace.metric_types import UNLISTED as UNLISTED
+from hpad.engine.trace.metric_types import UNREADY as UNREADY
+from hpad.engine.trace.metric_types import ActivationTrace as ActivationTrace
+from hpad.engine.trace.metric_types import FallbackTrace as FallbackTrace
+from hpad.engine.trace.metric_types import MetricTargetTrace as MetricTargetTrace
+from hpad.engine.trace.metric_types import MetricTrace as MetricTrace
+from hpad.engine.trace.metric_types import NextFallbackTrace as NextFallbackTrace
+from hpad.engine.trace.metric_types import PodTrace as PodTrace
+from hpad.engine.trace.metric_types import SampleTrace as SampleTrace
+from hpad.engine.trace.metric_types import Step
+from hpad.engine.trace.metric_types import ToleranceTrace as ToleranceTrace
+from hpad.engine.trace.metric_types import UsageTrace as UsageTrace
 
 WRITTEN: Final = "written"
 FAILED: Final = "failed"

@@ -21,9 +21,9 @@ from hpad.engine.behavior import (
     limit,
     limit_without_behavior,
 )
-from hpad.engine.behavior_trace import after
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.restrain import stabilize, stabilize_down
+from hpad.engine.trace.behavior import after
 
 WINDOW: Final = "window"
 POLICIES: Final = "policies"

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from hpad.api.quantity import MAX_INT32, Quantity, parse_milli, quotient
 from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.engine import trace
-from hpad.engine.outlook_types import ABOVE, AT_LEAST, AT_MOST, BELOW, Threshold
+from hpad.engine.outlook.estimate import Pods, Proposed, amount, grouped, is_utilization, of_pods, proposed, tolerances
+from hpad.engine.outlook.types import ABOVE, AT_LEAST, AT_MOST, BELOW, Threshold
 from hpad.engine.pods import Usage
-from hpad.engine.pods_estimate import Pods, Proposed, amount, grouped, is_utilization, of_pods, proposed, tolerances
 from hpad.engine.propose import by_ratio, by_share
 from hpad.engine.spec import AVERAGE_VALUE
 

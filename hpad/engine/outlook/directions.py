@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hpad.engine import forecast, thresholds, trace
-from hpad.engine.forecast import Course
-from hpad.engine.outlook_types import BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
-from hpad.engine.outlook_words import clock, crossing, names, span
-from hpad.engine.pods_estimate import of_pods
-from hpad.engine.thresholds import Situation
+from hpad.engine import trace
+from hpad.engine.outlook import forecast, thresholds
+from hpad.engine.outlook.estimate import of_pods
+from hpad.engine.outlook.forecast import Course
+from hpad.engine.outlook.thresholds import Situation
+from hpad.engine.outlook.types import BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
+from hpad.engine.outlook.words import clock, crossing, names, span
 
 _MOST: Final = 4
 """Metrics in one sentence."""
