@@ -125,7 +125,7 @@ def test_a_child_gets_no_terminal_and_no_input(kubectl) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_plugin_that_is_stopped_ends_its_children(kubectl, tmp_path: Path, number: signal.Signals) -> None:
-    kubectl("[ $1 = config ] && exit 0\nsleep 1; echo $$ > pid.new; mv pid.new pid; sleep 600")
+    kubectl("[ $1 = config ] && exit 0\necho $$ > pid.new; mv pid.new pid; sleep 600")
     command = [sys.executable, "-c", "import sys; from hpad.cli import kubectl; sys.exit(kubectl.main(['status']))"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60

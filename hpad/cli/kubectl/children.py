@@ -21,6 +21,7 @@ from hpad.clock import SystemClock
 START_SECONDS: Final = 20.0
 """The time in which a kubectl must have started or ended; a credential plugin may contact another server."""
 _GRACE_SECONDS: Final = 1.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_ERROR: Final = 2000
 _LOG_PREFIX: Final = re.compile(r"^[IWEF]\d{4} \S+ +\d+ \S+\] ")
 """The head of a log line: severity and date, time, thread, file. Source: k8s.io/klog."""
@@ -55,19 +56,10 @@ class Kubectl:
     @contextlib.contextmanager
     def _started(self, arguments: Sequence[str]) -> Iterator["Child"]:
         command = ["kubectl", *self._flags, *arguments]
-        with tempfile.TemporaryFile() as errors:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise Failure(f"kubectl cannot be started: {error.strerror}; it must be on the PATH") from None
-            with _ending(process):
-                yield Child(process, errors, f"kubectl {arguments[0]}", self._seconds)
+        with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
+            with _signals_delayed():
+                process = stack.enter_context(_process(command, errors))
+            yield Child(process, errors, f"kubectl {arguments[0]}", self._seconds)
 
 
 class Child:
@@ -134,10 +126,30 @@ class Child:
 
 
 @contextlib.contextmanager
-def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ends the process and its group with the block."""
+def _signals_delayed() -> Iterator[None]:
+    """Delivers signals at the end of the block. One that came while a child is started would leave it running."""
+    delayed: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: delayed.append(number)) for number in _SIGNALS}
     try:
         yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in delayed:
+            signal.raise_signal(each)
+
+
+@contextlib.contextmanager
+def _process(command: Sequence[str], errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a process; ends it and its group with the block. Raises Failure if there is no such program."""
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+    except OSError as error:
+        raise Failure(f"kubectl cannot be started: {error.strerror}; it must be on the PATH") from None
+    try:
+        yield process
     finally:
         _signal(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
