@@ -1,5 +1,5 @@
-# demo, test, check, fix, docs, bench, fuzz, soak, dist: each sets up what it needs first. `uv` is used where it is installed,
-# else venv and pip.
+# demo, test, check, fix, docs, bench, bench-cluster, fuzz, soak, dist: each sets up what it needs first. `uv` is used
+# where it is installed, else venv and pip.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.installed
 RUNS   := $(VENV)/.runs
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs bench fuzz soak dist install packages clean help
+.PHONY: demo test check fix docs bench bench-cluster fuzz soak dist install packages clean help
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(STAMP)
 
@@ -60,6 +60,9 @@ docs: install ## write docs/reference and the diagram of docs/architecture.md fr
 
 bench: install ## run the benchmarks
 	@for script in tools/bench/*.py; do PYTHONPATH=tests $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
+
+bench-cluster: install ## measure hpad as a process beside an API server; ARGS="--help" says how
+	@$(BIN)/python -m tools.bench.cluster $(ARGS)
 
 SECONDS ?= 240
 

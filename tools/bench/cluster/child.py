@@ -1,0 +1,31 @@
+"""The side of a server process: says where it listens, answers commands from its standard input, ends with it."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tools.bench.cluster.population import Population
+
+Answer = Callable[[], bytes]
+
+
+def main(serve: Callable[[Population, dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
+    """Runs a server with the population and the options of the command line, which are JSON."""
+    from hpad.daemon.process import loop_factory
+
+    options = json.loads(sys.argv[1])
+    population = Population(*options.pop("population"))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve(population, options))
+
+
+async def obey(url: str, counts: Answer) -> None:
+    """Prints the URL, then the counts for each line of standard input; returns at its end."""
+    print(json.dumps(url), flush=True)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.readline():
+        print(counts().decode(), flush=True)

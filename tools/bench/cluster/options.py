@@ -1,0 +1,90 @@
+"""The command line of the bench."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.bench.cluster.measure import Plan
+from tools.bench.cluster.population import MOST_METRICS, Population
+
+SERVERS: Final = ("stub", "embedded", "real")
+_DESCRIPTION: Final = """\
+Measures what a reconcile costs: hpad as a process of its own, with an API server in another one, on loopback.
+
+Each of N HPAs has a Deployment with pods; their usage moves within the tolerance, so that nearly every reconcile writes
+a status and none scales. After the first round and a warm-up the figures are taken over a steady window.
+
+servers:
+  stub      canned answers and TLS: shows the cost of hpad itself, also at 10,000 HPAs
+  embedded  the API server of the embedded cluster, without TLS
+  real      etcd and kube-apiserver from the folder KUBEBUILDER_ASSETS; kube-controller-manager there is measured as
+            well, in turn with hpad
+"""
+
+
+class Options(NamedTuple):
+    server: str
+    hpas: tuple[int, ...]
+    pods: int
+    metrics: int
+    per_namespace: int
+    period: float
+    warm: float
+    window: float
+    tls: bool
+    json: Path | None
+    chart: Path | None
+    flags: tuple[str, ...]
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.period, self.warm, self.window)
+
+    def population(self, hpas: int) -> Population:
+        return Population(hpas, self.pods, self.metrics, self.per_namespace)
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    """Parses the arguments; those after `--` are flags for `hpad run`. Exits as argparse does."""
+    ours, flags = list(arguments), ()
+    if "--" in ours:
+        at = ours.index("--")
+        ours, flags = ours[:at], tuple(ours[at + 1 :])
+    options = vars(_parser().parse_args(ours))
+    if options.pop("short"):
+        options |= {"hpas": (10,), "period": 1.0, "warm": 1.0, "window": 3.0}
+    return Options(**options, flags=flags)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench.cluster",
+        usage="%(prog)s [option ...] [-- FLAG_OF_HPAD_RUN ...]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--server", choices=SERVERS, default="stub", help="the API server (default: stub)")
+    parser.add_argument(
+        "--hpas", type=_counts, default=(1000, 5000), metavar="N,N", help="sizes, one run each (default: 1000,5000)"
+    )
+    parser.add_argument("--pods", type=int, default=4, metavar="P", help="pods of each HPA (default: 4)")
+    parser.add_argument(
+        "--metrics", type=int, choices=range(1, MOST_METRICS + 1), default=1,
+        help="metrics of each HPA: cpu, memory, and both of the container (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--per-namespace", type=int, default=50, metavar="K", help="HPAs of a namespace; 0: all in one (default: 50)"
+    )
+    parser.add_argument("--period", type=float, default=15.0, metavar="S", help="sync period (default: 15)")
+    parser.add_argument("--warm", type=float, default=30.0, metavar="S", help="time before the window (default: 30)")
+    parser.add_argument("--window", type=float, default=60.0, metavar="S", help="whole periods (default: 60)")
+    parser.add_argument("--no-tls", dest="tls", action="store_false", help="the stub serves plain HTTP")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="write a chart (SVG)")
+    parser.add_argument("--short", action="store_true", help="10 HPAs, a period of 1 s, and a window of 3 s")
+    return parser
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(each.replace("_", "")) for each in text.split(","))

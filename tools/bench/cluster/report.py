@@ -1,0 +1,84 @@
+"""What was measured as a table, and as JSON."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from tools.bench.cluster.measure import Figures
+from tools.bench.cluster.options import Options
+from tools.bench.cluster.worlds import ROOT
+
+_NONE = "-"
+_HEADS = (
+    ("HPAs", ""), ("server", ""), ("controller", ""), ("rec/s", ""), ("period", "s"), ("late p50", "ms"),
+    ("late p99", "ms"), ("late max", "ms"), ("CPU-s per 1,000", "controller"), ("CPU-s per 1,000", "servers"),
+    ("requests", "each"), ("lists", "ns, period"), ("resident", "MiB"), ("slope", "MiB/h"), ("busy stretch", "ms"),
+    ("first round", "s"), ("machine", "busy"),
+)  # fmt: skip
+
+
+def table(found: Sequence[Figures]) -> str:
+    """Returns aligned rows, one for each run, and the requests of each run below."""
+    rows = [[head for head, _ in _HEADS], [unit for _, unit in _HEADS], *map(_row, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    details = [f"{each.controller} at {each.hpas:,}: {_details(each)}" for each in found]
+    return "\n".join(["cluster: what a reconcile costs", "", *lines, "", *details])
+
+
+def _row(each: Figures) -> list[str]:
+    servers = {name: spent for name, spent in each.cpu.items() if name != each.controller}
+    slope = _NONE if each.slope is None else f"{each.slope:+.0f} ±{each.slope_margin:.0f}"
+    return [
+        f"{each.hpas:,}", each.server, each.controller, f"{each.rate:.1f}", _number(each.period, 2),
+        _ms(each.late.p50), _ms(each.late.p99), _ms(each.late.most), f"{each.cpu[each.controller]:.2f}",
+        f"{sum(servers.values()):.2f}", f"{each.requests_each:.2f}", f"{each.lists:.2f}",
+        f"{each.resident[each.controller]:.0f}", slope, _ms(each.stretch), _number(each.first_round, 1),
+        f"{each.busy:.0%}",
+    ]  # fmt: skip
+
+
+def _details(each: Figures) -> str:
+    """Returns the processes and the requests of a run as a sentence."""
+    spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in each.cpu.items())
+    asked = ", ".join(f"{name} {count:.3f}" for name, count in each.requests.items())
+    delays = {"waited": each.waited, "started late": each.started, "took": each.took}
+    times = ", ".join(f"{name} {_ms(found.p50)} / {_ms(found.p99)}" for name, found in delays.items())
+    return f"CPU-s per 1,000: {spent}; requests each: {asked}; p50 / p99 in ms: {times}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return _NONE if value is None else f"{value:.{digits}f}"
+
+
+def _ms(seconds: float | None) -> str:
+    if seconds is None:
+        return _NONE
+    return "inf" if math.isinf(seconds) else f"{seconds * 1000:.0f}"
+
+
+def write(options: Options, found: Sequence[Figures]) -> None:
+    """Writes the files that the options ask for."""
+    if options.json is not None:
+        machine = {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
+        head = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
+        document = {**head, "flags": options.flags, "runs": msgspec.to_builtins(list(found))}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def commit() -> str:
+    """Returns the commit of the working tree, with a plus if it has changes; "" outside a repository."""
+    done = subprocess.run(
+        ("git", "describe", "--always", "--exclude=*", "--dirty=+"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
