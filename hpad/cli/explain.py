@@ -29,7 +29,7 @@ became the replica count, the write, and what would have to change for the next 
 _EPILOG: Final = f"""\
 examples:
   hpad explain web                        why the HPA web of the namespace default has its count, and what comes next
-  hpad explain -n shop web --at 02:40     the decision at 02:40 (the last one, local time)
+  hpad explain -n shop web --at 02:40     the decision in force when it was last 02:40, local time
   hpad explain -n shop web --at -10m      the decision of ten minutes ago
   hpad explain -n shop web --last 20      the last 20 decisions, one line each
   hpad explain -n shop web --since 2h     all decisions of the last two hours
@@ -94,10 +94,10 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
     if sum((args.at is not None, listed, args.watch)) > 1:
         raise Failure("--at, --watch and a list (--last, --since) exclude each other: choose one")
     if listed:
-        since = None if args.since is None else moments.parse("--since", args.since, _local_now()).isoformat()
+        since = None if args.since is None else moments.parse("--since", args.since, _now()).isoformat()
         return decision_list.show(hpa, hpa.entries(args.last or _MOST, since), args)
     if args.at is not None:
-        at = moments.parse("--at", args.at, _local_now())
+        at = moments.through_second(moments.parse("--at", args.at, _now()))
         _print(hpa.get("/decision", {"at": at.isoformat()}), args, past=True)
         return 0
     found = hpa.latest()
@@ -105,8 +105,8 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
     return decision_list.watch(hpa, found, args) if args.watch else 0
 
 
-def _local_now() -> datetime:
-    return SystemClock().now().astimezone()
+def _now() -> datetime:
+    return SystemClock().now()
 
 
 def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None:
@@ -115,7 +115,7 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
         output.print_value(found, args.output)
         return
     made, outlook = msgspec.convert(found["trace"], Trace), msgspec.convert(found.get("outlook", []), list[Outlook])
-    now = None if past else SystemClock().now()
+    now = None if past else _now()
     notes = list(_notes(found))
     shown_lines: Iterator[Line] = lines(made, outlook, now=now, notes=notes, all_pods=args.pods, hint=_MORE_PODS)
     paint.show_lines(shown_lines, args.color)

@@ -1,37 +1,69 @@
 """Times on the command line: `--at 02:40`, `--since 2h`."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 from hpad.api import duration
 from hpad.api.text import shown
 from hpad.cli.output import Failure
 
-_CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
-FORMS: Final = "02:40 (local time), 2026-11-22T02:40:00Z, or 10m (ago)"
+_CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(Z?)")
+_DAYS_BACK: Final = 3
+"""Today and the days before it; a time that the clocks skip today and yesterday does not occur in any zone."""
+_MOMENT: Final = timedelta(microseconds=1)
+FORMS: Final = "02:40 (local time), 02:40Z (UTC), 2026-11-22T02:40:00Z, or 10m (ago)"
 
 
-def parse(flag: str, text: str, now: datetime) -> datetime:
-    """Returns a time in UTC: RFC 3339, a duration before `now`, or the last such time of day in the zone of `now`.
+def parse(flag: str, text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """Returns a time in UTC: RFC 3339, a duration before `now`, or the last such time of day.
 
-    Raises Failure for any other text, and for a time after `now`.
+    `zone` is that of a time of day without Z (None: the one of this machine). Raises Failure for any other text, and
+    for a time after `now`.
     """
-    found = _of_day(text, now) or _ago(text, now) or _timestamp(text)
+    found = _of_day(text, now, zone) or _ago(text, now) or _timestamp(text)
     if found is None:
-        raise Failure(f"{flag}: {shown(text)} is no time such as {FORMS}")
+        raise Failure(f"{flag}: {shown(text)} is not a time such as {FORMS}")
     if found > now:
         raise Failure(f"{flag}: {shown(text)} is in the future")
     return found.astimezone(UTC)
 
 
-def _of_day(text: str, now: datetime) -> datetime | None:
+def through_second(at: datetime) -> datetime:
+    """Returns the end of a whole second; any other time as it is.
+
+    Decisions are shown with whole seconds, so the time of a decision as shown is before the decision itself.
+    """
+    return at if at.microsecond else at + timedelta(seconds=1) - _MOMENT
+
+
+def _of_day(text: str, now: datetime, zone: tzinfo | None) -> datetime | None:
     match = _CLOCK.fullmatch(text)
     if match is None:
         return None
-    hour, minute, second = (int(part or 0) for part in match.groups())
-    at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-    return at if at <= now else at - timedelta(days=1)
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    zone = UTC if match[4] else zone
+    wall = _wall(now, zone).replace(hour=hour, minute=minute, second=second, microsecond=0)
+    return next(at for at in _occurrences(wall, zone) if at <= now)
+
+
+def _occurrences(wall: datetime, zone: tzinfo | None) -> Iterator[datetime]:
+    """Yields the moments at which clocks show this time of day, today and on the days before, the latest first.
+
+    On the day on which clocks are set back, an hour occurs twice; where they are set forward, one does not occur.
+    """
+    for days in range(_DAYS_BACK):
+        for fold in (1, 0):
+            local = (wall - timedelta(days=days)).replace(fold=fold)
+            at = (local if zone is None else local.replace(tzinfo=zone)).astimezone(UTC)
+            if _wall(at, zone) == local:
+                yield at
+
+
+def _wall(at: datetime, zone: tzinfo | None) -> datetime:
+    """Returns what clocks of the zone show, without the zone."""
+    return at.astimezone(zone).replace(tzinfo=None)
 
 
 def _ago(text: str, now: datetime) -> datetime | None:

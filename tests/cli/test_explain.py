@@ -174,7 +174,8 @@ def test_an_earlier_decision_says_for_how_long_it_was_in_force(run: Run, held: W
         "Time:      2026-01-01 12:01:00Z",
         "Note:      the first of 7 equal decisions in 1m30s, the last one at 2026-01-01 12:02:30Z",
     ]
-    assert reader.asked == [f"{HPA}/decision?at=2026-01-01T12%3A02%3A00%2B00%3A00"]
+    # Times are shown without parts of a second: a decision of 12:02:00.7 is shown as one of 12:02:00.
+    assert reader.asked == [f"{HPA}/decision?at=2026-01-01T12%3A02%3A00.999999%2B00%3A00"]
 
 
 @pytest.mark.parametrize("ago", ["-10m", "10m"])

@@ -11,7 +11,7 @@ _EPILOG: Final = f"""\
 examples:
   kubectl hpad explain web                    why the HPA web has its count, and what comes next
   kubectl hpad explain deployment/web         the HPA that scales the Deployment web
-  kubectl hpad explain -n shop web --at 02:40 the decision at 02:40 (the last one, local time)
+  kubectl hpad explain -n shop web --at 02:40 the decision in force when it was last 02:40, local time
   kubectl hpad explain web --watch            the last decision, then each new one, until Ctrl-C
   kubectl hpad explain web --pods             all pods of each metric
   kubectl hpad explain web -o json            every number, as the API gives it
