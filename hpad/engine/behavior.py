@@ -31,7 +31,7 @@ class Policy(msgspec.Struct, frozen=True):
     period: timedelta
 
     def __str__(self) -> str:
-        unit = "%" if self.type == PERCENT else " pods"
+        unit = "%" if self.type == PERCENT else " pod" if self.value == 1 else " pods"
         return f"{self.value}{unit} in {self.period.total_seconds():g} s"
 
 
@@ -147,7 +147,7 @@ def limit_without_behavior(desired: int, current: int, low: int, high: int) -> L
     if desired > high <= reachable:
         return _at_most(high)
     if desired > reachable:
-        text = f"growth is limited to {reachable} for now (twice as many at most, or 4)"
+        text = f"growth is limited to {reachable} for now (the larger of twice the count and 4)"
         return Limited(reachable, *_TOO_FAST_UP, text)
     return Limited(desired, *_WITHIN)
 

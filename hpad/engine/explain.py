@@ -153,10 +153,10 @@ def _why(proposal: Proposal, count: int, current: int) -> str:
     used = usage.ratio if usage.cautious is None else usage.cautious
     turned = (usage.ratio - 1.0) * (used - 1.0) < 0
     needed = _needed(proposal, used, current)
-    # The count also stays where the larger number of pods would turn the direction (`propose.by_pods`).
+    # The count also stays where the larger number of pods would reverse the direction (`propose.by_pods`).
     kept = count == current and usage.cautious is not None and needed is not None and math.ceil(needed[1]) != count
     if turned or kept:
-        return ": nothing changes, since those pods could turn the direction"
+        return ": nothing changes, since those pods could reverse the scale direction"
     return "" if needed is None else f": {needed[0]}{_rounding(needed[1], count)}"
 
 
@@ -195,4 +195,4 @@ def _number(number: float) -> str:
 def _activation(proposal: Proposal) -> str:
     threshold = amounts.exact(proposal.threshold, proposal.metric.unit)
     where = "above" if proposal.replicas else "not above"
-    return f"{proposal.replicas}, being {where} its activation threshold {threshold}"
+    return f"{proposal.replicas}, {where} its activation threshold {threshold}"

@@ -152,7 +152,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.deciding is None:
             return ""
         left = max(0, math.ceil((self.deciding.window - self.deciding_age).total_seconds()))
-        since = "the present count counts as recommended at first"
+        since = "no earlier recommendation is known and the present count counts as one"
         if not self.first:
             age = int(self.deciding_age.total_seconds())
             since = f"{self.deciding.recommendation.replicas} was recommended {age} s ago"

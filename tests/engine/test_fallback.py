@@ -206,7 +206,7 @@ def test_the_sentence_explains_an_inactive_metric():
     decision = to_zero({ACTIVATION: "queue=5"}, 2).reconcile(engine.series(4))
     assert str(decision) == (
         "scale web from 2 to 0: external metric queue below target (2 / 10 per replica, 4 in total); "
-        "1 wanted but 0, being not above its activation threshold 5"
+        "1 wanted but 0, not above its activation threshold 5"
     )
 
 

@@ -201,23 +201,34 @@ def test_once_the_count_has_changed_thresholds_are_those_of_the_new_pods() -> No
     assert web.replicas == 3
     # 55 % is within the tolerance of 50 %. 33 / 50 x 3 pods are 1.98, 34 / 50 x 3 pods are 2.04, rounded up to 3.
     assert texts(web) == [
-        "grows once cpu is above 55% with all 3 pods ready",
-        "shrinks once cpu is below 34% with all 3 pods ready for 5m",
+        "grows once cpu is above 55%, with all 3 pods ready",
+        "shrinks once cpu is below 34% for 5m, with all 3 pods ready",
     ]
+    web = Workload(CPU, replicas=1)
+    web.reconcile(used([190]))
+    # At 95 % two pods are wanted. 26 / 50 x 2 pods are 1.04, so both stay above 25 %.
+    assert web.replicas == 2
+    assert texts(web) == [
+        "grows once cpu is above 55%, with both pods ready",
+        "shrinks once cpu is at most 25% for 5m, with both pods ready",
+    ]
+    web = Workload(CPU, replicas=2, low=1, behavior=down())
+    web.reconcile(used([40, 40]))
+    assert (web.replicas, texts(web)[0]) == (1, "grows once cpu is above 55%, with its pod ready")
 
 
 def test_a_disabled_direction_is_named() -> None:
     web = Workload(QUEUE, replicas=5, behavior={"scaleDown": {"selectPolicy": "Disabled"}})
     web.reconcile(series(50))
-    assert texts(web)[1] == "cannot shrink: spec.behavior.scaleDown is Disabled"
+    assert texts(web)[1] == "cannot shrink: spec.behavior.scaleDown.selectPolicy is Disabled"
     web.reconcile(series(20), after=301)
     assert texts(web) == [
-        "2 wanted by queue, but spec.behavior.scaleDown is Disabled",
+        "2 wanted by queue, but spec.behavior.scaleDown.selectPolicy is Disabled",
         "grows once queue is above 55 (11 per replica; now 20)",
     ]
     web = Workload(QUEUE, replicas=5, behavior={"scaleUp": {"selectPolicy": "Disabled"}})
     web.reconcile(series(50))
-    assert texts(web)[0] == "cannot grow: spec.behavior.scaleUp is Disabled"
+    assert texts(web)[0] == "cannot grow: spec.behavior.scaleUp.selectPolicy is Disabled"
 
 
 def test_the_bounds_are_named() -> None:

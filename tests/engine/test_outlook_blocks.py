@@ -99,13 +99,13 @@ def test_a_failing_metric_blocks_a_scale_down() -> None:
     web.reconcile(series(30), DOWN)
     # 30 in total ask for 3; the recommendation of a failed reconcile is not kept, so no window holds.
     assert texts(web) == [
-        "5 -> 3 once cpu can be read and wants no more",
+        "5 -> 3 once cpu can be read and wants at most 3",
         "grows once queue is above 55 (11 per replica; now 30)",
     ]
     web = Workload(QUEUE, CPU, replicas=5)
     web.reconcile(series(50), used([100] * 5))
     web.reconcile(series(30), DOWN, after=60)
-    assert texts(web)[0] == "5 -> 3 from 12:05:00Z on, once cpu can be read and wants no more"
+    assert texts(web)[0] == "5 -> 3 from 12:05:00Z on, once cpu can be read and wants at most 3"
     web.reconcile(series(50), DOWN, after=15)
     assert texts(web) == [
         "grows once queue is above 55 (11 per replica; now 50)",

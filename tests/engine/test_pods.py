@@ -92,7 +92,7 @@ def test_scenario_15_a_missing_pod_counts_as_zero_when_growing() -> None:
         (
             2,
             "above target (60% / 50%, 30% counting 2 pods without a value as idle): "
-            "nothing changes, since those pods could turn the direction",
+            "nothing changes, since those pods could reverse the scale direction",
         ),
         (3, "above target (60% / 50%, 45% counting 1 pod without a value as idle), which is within the tolerance"),
     ],

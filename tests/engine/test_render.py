@@ -34,7 +34,7 @@ def test_php_apache_by_its_cpu() -> None:
           now             1
           metrics want    7  by cpu
           after windows   7  (scale-up 0s, scale-down 5m)
-          after policies  5  scaleUp allows 5, the largest change of 2 policies
+          after policies  5  scaleUp allows at most 5, the largest change of 2 policies
                              4 pods in 15s: from 1 to 5
                              100% in 15s: from 1 to 2
           after min, max  5  (min 1, max 10)
@@ -43,8 +43,8 @@ def test_php_apache_by_its_cpu() -> None:
         Events:    SuccessfulRescale (Normal)
 
         Next:
-          - 5 -> 7 once the scaleUp policies allow it at 12:00:15Z, if cpu still wants 7 (in 7s)
-          - shrinks once cpu is at most 40% with all 5 pods ready for 5m
+          - 5 -> 7 once the scaleUp policies allow it at 12:00:15Z (in 7s), if cpu still wants 7
+          - shrinks once cpu is at most 40% for 5m, with all 5 pods ready
     """)
 
 
@@ -142,7 +142,7 @@ def test_two_metrics_of_which_one_fails() -> None:
         Events:    FailedGetResourceMetric (Warning), FailedComputeMetricsReplicas (Warning)
 
         Next:
-          - 5 -> 3 from 12:05:00Z on, once cpu can be read and wants no more (in 4m52s)
+          - 5 -> 3 from 12:05:00Z on (in 4m52s), once cpu can be read and wants at most 3
           - grows once queue is above 55 (11 per replica; now 30)
     """)
 
@@ -160,7 +160,7 @@ def test_a_held_scale_down() -> None:
         "written         -  nothing to write",
     ]
     assert part(web, "Next:")[0] == (
-        "- 5 -> 2 once the scale-down window frees at 12:05:00Z, if queue still wants 2 (in 3m52s)"
+        "- 5 -> 2 once the scale-down window frees at 12:05:00Z (in 3m52s), if queue still wants 2"
     )
 
 
@@ -174,14 +174,14 @@ def test_a_policy_limit_names_the_used_budget() -> None:
         "now             7",
         "metrics want    1  by queue",
         "after windows   1  (scale-up 0s, scale-down 0s)",
-        "after policies  6  scaleDown allows 6",
-        "2 pods in 1m: from 8 to 6; 1 used, the first until 12:01:00Z",
+        "after policies  6  scaleDown allows no fewer than 6",
+        "2 pods in 1m: from 8 to 6; 1 removed, it counts until 12:01:00Z",
         "after min, max  6  (min 1, max 10)",
         "written         6",
     ]
     # At 12:01:00 the first pod of the two counts no more, the second does until 12:01:15.
     assert part(web, "Next:")[0] == (
-        "- 6 -> 5 once the scaleDown policies allow it at 12:01:00Z, if queue still wants 1 (in 37s)"
+        "- 6 -> 5 once the scaleDown policies allow it at 12:01:00Z (in 37s), if queue still wants 1"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_fallback() -> None:
           now             5
           metrics want    7  by queue
           after windows   7  (scale-up 0s, scale-down 5m)
-          after policies  7  scaleUp allows 10, the largest change of 2 policies
+          after policies  7  scaleUp allows at most 10, the largest change of 2 policies
                              4 pods in 15s: from 5 to 9
                              100% in 15s: from 5 to 10
           after min, max  7  (min 1, max 10)

@@ -26,7 +26,7 @@ def test_pods_that_do_not_count_come_first_and_say_why() -> None:
         "Sample:    0s old",
         "Usage:     72% of the requests, 145m per pod; target 50%",
         "Ratio:     1.44, and 0.58 with 3 more pods counted as idle; outside the tolerance (0.9 to 1.1)",
-        "Wants:     5, unchanged: 0.58 x 5 pods = 2.9, and the pods that do not count could turn the direction",
+        "Wants:     5, unchanged: 0.58 x 5 pods = 2.9 would reverse the scale direction",
         "Pods:      2 ready, 2 unready, 1 missing",
         "POD    GROUP    VALUE  REQUEST  USED  COUNTS AS  WHY",
         "web-2  unready  10m    200m     5%    0          its sample began before it became ready",
@@ -118,7 +118,7 @@ def test_zero_replicas() -> None:
     rules = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     web = Workload(QUEUE, replicas=1, low=0, gates=gates, annotations=annotations, behavior=rules)
     web.reconcile(series(3))
-    assert "    Wants:     0, being not above the activation threshold 5, instead of 1\n" in text(web)
+    assert "    Wants:     0 instead of 1, not above the activation threshold 5\n" in text(web)
     web.reconcile(series(3), after=15)
     assert "    Ratio:     not a number, since there is no replica\n" in text(web)
     web = Workload(QUEUE, replicas=0)
@@ -153,7 +153,8 @@ def test_the_outcome_of_a_write() -> None:
         web.evidence = evidence._replace(outcome=outcome)
         return part(web, "Replicas:")[-1]
 
-    assert last(Outcome((8, 4))) == "written         4  (after 8)"
+    assert last(Outcome((4, 4))) == "written         4  after 1 conflict with other writes"
+    assert last(Outcome((4, 4, 4))) == "written         4  after 2 conflicts with other writes"
     assert last(Outcome((4,), "the webhook says no")) == "not written     2  the webhook says no"
     assert last(Outcome((4,), "connection lost", unsure=True)) == "uncertain       -  connection lost"
     assert last(Outcome((4,), withheld=DRY_RUN)) == "not written     2  DryRun: this is a dry run"
@@ -171,7 +172,7 @@ def test_bounds_and_rules_of_every_kind() -> None:
     web.reconcile(series(90))
     assert part(web, "Replicas:")[2:4] == [
         "after windows   9  (scale-down 5m)",
-        "after policies  4  at most 4 now: twice the count, or 4",
+        "after policies  4  at most 4: the larger of twice the count and 4",
     ]
     web = Workload(QUEUE, replicas=1, low=0, behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
     web.reconcile(series(0))
@@ -180,7 +181,7 @@ def test_bounds_and_rules_of_every_kind() -> None:
     )
     web = Workload(QUEUE, replicas=2, behavior={"scaleUp": {"selectPolicy": "Disabled"}})
     web.reconcile(series(50))
-    assert part(web, "Replicas:")[3] == "after policies  2  scaleUp is Disabled"
+    assert part(web, "Replicas:")[3] == "after policies  2  scaleUp.selectPolicy is Disabled"
     web = Workload(QUEUE, replicas=2, behavior={"scaleUp": {"stabilizationWindowSeconds": 60}})
     web.reconcile(series(20))
     web.reconcile(series(50), after=15)
@@ -190,12 +191,48 @@ def test_bounds_and_rules_of_every_kind() -> None:
     web = Workload(QUEUE, replicas=5)
     web.reconcile(series(20))
     assert part(web, "Replicas:")[2] == (
-        "after windows   5  a new HPA starts with its present count as recommended; the scale-down window (5m) holds it"
-        " until 12:05:00Z"
+        "after windows   5  no earlier recommendation is known, so the present count counts as one; "
+        "the scale-down window (5m) holds it until 12:05:00Z"
     )
     web = Workload(QUEUE, object_metric("load", value="3"), CPU, replicas=2)
     web.reconcile(series(50), one(3), AdapterError("no answer"))
-    assert part(web, "Replicas:")[1] == "metrics want    5  by queue, the largest of 3; cpu fails"
+    assert part(web, "Replicas:")[1] == "metrics want    5  by queue, the largest of 2; cpu fails"
+    web = Workload(QUEUE, CPU, replicas=2)
+    web.reconcile(series(50), AdapterError("no answer"))
+    assert part(web, "Replicas:")[1] == "metrics want    5  by queue; cpu fails"
+
+
+def test_used_budgets_of_policies_name_when_they_free() -> None:
+    policies = [
+        {"type": "Pods", "value": 2, "periodSeconds": 60},
+        {"type": "Percent", "value": 50, "periodSeconds": 90},
+    ]
+    web = Workload(QUEUE, replicas=2, high=20, behavior={"scaleUp": {"policies": policies}})
+    web.reconcile(series(90))
+    web.reconcile(series(90), after=61)
+    web.reconcile(series(90), after=15)
+    # 2 -> 4 at 12:00:00, 4 -> 6 at 12:01:01; half of the two pods of 11:59:46 is one pod.
+    assert part(web, "Replicas:")[3:6] == [
+        "after policies  6  scaleUp allows at most 6, the largest change of 2 policies",
+        "2 pods in 1m: from 4 to 6; 2 added, the first of them counts until 12:02:01Z",
+        "50% in 1m30s: from 2 to 3; 4 added, the first of them counts until 12:01:30Z",
+    ]
+
+
+def test_a_reason_that_repeats_the_sentence_is_its_word_alone() -> None:
+    web = Workload(CPU, replicas=2)
+    web.reconcile(competing_hpas=("other",))
+    decision, reason = text(web).splitlines()[3:5]
+    assert decision.startswith("Decision:  cannot decide: pods by selector app=web are controlled by multiple HPAs: ")
+    assert reason == "Reason:    AmbiguousSelector"
+
+
+def test_a_kept_count_shows_the_calculation_that_would_reverse_it() -> None:
+    """54 % of three pods are 1.35 of the target; with two idle ones 162 of 500 millicores, 32 %, are 0.8 of 40 %."""
+    web = Workload(resource("cpu", averageUtilization=40), replicas=5)
+    web.pods = [pod(f"web-{n}", cpu=100) for n in range(5)]
+    web.reconcile(used([54, 54, 54]))
+    assert "    Wants:     5, unchanged: 0.8 x 5 pods = 4 would reverse the scale direction\n" in text(web)
 
 
 def test_timing_notes_and_times_without_a_present() -> None:
@@ -210,7 +247,7 @@ def test_timing_notes_and_times_without_a_present() -> None:
     assert "  - 5 -> 2 once the scale-down window frees at 12:05:00Z, if queue still wants 2" in found
     late = [str(each) for each in rendered(made, now=web.now + timedelta(hours=1))]
     assert late[2] == "Time:      2026-01-01 12:01:00Z, 1h ago"
-    assert late[-2].endswith("if queue still wants 2 (now)")
+    assert late[-2].endswith("frees at 12:05:00Z (56m ago), if queue still wants 2")
 
 
 def styles(made: Trace, words: str) -> list[str]:

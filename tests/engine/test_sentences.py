@@ -133,7 +133,7 @@ def limited(case: Case, proposed: int) -> tuple[int, str]:
 
 
 CLAUSES = {
-    "activation": r"(\d+), being not above its activation threshold 40",
+    "activation": r"(\d+), not above its activation threshold 40",
     "stabilized": r"stabilized at (\d+) for \d+ s more \(until \d\d:\d\d:\d\dZ\), since \d+ was recommended \d+ s ago",
     "growth": r"growth is limited to (\d+)",
     "shrinking": r"shrinking is limited to (\d+)",
@@ -226,7 +226,10 @@ def test_a_stabilized_count_ends_with_the_last_recommendation_that_keeps_it() ->
 
 def test_the_first_decision_explains_its_stabilization() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=9, high=20)
-    reason = "stabilized at 9 for 300 s more (until 12:05:00Z), since the present count counts as recommended at first"
+    reason = (
+        "stabilized at 9 for 300 s more (until 12:05:00Z), "
+        "since no earlier recommendation is known and the present count counts as one"
+    )
     assert reason in str(web.reconcile(series(10)))
 
 
@@ -248,6 +251,25 @@ def test_a_count_kept_by_rounding_is_explained() -> None:
         "keep 4: external metric queue below target (8.75 / 10 per replica, 35 in total): "
         "35 / 10 is 3.5, rounded up to 4"
     )
+
+
+def test_a_policy_of_one_pod_and_one_of_percent_are_named() -> None:
+    policies = [
+        {"type": "Percent", "value": 10, "periodSeconds": 30},
+        {"type": "Pods", "value": 1, "periodSeconds": 20},
+    ]
+    rules = {"scaleDown": {"stabilizationWindowSeconds": 0, "policies": policies}}
+    web = Workload(external("queue", averageValue="10"), replicas=9, behavior=rules)
+    sentence = str(web.reconcile(series(20)))
+    assert sentence.endswith(
+        "; 2 wanted but shrinking is limited to 8 for now (scaleDown policies: 10% in 30 s or 1 pod in 20 s)"
+    )
+
+
+def test_the_limit_without_policies_is_named() -> None:
+    web = Workload(external("queue", averageValue="10"), replicas=1, behavior=None)
+    sentence = str(web.reconcile(series(90)))
+    assert sentence.endswith("; 9 wanted but growth is limited to 4 for now (the larger of twice the count and 4)")
 
 
 def test_the_tolerance_is_named() -> None:

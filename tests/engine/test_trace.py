@@ -287,6 +287,15 @@ def test_samples_have_their_values_and_their_age() -> None:
     follows(web)
 
 
+def test_a_sample_that_is_newer_than_its_reconcile_has_no_negative_age() -> None:
+    web = Workload(external("queue", value="5"), replicas=1)
+    web.now -= timedelta(milliseconds=8)
+    web.reconcile(series(7))
+    [metric] = web.trace.metrics
+    assert metric.sample == trace.SampleTrace(timestamp=START, age_seconds=0, values=("7",))
+    follows(web)
+
+
 def test_a_ratio_that_is_not_a_number_is_left_out_of_the_json() -> None:
     web = Workload(external("queue", averageValue="10"), replicas=0, low=0)
     web.reconcile()

@@ -107,8 +107,8 @@ def _unread(decision: _Decision) -> Iterator[Outlook]:
         yield Outlook(kind=READING, text=text, metrics=tuple(missing))
         return
     since = "" if step.at is None else f"from {clock(step.at, state.now)} on, "
-    no_more = f"{'wants' if len(missing) == 1 else 'want'} no more"
-    text = f"{_arrow(state, step)} {since}once {readable} and {no_more}"
+    most = f"{'wants' if len(missing) == 1 else 'want'} at most {recommended}"
+    text = f"{_arrow(state, step)} {since}once {readable} and {most}"
     yield Outlook(kind=READING, text=text, at=step.at, replicas=step.replicas, metrics=tuple(missing))
 
 

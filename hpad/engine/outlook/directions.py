@@ -31,7 +31,7 @@ def growing(made: trace.Trace, state: Course, recommended: int | None) -> Iterat
     wait = _wait(made, step, state, up=True)
     yield Outlook(
         kind=GROWTH,
-        text=f"grows once {_joined(crossings, 'or', state, situation)}{wait}",
+        text=f"grows once {_joined(crossings, 'or', situation)}{wait}{_ready(crossings, situation)}",
         thresholds=tuple(threshold for _, threshold in crossings),
     )
 
@@ -60,9 +60,10 @@ def shrinking(made: trace.Trace, state: Course, recommended: int | None) -> Iter
             return
         crossings.append((metric, threshold))
     if crossings:
+        wait = _wait(made, step, state, up=False)
         yield Outlook(
             kind=SHRINKING,
-            text=f"shrinks once {_joined(crossings, 'and', state, situation)}{_wait(made, step, state, up=False)}",
+            text=f"shrinks once {_joined(crossings, 'and', situation)}{wait}{_ready(crossings, situation)}",
             thresholds=tuple(threshold for _, threshold in crossings),
         )
 
@@ -83,7 +84,8 @@ def _block(made: trace.Trace, state: Course, recommended: int) -> str:
         return f"minReplicas is {state.low}"
     rules = _rules(made, up=grows)
     is_disabled = rules is not None and rules.select == "Disabled"
-    return f"spec.behavior.{'scaleUp' if grows else 'scaleDown'} {'is Disabled' if is_disabled else 'allows nothing'}"
+    field = f"spec.behavior.{'scaleUp' if grows else 'scaleDown'}"
+    return f"{field}.selectPolicy is Disabled" if is_disabled else f"{field} allows nothing"
 
 
 def _rules(made: trace.Trace, *, up: bool) -> trace.DirectionTrace | None:
@@ -114,15 +116,19 @@ def _without_threshold(metric: trace.MetricTrace) -> Iterator[Outlook]:
         yield Outlook(kind=BLOCKED, text=f"cannot shrink while {names(missing)} {values} for {metric.address}")
 
 
-def _joined(
-    crossings: Sequence[tuple[trace.MetricTrace, Threshold]], last: str, state: Course, situation: Situation
-) -> str:
+def _joined(crossings: Sequence[tuple[trace.MetricTrace, Threshold]], last: str, situation: Situation) -> str:
     found = [crossing(metric, threshold, settled=situation.settled) for metric, threshold in crossings]
     if len(found) > _MOST:
         found = [*found[: _MOST - 1], f"{len(found) - _MOST + 1} more metrics cross theirs"]
-    text = f" {last} ".join(found)
-    of_a_pod = any(of_pods(metric) for metric, _ in crossings)
-    return f"{text} with all {state.count} pods ready" if situation.settled and of_a_pod else text
+    return f" {last} ".join(found)
+
+
+def _ready(crossings: Sequence[tuple[trace.MetricTrace, Threshold]], situation: Situation) -> str:
+    """Returns on which pods thresholds per pod rely where the count has just changed."""
+    if not situation.settled or not any(of_pods(metric) for metric, _ in crossings):
+        return ""
+    pods = {1: "its pod", 2: "both pods"}.get(situation.replicas, f"all {situation.replicas} pods")
+    return f", with {pods} ready"
 
 
 def _wait(made: trace.Trace, step: forecast.Step, state: Course, *, up: bool) -> str:

@@ -6,13 +6,15 @@ from typing import Final
 
 from hpad.engine import trace
 from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
-from hpad.engine.outlook.words import replicas, span
+from hpad.engine.outlook.words import clock, replicas, span
 from hpad.engine.render.count import count_lines
 from hpad.engine.render.metrics import metric_lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
 
 _WIDTH: Final = 11
 _BULLET: Final = "  - "
+_ON: Final = " on"
+"""Follows a time from which on something holds."""
 
 
 def lines(
@@ -43,7 +45,7 @@ def lines(
         yield BLANK
         yield line(Span("Next:", STRONG))
         for outlook in outlooks:
-            yield line(_BULLET, _outlook(outlook), *_remaining(outlook, now), hang=len(_BULLET))
+            yield line(_BULLET, *_outlook(outlook, made.time, now), hang=len(_BULLET))
 
 
 def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iterator[Line]:
@@ -60,7 +62,8 @@ def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iter
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     yield labelled("Decision", Span(made.sentence, _mood(made)), width=_WIDTH)
     if made.halt is not None:
-        yield labelled("Reason", f"{made.halt.reason}: {made.halt.message}", width=_WIDTH)
+        message = "" if made.halt.message in made.sentence else f": {made.halt.message}"
+        yield labelled("Reason", f"{made.halt.reason}{message}", width=_WIDTH)
 
 
 def _ago(moment: datetime, now: datetime) -> str:
@@ -100,13 +103,19 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f}s" if seconds >= 1 else f"{seconds * 1000:.0f}ms"
 
 
-def _outlook(outlook: Outlook) -> Span:
+def _outlook(outlook: Outlook, decided: datetime, now: datetime | None) -> Iterator[Span]:
+    """Yields the text. `now` adds to its time how far ahead or past that is."""
     styles = {STEP: STRONG, BLOCKED: WARN, STOPPED: WARN}
-    return Span(outlook.text, styles.get(outlook.kind, PLAIN))
-
-
-def _remaining(outlook: Outlook, now: datetime | None) -> Iterator[Span]:
+    style = styles.get(outlook.kind, PLAIN)
     if outlook.at is None or now is None:
+        yield Span(outlook.text, style)
         return
-    left = (outlook.at - now).total_seconds()
-    yield Span(f" (in {span(round(left))})" if left > 0 else " (now)", QUIET)
+    moment = clock(outlook.at, decided)
+    before, found, after = outlook.text.partition(moment)
+    if after.startswith(_ON):
+        found, after = found + _ON, after.removeprefix(_ON)
+    yield Span(before + found, style)
+    left = round((outlook.at - now).total_seconds())
+    yield Span(f" (in {span(left)})" if left > 0 else f" ({span(-left)} ago)", QUIET)
+    if after:
+        yield Span(after, style)

@@ -59,7 +59,8 @@ def _wanted(made: trace.Trace, chosen: trace.ChosenTrace) -> _Stage:
         others = any(metric.proposal is not None for metric in made.metrics)
         rest = ", and the other metrics want fewer" if others else ""
         return _Stage("metrics want", None, f"{failed or 'all metrics are left out'}{rest}: the count stays", style=BAD)
-    largest = f", the largest of {len(made.metrics)}" if len(made.metrics) > 1 else ""
+    proposals = sum(metric.proposal is not None for metric in made.metrics)
+    largest = f", the largest of {proposals}" if proposals > 1 else ""
     return _Stage("metrics want", chosen.replicas, f"by {chosen.metric}{largest}{failed and f'; {failed}'}")
 
 
@@ -74,7 +75,7 @@ def _windows(made: trace.Trace, step: trace.StabilizationTrace) -> _Stage:
     window = (step.up_window_seconds or 0) if grows else step.down_window_seconds
     since = f"{held.replicas} was recommended at {clock(held.time, made.time)}"
     if step.first:
-        since = "a new HPA starts with its present count as recommended"
+        since = "no earlier recommendation is known, so the present count counts as one"
     until = "" if step.frees_at is None else f" until {clock(step.frees_at, made.time)}"
     text = f"{since}; the {'scale-up' if grows else 'scale-down'} window ({span(window)}) holds it{until}"
     return _Stage("after windows", step.stabilized, text)
@@ -89,22 +90,25 @@ def _policies(made: trace.Trace, step: trace.StabilizationTrace) -> _Stage:
         count = made.bounds.before
     name = "scaleUp" if found.direction == trace.UP else "scaleDown"
     if not found.select:
-        return _Stage("after policies", count, f"at most {found.allows} now: twice the count, or 4")
+        return _Stage("after policies", count, f"at most {found.allows}: the larger of twice the count and 4")
     if found.select == DISABLED:
-        return _Stage("after policies", count, f"{name} is Disabled")
+        return _Stage("after policies", count, f"{name}.selectPolicy is Disabled")
     least = "the smallest" if found.select == MIN_CHANGE else "the largest"
     several = f", {least} change of {len(found.rules)} policies" if len(found.rules) > 1 else ""
-    more = tuple(_policy(made, rule) for rule in found.rules)
-    return _Stage("after policies", count, f"{name} allows {found.allows}{several}", more)
+    more = tuple(_policy(made, found, rule) for rule in found.rules)
+    bound = "at most" if found.direction == trace.UP else "no fewer than"
+    return _Stage("after policies", count, f"{name} allows {bound} {found.allows}{several}", more)
 
 
-def _policy(made: trace.Trace, rule: trace.PolicyTrace) -> str:
+def _policy(made: trace.Trace, found: trace.PoliciesTrace, rule: trace.PolicyTrace) -> str:
     size = f"{rule.value}%" if rule.type == PERCENT else f"{rule.value} pod{'' if rule.value == 1 else 's'}"
     text = f"{size} in {span(rule.period_seconds)}: from {rule.start} to {rule.allows}"
     if not rule.used:
         return text
-    frees = "" if rule.frees_at is None else f", the first until {clock(rule.frees_at, made.time)}"
-    return f"{text}; {rule.used} used{frees}"
+    done = "added" if found.direction == trace.UP else "removed"
+    counts = "it counts" if rule.used == 1 else "the first of them counts"
+    frees = "" if rule.frees_at is None else f", {counts} until {clock(rule.frees_at, made.time)}"
+    return f"{text}; {rule.used} {done}{frees}"
 
 
 def _bounds(made: trace.Trace, bounds: trace.BoundsTrace) -> _Stage:
@@ -122,10 +126,15 @@ def _write(made: trace.Trace) -> _Stage:
     write = made.write
     if write is None:
         return _Stage("written", None, "nothing to write", text_style=QUIET)
-    sent = f" (after {' and '.join(map(str, write.attempts[:-1]))})" if len(write.attempts) > 1 else ""
     if write.outcome == trace.WRITTEN:
-        return _Stage("written", made.replicas.desired, sent.strip(), style=GOOD)
+        return _Stage("written", made.replicas.desired, _conflicts(len(write.attempts) - 1), style=GOOD)
     if write.outcome == trace.WITHHELD:
         return _Stage("not written", made.replicas.current, write.reason, style=WARN)
     verb = "uncertain" if write.outcome == trace.UNCERTAIN else "not written"
     return _Stage(verb, None if write.outcome == trace.UNCERTAIN else made.replicas.current, write.reason, style=BAD)
+
+
+def _conflicts(count: int) -> str:
+    if not count:
+        return ""
+    return f"after {count} {'conflict' if count == 1 else 'conflicts'} with other writes"

@@ -141,7 +141,7 @@ def _proposal(metric: trace.MetricTrace, usage: trace.UsageTrace, counts: trace.
     if activation is not None and activation.measured is not None:
         where = "above" if proposal else "not above"
         threshold = amounts.exact(parse_milli(activation.threshold), unit(metric))
-        return f"{proposal}, being {where} the activation threshold {threshold}, instead of {activation.measured}"
+        return f"{proposal} instead of {activation.measured}, {where} the activation threshold {threshold}"
     if metric.tolerance is not None and metric.tolerance.within:
         return f"{proposal}, unchanged"
     needed = _needed(metric, usage, counts)
@@ -149,7 +149,8 @@ def _proposal(metric: trace.MetricTrace, usage: trace.UsageTrace, counts: trace.
         return f"{proposal}"
     text, result = needed
     if max(0, ceil(result)) != proposal:
-        return f"{proposal}, unchanged: {text}, and the pods that do not count could turn the direction"
+        equation = text if result.denominator != 1 else f"{text} = {result}"
+        return f"{proposal}, unchanged: {equation} would reverse the scale direction"
     return f"{proposal} = {text}" if result == proposal else f"{proposal}, rounded up from {text}"
 
 

@@ -91,7 +91,8 @@ def _target(metric: CompiledMetric) -> trace.MetricTargetTrace | None:
 
 
 def _sample(sample: Sample, now: datetime) -> trace.SampleTrace:
-    age = (now - sample.timestamp).total_seconds()
+    # A sample that was taken while this reconcile ran, or by a clock that is ahead, is new.
+    age = max(0.0, (now - sample.timestamp).total_seconds())
     if isinstance(sample, ObjectSample):
         return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=_quantity(sample.value))
     if isinstance(sample, ExternalSample):

@@ -123,7 +123,7 @@ async def test_the_claims_of_the_outlook_come_true(place: Place, tmp_path: Path)
         await place.wait_for(20)
         held = await explain.until(HELD, "web")
         assert re.search(
-            r"\n  - 3 -> 1 once the scale-down window frees at \S+Z, if queue still wants 1 \(in 4m\d+s\)", held
+            r"\n  - 3 -> 1 once the scale-down window frees at \S+Z \(in 4m\d+s\), if queue still wants 1\n", held
         )
         listed = (await explain.text("web", "--since", "10m")).splitlines()
         assert any(re.search(r"Z  2 -> 3 +1 +- +scale web from 2 to 3: ", line) for line in listed)
