@@ -19,15 +19,21 @@ COMMANDS: Final = (
     *("run", "demo", "cluster", "explain", "replay", "check", "convert"),
     *("sources", "adapters", "doctor", "config", "version"),
 )
+_DESCRIPTION: Final = """\
+Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics
+APIs, RabbitMQ, Prometheus and other sources."""
 _EPILOG: Final = """\
 examples:
   hpad run --kubeconfig ~/.kube/config --dry-run   what hpad would decide in a cluster; it writes nothing
   hpad doctor --kubeconfig ~/.kube/config          check whether hpad can work there
+  hpad explain -n shop web                         why the HPA web has its replica count, and what would change it
   hpad check web.yaml                              check whether an HPA is valid
   hpad demo                                        real processes being scaled on this machine
 
+In a cluster, `kubectl hpad` asks the hpad that runs there. `hpad COMMAND --help` describes a command with examples.
+
 exit status: 0 success, 1 a failure that one line on standard error explains, 2 wrong use, 130 after Ctrl-C; the help
-of a command lists its own. `hpad COMMAND --help` describes a command with examples.
+of a command lists its own.
 """
 _PREFIX: Final = "--horizontal-pod-autoscaler-"
 _RETIRED_FLAGS: Final = {
@@ -113,8 +119,7 @@ def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     """Returns the parser of the program, and the parsers of its commands."""
     parser = program.Parser(
         prog="hpad",
-        description="Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the "
-        "Kubernetes metrics APIs, RabbitMQ, Prometheus and other sources.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"hpad {hpad.__version__}")

@@ -20,7 +20,8 @@ _ADVICE = {
     403: "the cluster must allow you to `get` that path (a non-resource URL)",
 }
 _OTHER = "does hpad listen there?"
-_ALTERNATIVE = "name another --address, or a --config to check it offline"
+_ALTERNATIVE = "name another --address"
+_OFFLINE = "or a --config to check it offline"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +106,9 @@ def reader(args: argparse.Namespace) -> Direct:
     url = _url(args)
     context = tls_context(args)
     token = None if args.token_file is None else read_token(args.token_file)
-    return Direct(url, context if url.startswith("https:") else None, token)
+    # Only some commands have a --config.
+    advice = f"{_ALTERNATIVE}, {_OFFLINE}" if hasattr(args, "config") else _ALTERNATIVE
+    return Direct(url, context if url.startswith("https:") else None, token, advice=advice)
 
 
 def _url(args: argparse.Namespace) -> str:

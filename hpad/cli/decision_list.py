@@ -14,7 +14,7 @@ from hpad.cli.output import Failure
 from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
 
 WATCH_SECONDS: Final = 2.0
-_HEADS: Final = ("TIME", "REPLICAS", "TURNS", "FOR", "DECISION")
+_HEADS: Final = ("TIME", "REPLICAS", "RECONCILES", "FOR", "DECISION")
 _MOST_NEW: Final = 100
 """Decisions between two looks; there is at most one per period."""
 

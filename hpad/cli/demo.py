@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help=f"take about N seconds for both halves, {MINIMUM:.0f} to 3600 (default {DEFAULT:.0f})",
     )
-    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR in the environment)")
+    parser.add_argument("--no-color", action="store_true", help="no colors (also: NO_COLOR in the environment)")
     parser.add_argument(
         "--keep-logs",
         type=Path,

@@ -23,6 +23,7 @@ from hpad.engine.trace import Trace
 _MOST: Final = 10_000
 """Decisions in one list."""
 _MORE_PODS: Final = "; --pods shows all"
+_FORMS: Final = "text (default), or json or yaml: every number, as the API has it"
 _DESCRIPTION: Final = """\
 Explain the last decision for an HPA, or an earlier one: the metrics with their samples and pods, how their proposals
 became the replica count, the write, and what would have to change for the next step. It asks a running hpad."""
@@ -38,7 +39,8 @@ examples:
   hpad explain -n shop web -o json | jq '.outlook'
                                           every number, as the API gives it
 
-A TIME is {moments.FORMS}. Times in the output are UTC.
+A TIME is {moments.FORMS}.
+Times in the output are UTC.
 
 exit status: 0 success; 1 if there is no such HPA, no decision at that time, or no hpad answers; 2 for wrong use; 130
 after Ctrl-C
@@ -68,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", help="list the decisions since that time, or of that duration")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each new decision until Ctrl-C")
     parser.add_argument("--pods", action="store_true", help="show all pods of each metric")
-    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="text (default)")
+    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help=_FORMS)
     paint.add_color(parser)
 
 

@@ -116,7 +116,15 @@ def test_a_server_on_all_addresses_is_reached_by_loopback(
 ) -> None:
     monkeypatch.setenv("HPAD_LISTEN", ":9")
     assert main(["sources"]) == 1
-    assert "no hpad answers on http://127.0.0.1:9/api/v1/sources: Connection refused" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "hpad: no hpad answers on http://127.0.0.1:9/api/v1/sources: Connection refused; "
+        "name another --address, or a --config to check it offline\n"
+    )
+
+
+async def test_a_command_without_a_config_does_not_propose_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await asyncio.to_thread(main, ["explain", "web", "--address", "127.0.0.1:9"]) == 1
+    assert capsys.readouterr().err.endswith(": Connection refused; name another --address\n")
 
 
 def test_a_server_that_does_not_use_http(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,7 @@ def test_the_whole_answer_is_printed_as_json_or_yaml(
 
 
 def test_past_decisions_are_listed_with_the_newest_last(run: Run, capsys: Capture) -> None:
+    """Scenario 30."""
     web = Workload(external("orders", averageValue="10"), replicas=2)
     web.reconcile(series(20), after=60)
     kept = entry(web, turns=5, ended="2026-01-01T12:02:00Z")
@@ -136,10 +137,10 @@ def test_past_decisions_are_listed_with_the_newest_last(run: Run, capsys: Captur
     reader = Answers({f"{HPA}/history": {"items": [entry(web), kept]}})
     assert run(reader, "web", "--last", "2") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "TIME                  REPLICAS  TURNS  FOR  DECISION",
-        "2026-01-01 12:01:00Z  2         5      60s  keep 2: external metric orders at its target"
+        "TIME                  REPLICAS  RECONCILES  FOR  DECISION",
+        "2026-01-01 12:01:00Z  2         5           60s  keep 2: external metric orders at its target"
         " (10 / 10 per replica, 20 in total)",
-        "2026-01-01 12:02:00Z  2 -> 4    1      -    scale web from 2 to 4: external metric orders above target"
+        "2026-01-01 12:02:00Z  2 -> 4    1           -    scale web from 2 to 4: external metric orders above target"
         " (20 / 10 per replica, 40 in total)",
     ]
     assert reader.asked == [f"{HPA}/history?limit=2"]
@@ -167,6 +168,7 @@ def test_no_decision_in_that_time_is_an_error(run: Run, capsys: Capture) -> None
 
 
 def test_an_earlier_decision_says_for_how_long_it_was_in_force(run: Run, held: Workload, capsys: Capture) -> None:
+    """Scenario 30."""
     answer = detail(held.trace) | {"turns": 7, "began": "2026-01-01T12:01:00Z", "ended": "2026-01-01T12:02:30Z"}
     reader = Answers({f"{HPA}/decision": answer})
     assert run(reader, "web", "--at", "2026-01-01T12:02:00Z") == 0

@@ -52,6 +52,7 @@ def test_a_time_is_a_time_of_day_a_timestamp_or_a_duration_ago(text: str, expect
     ],
 )
 def test_a_time_of_day_is_that_of_the_clocks_on_its_own_day(now: str, text: str, expected: str) -> None:
+    """Scenario 30."""
     found = moments.parse("--at", text, datetime.fromisoformat(now), BERLIN)
     assert found.isoformat() == expected
     assert f"{found.astimezone(BERLIN):%H:%M}" == text

@@ -48,6 +48,7 @@ def length(folder: Path, text: str) -> tuple[settings.SourceSettings, ...]:
 
 
 async def test_php_apache_is_held_at_its_policy(world: World) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 1)
     world.load("web", 305)
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 1800}]}}
@@ -75,6 +76,7 @@ async def test_php_apache_is_held_at_its_policy(world: World) -> None:
 
 
 async def test_a_queue_names_its_source(world: World, tmp_path: Path) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 2)
     world.hpa("web", metrics=[queue()])
     await world.hpad(sources=length(tmp_path, "depth: 40\n"), **LISTEN)
@@ -83,11 +85,12 @@ async def test_a_queue_names_its_source(world: World, tmp_path: Path) -> None:
     assert "Metric: external metric depth, from broker" in lines
     assert "- grows once depth is above 44 (11 per replica; now 40)" in lines
     past = await explained(world, "--last", "10")
-    assert past[0] == "TIME REPLICAS TURNS FOR DECISION"
+    assert past[0] == "TIME REPLICAS RECONCILES FOR DECISION"
     assert any("2 -> 4 1 - scale web from 2 to 4" in line for line in past)
 
 
 async def test_a_missing_request_names_the_pod(world: World) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 1, cpu=None)
     world.load("web", 80)
     world.hpa("web")
@@ -98,6 +101,7 @@ async def test_a_missing_request_names_the_pod(world: World) -> None:
 
 
 async def test_of_two_metrics_with_one_failing_the_other_decides(world: World, tmp_path: Path) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 2)
     world.hpa("web", metrics=[queue(), queue(name="absent")])
     await world.hpad(sources=length(tmp_path, "depth: 40\n"), **LISTEN)
@@ -107,6 +111,7 @@ async def test_of_two_metrics_with_one_failing_the_other_decides(world: World, t
 
 
 async def test_a_held_scale_down_says_until_when(world: World, tmp_path: Path) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 5)
     world.hpa("web", metrics=[queue()], behavior=HELD)
     await world.hpad(sources=length(tmp_path, "depth: 20\n"), **LISTEN)
@@ -116,6 +121,7 @@ async def test_a_held_scale_down_says_until_when(world: World, tmp_path: Path) -
 
 
 async def test_a_fallback_names_its_policy_and_the_error(world: World, tmp_path: Path) -> None:
+    """Scenario 28."""
     world.workload("Deployment", "web", 2)
     made = world.hpa("web", metrics=[queue()])
     made["metadata"]["annotations"] = {"hpad.io/fallback": "replicas:4 after 0s"}

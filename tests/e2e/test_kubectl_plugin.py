@@ -70,6 +70,7 @@ def nothing_remains(tmp_path: Path) -> Any:
 
 
 async def test_status_shows_the_hpas_of_the_namespace(hpad: Plugin) -> None:
+    """Scenario 31."""
     header, row = [line.split() for line in (await hpad("status")).splitlines()]
     assert header[:7] == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "DESIRED"]
     assert header[7:] == ["STATE", "HELD-BY", "LAST-SCALE", "DECIDED"]
@@ -205,6 +206,7 @@ async def pair(world: World, kubectl_path: str, tmp_path: Path) -> tuple[Plugin,
 
 @pytest.mark.parametrize("via", ["proxy", "port-forward"])
 async def test_the_leader_is_asked(pair: tuple[Plugin, list[app.App]], via: str) -> None:
+    """Scenario 31."""
     status, out, err = await pair[0].run("status", "web", "-v", "--via", via, "-o", "json")
     assert status == 0
     assert json.loads(out)["lastDecision"]["sentence"] == "keep 2: cpu at its target (50% / 50%)"
@@ -219,6 +221,7 @@ async def test_a_service_is_asked_until_the_leader_answers(pair: tuple[Plugin, l
 
 
 async def test_the_members_of_a_shard_group_are_all_asked(world: World, kubectl_path: str, tmp_path: Path) -> None:
+    """Scenario 31."""
     names = [f"web-{number}" for number in range(8)]
     for name in names:
         workload(world, name)
@@ -260,6 +263,7 @@ async def test_a_replica_that_does_not_answer_is_passed_over(pair: tuple[Plugin,
 
 
 async def test_hpad_is_reached_by_port_forward(hpad: Plugin, world: World) -> None:
+    """Scenario 31."""
     status, out, err = await hpad.run("status", "-v", "--via", "port-forward", "-o", "name")
     assert (status, out) == (0, "horizontalpodautoscaler.autoscaling/web\n")
     assert err == "kubectl-hpad: hpad is reached by port-forward; asked: pod hpad/hpad-0\n"
@@ -311,6 +315,7 @@ def entries(found: Any) -> Any:
 
 
 async def test_a_decision_is_explained_as_by_hpad_explain(hpad: Plugin, world: World) -> None:
+    """Scenario 31."""
     text = await hpad("explain web")
     assert "default/web" in text
     assert "keep 2: cpu" in text
@@ -325,6 +330,7 @@ async def test_a_decision_is_explained_as_by_hpad_explain(hpad: Plugin, world: W
 
 
 async def test_past_decisions_are_listed(hpad: Plugin, world: World) -> None:
+    """Scenario 31."""
     world.load("web", 100)
     await world.until(lambda: world.replicas("deployments", "web") == 4)
     await world.until(lambda: "4" in world.daemon.components.decisions.latest(Key("default", "web")).sentence[:7])

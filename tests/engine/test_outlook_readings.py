@@ -43,6 +43,7 @@ def test_the_count_grows_beyond_each_threshold_and_not_before(
     activation: str | None,
     gone: bool,
 ) -> None:
+    """Scenario 29."""
     fields = zeroed(names, activation)
     case, present = decided(names, pods, request, parts, behavior=behavior, gone=gone, **fields)
     for each in found(case.web, GROWTH):
@@ -65,6 +66,7 @@ def test_the_count_shrinks_beyond_all_thresholds_and_not_before(
     activation: str | None,
     gone: bool,
 ) -> None:
+    """Scenario 29."""
     case, present = decided(names, pods, request, parts, behavior=behavior, gone=gone, **zeroed(names, activation))
     for each in found(case.web, SHRINKING):
         crossings = [case.crossing(threshold) for threshold in each.thresholds]
@@ -105,6 +107,7 @@ class Waiting(Case):
 def test_a_step_comes_once_enough_pods_count_and_not_with_one_less(
     names: list[str], states: list[str], request: int | None, percents: list[int], data: st.DataObject
 ) -> None:
+    """Scenario 29."""
     # What a pod without the container will request is not known, so all pods request the same then.
     request = 100 if request is None and "lacking" in states else request
     scaled = {name: percent * (70 if name == "memory" else 1) for name, percent in zip(names, percents, strict=False)}

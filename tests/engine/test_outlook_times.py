@@ -28,6 +28,7 @@ def test_a_step_comes_at_its_time_and_not_before(
     counts: list[tuple[int, int]],
     marks: list[bool],
 ) -> None:
+    """Scenario 29."""
     web = lived(behavior, limits, replicas, counts[:-1])
     uncertain(web, marks)
     count, after = counts[-1]
@@ -62,6 +63,7 @@ def test_the_count_shrinks_once_failing_metrics_can_be_read(
     last: int,
     all_fail: bool,
 ) -> None:
+    """Scenario 29."""
     low, high = limits
     metrics = [external(name, averageValue="1") for name in ("queue", "other", "third")]
     web = Workload(*metrics, replicas=replicas, low=low, high=high, behavior=behavior, tolerance=0.0)
@@ -95,6 +97,7 @@ def test_the_count_shrinks_once_failing_metrics_can_be_read(
 def test_a_fallback_begins_at_its_time(
     replicas: int, policy: str, good: int, other: int, behavior: dict[str, Any] | None
 ) -> None:
+    """Scenario 29."""
     web = Workload(
         *(external(name, averageValue="1") for name in ("queue", "other")),
         replicas=replicas,

@@ -9,7 +9,7 @@ from hpad.api.sample import AdapterError
 
 
 def test_php_apache_by_its_cpu() -> None:
-    """305 % of one pod at 50 % are 6.1 pods. In 15 s the policies add four pods to one, or double it."""
+    """Scenario 28: 305 % of one pod at 50 % are 6.1 pods. In 15 s the policies add four pods to one, or double it."""
     web = Workload(CPU, replicas=1)
     web.reconcile(used([610]))
     assert text(web) == expected("""
@@ -49,6 +49,7 @@ def test_php_apache_by_its_cpu() -> None:
 
 
 def test_a_queue_at_its_target() -> None:
+    """Scenario 28."""
     web = Workload(QUEUE, replicas=5)
     web.now += timedelta(seconds=12)
     web.reconcile(series(30, 23))
@@ -82,6 +83,7 @@ replica, 53 in total)
 
 
 def test_a_missing_request_marks_the_pod() -> None:
+    """Scenario 28."""
     web = Workload(CPU, replicas=2)
     web.pods = [pod("web-0"), pod("web-1", cpu=None)]
     web.reconcile(used([100, 100]))
@@ -114,6 +116,7 @@ def test_a_missing_request_marks_the_pod() -> None:
 
 
 def test_two_metrics_of_which_one_fails() -> None:
+    """Scenario 28."""
     web = Workload(QUEUE, CPU, replicas=5)
     web.reconcile(series(30), AdapterError("the metrics API answered 503"))
     assert text(web) == expected("""
@@ -148,6 +151,7 @@ def test_two_metrics_of_which_one_fails() -> None:
 
 
 def test_a_held_scale_down() -> None:
+    """Scenario 28."""
     web = Workload(QUEUE, replicas=5)
     web.reconcile(series(50))
     web.reconcile(series(20), after=60)
@@ -165,7 +169,7 @@ def test_a_held_scale_down() -> None:
 
 
 def test_a_policy_limit_names_the_used_budget() -> None:
-    """Of 8 pods two may go in a minute. One went 15 s ago, so one more may go now."""
+    """Scenario 28: Of 8 pods two may go in a minute. One went 15 s ago, so one more may go now."""
     rules = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}
     web = Workload(QUEUE, replicas=8, behavior={"scaleDown": rules})
     web.reconcile(series(70))
@@ -186,6 +190,7 @@ def test_a_policy_limit_names_the_used_budget() -> None:
 
 
 def test_a_fallback() -> None:
+    """Scenario 28."""
     web = Workload(QUEUE, replicas=5, annotations={"hpad.io/fallback": "replicas:7 after 60s"})
     down = AdapterError("the broker is down")
     web.reconcile(down)

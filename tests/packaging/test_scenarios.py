@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \|$", re.M)
 ROWS = ROW.findall((ROOT / "docs" / "scenarios.md").read_text("utf-8"))
-COUNT = 27
+COUNT = 31
 
 
 @functools.cache

@@ -7,18 +7,23 @@ from hpad.cli import explain, moments
 from hpad.cli.kubectl import connection, flags, listing, names
 from hpad.cli.kubectl.connection import Connection
 
+_DESCRIPTION: Final = """\
+Explain the last decision for an HPA, or an earlier one: its metrics with their samples and pods, how they became the
+replica count, and what would have to change for the next step."""
 _EPILOG: Final = f"""\
 examples:
   kubectl hpad explain web                    why the HPA web has its count, and what comes next
   kubectl hpad explain deployment/web         the HPA that scales the Deployment web
-  kubectl hpad explain -n shop web --at 02:40 the decision in force when it was last 02:40, local time
+  kubectl hpad explain web --at 02:40        the decision in force when it was last 02:40, local time
   kubectl hpad explain web --watch            the last decision, then each new one, until Ctrl-C
   kubectl hpad explain web --pods             all pods of each metric
   kubectl hpad explain web -o json            every number, as the API gives it
 
-A TIME is {moments.FORMS}. Times in the output are UTC.
+A TIME is {moments.FORMS}.
+Times in the output are UTC.
 
-exit status: 0 success; 1 if there is no such HPA, no decision at that time, or hpad does not answer; 2 wrong use
+exit status: 0 success; 1 if there is no such HPA, no decision at that time, or hpad does not answer; 2 wrong use;
+130 after Ctrl-C
 """
 
 
@@ -26,8 +31,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         help="explain why an HPA has its replica count",
-        description="Explain the last decision for an HPA, or an earlier one: its metrics with their samples and pods, "
-        "how they became the replica count, and what would have to change for the next step.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         allow_abbrev=False,
     )

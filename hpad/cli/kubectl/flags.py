@@ -62,7 +62,13 @@ def add_to_command(parser: argparse.ArgumentParser, formats: Sequence[str] = ())
     """
     _add_general(parser)
     if formats:
-        _add(parser, "-o", "--output", choices=formats, help=f"one of {', '.join(formats)} (default: a text)")
+        _add(
+            parser,
+            "-o",
+            "--output",
+            choices=formats,
+            help=f"one of {', '.join(formats)} (default: {'text' if 'text' in formats else 'plain text'})",
+        )
     _add_connection(parser, lambda text: argparse.SUPPRESS)
     parser.epilog = f"{parser.epilog}\n`kubectl hpad --help` lists the flags for the connection, such as --context.\n"
 

@@ -17,7 +17,8 @@ examples:
   kubectl hpad history web --since 2h           all decisions of the last two hours
   kubectl hpad history web -o json              with what each metric asked for
 
-A TIME is {moments.FORMS}. Times in the output are UTC. `kubectl hpad explain NAME --at TIME` explains one of them.
+A TIME is {moments.FORMS}.
+Times in the output are UTC. `kubectl hpad explain NAME --at TIME` explains one of the decisions.
 
 exit status: 0 success; 1 if there is no such HPA, no decision in that time, or hpad does not answer; 2 wrong use
 """

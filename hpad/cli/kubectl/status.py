@@ -18,8 +18,9 @@ examples:
 
 STATE: failing (the last decision failed, also in part), atMax (at maxReplicas), limited (the metrics ask for another
 count), fallback (a fallback replaces a metric), competing (another client scales the target), dryRun (nothing is
-written); "-" is none of these. HELD-BY: why the target does not have the count that the metrics ask for; the page on
-series lists the reasons. DECIDED: the time since the last decision.
+written); "-" is none of these. HELD-BY: why the target does not have the count that the metrics ask for;
+docs/reference/series.md lists the reasons. DESIRED: the last count that was decided; "-" before the first one.
+LAST-SCALE, DECIDED: the time since the last rescale, and since the last decision.
 
 exit status: 0 success, 1 if hpad does not answer or there is no such HPA, 2 wrong use
 """
@@ -81,12 +82,20 @@ def _cells(summary: Summary, now: datetime) -> tuple[str, ...]:
         summary["name"],
         f"{target['kind']}/{target['name']}",
         _targets(summary["metrics"]),
-        *(str(summary[field]) for field in ("minReplicas", "maxReplicas", "currentReplicas", "desiredReplicas")),
+        *(str(summary[field]) for field in ("minReplicas", "maxReplicas", "currentReplicas")),
+        _desired(summary),
         ",".join(summary["states"]) or _NONE,
         last.get("heldBy") or _NONE,
         _age(summary.get("lastScaleTime"), now),
         _age(last.get("time"), now),
     )
+
+
+def _desired(summary: Summary) -> str:
+    """Returns the desired count. While no metric could be read yet, the status has 0, which min does not allow."""
+    desired = summary["desiredReplicas"]
+    is_unknown = desired == 0 < min(summary["minReplicas"], summary["currentReplicas"])
+    return _NONE if is_unknown else str(desired)
 
 
 def _targets(metrics: Sequence[Mapping[str, Any]]) -> str:

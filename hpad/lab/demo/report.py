@@ -66,6 +66,7 @@ class Report:
 
 NEXT = (
     ("cluster --hpad FILE…", "a cluster on this machine, for your own manifests and kubectl"),
+    ("explain NAME", "why an HPA of that cluster has its replica count"),
     ("convert FILE…", "a KEDA ScaledObject or an old HPA, as autoscaling/v2"),
     ("doctor --kubeconfig FILE", "whether hpad will work in your cluster; changes nothing"),
     ("run --dry-run --kubeconfig FILE", "decides for the HPAs of your cluster, and writes nothing"),

@@ -111,7 +111,7 @@ Next:
 
 
 async def test_the_claims_of_the_outlook_come_true(place: Place, tmp_path: Path) -> None:
-    """66 is within the tolerance, 67 is not; after that 4 are held although 2 suffice."""
+    """Scenarios 29 and 30: 66 is within the tolerance, 67 is not; after that 4 are held although 2 suffice."""
     async with explaining(place, tmp_path / "log") as explain:
         await explain.until("grows once queue is above 66 ", "web")
         await place.wait_for(66)

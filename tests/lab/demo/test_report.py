@@ -55,7 +55,7 @@ def test_the_text_has_replicas_decisions_and_requests():
 
 def test_a_successful_report_ends_with_the_next_commands():
     text = "\n".join(report.text(GOOD, 120, Style(), ".venv/bin/hpad"))
-    assert text.rstrip().splitlines()[-4].startswith("  .venv/bin/hpad cluster --hpad FILE…")
+    assert text.rstrip().splitlines()[-5].startswith("  .venv/bin/hpad cluster --hpad FILE…")
     assert "run --dry-run" in as_text(GOOD).splitlines()[-2]
     assert "run --dry-run" not in as_text(BAD) + as_text(NOTHING)
 
