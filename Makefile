@@ -62,7 +62,7 @@ bench: install ## run the benchmarks
 	@for script in tools/bench/*.py; do PYTHONPATH=tests $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
 
 bench-cluster: install ## measure hpad as a process beside an API server; ARGS="--help" says how
-	@$(BIN)/python -m tools.bench.cluster $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m tools.bench.cluster $(ARGS)
 
 SECONDS ?= 240
 

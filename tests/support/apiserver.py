@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +28,17 @@ _START_TIMEOUT = 60.0
 class Running:
     """A running API server: its URL, the kubeconfig of an administrator, and the URL of its etcd.
 
-    `restart` stops the API server, starts it again on the same etcd, and blocks until it is ready.
+    `token` is the administrator's, `authority` the file of the CA, and `pids` the processes by program. `restart` stops
+    the API server, starts it again on the same etcd, and blocks until it is ready.
     """
 
     url: str
     kubeconfig: Path
     etcd: str
     restart: Callable[[], None]
+    token: str
+    authority: Path
+    pids: Mapping[str, int]
 
     def compact(self) -> None:
         """Compacts etcd to its newest revision; blocks. An API server may still answer from its watch caches."""
@@ -71,18 +75,20 @@ def start(folder: Path, flags: Sequence[str] = ()) -> Iterator[Running]:
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
     client, peer, secure = free_ports(3)
     with ExitStack() as stack:
-        stack.enter_context(process([str(binaries / "etcd"), *_etcd(folder, client, peer)], folder / "etcd.log"))
+        etcd = process([str(binaries / "etcd"), *_etcd(folder, client, peer)], folder / "etcd.log")
+        pids = {"etcd": stack.enter_context(etcd).pid}
         command = [str(binaries / "kube-apiserver"), *_apiserver(folder, client, secure), *flags]
         url, serving = f"https://127.0.0.1:{secure}", stack.enter_context(ExitStack())
 
         def serve() -> None:
             serving.close()
             server = serving.enter_context(process(command, folder / "kube-apiserver.log"))
+            pids["kube-apiserver"] = server.pid
             _wait(server, f"{url}/readyz", token, folder)
 
         serve()
         kubeconfig = _write_kubeconfig(folder, url, authority, token)
-        yield Running(url, kubeconfig, f"http://127.0.0.1:{client}", serve)
+        yield Running(url, kubeconfig, f"http://127.0.0.1:{client}", serve, token, folder / "ca.crt", pids)
 
 
 def _etcd(folder: Path, client: int, peer: int) -> list[str]:

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from tools.bench.cluster.population import Population
 
-Answer = Callable[[], bytes]
+Commands = Mapping[str, Callable[[], bytes]]
+"""Functions that carry out a command and return its answer, a line of JSON."""
 
 
 def main(serve: Callable[[Population, dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
@@ -21,11 +22,11 @@ def main(serve: Callable[[Population, dict[str, Any]], Coroutine[Any, Any, None]
         runner.run(serve(population, options))
 
 
-async def obey(url: str, counts: Answer) -> None:
-    """Prints the URL, then the counts for each line of standard input; returns at its end."""
+async def obey(url: str, commands: Commands) -> None:
+    """Prints the URL, then the answer to each command, a line of standard input; returns at its end."""
     print(json.dumps(url), flush=True)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while await reader.readline():
-        print(counts().decode(), flush=True)
+    while line := await reader.readline():
+        print(commands[line.decode().strip()]().decode(), flush=True)

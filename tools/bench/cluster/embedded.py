@@ -18,7 +18,7 @@ async def serve(of: Population, options: dict[str, Any]) -> None:
         for number in range(of.hpas):
             _fill(cluster, of, number)
         moving = asyncio.create_task(_move(cluster, of, options["period"] / 2))
-        await child.obey(cluster.url, lambda: _counts(cluster))
+        await child.obey(cluster.url, _commands(cluster))
         moving.cancel()
 
 
@@ -49,15 +49,30 @@ async def _move(cluster: Cluster, of: Population, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-def _counts(cluster: Cluster) -> bytes:
-    requests = {
-        f"{verb} {resource}{'/' if subresource else ''}{subresource}": number
-        for (verb, resource, subresource), number in cluster.log.requests.items()
-    }
-    # The log has no groups. hpad watches pods without a list, so that all lists of pods are those of metrics.
-    requests["list pods.metrics.k8s.io"] = requests.pop("list pods", 0)
-    reconciled = sum("conditions" in hpa["status"] for hpa in cluster.store.objects(resources.HPAS))
-    return compact({"requests": requests, "reconciled": reconciled})
+def _commands(cluster: Cluster) -> child.Commands:
+    """Returns the commands of `stub.api.commands`."""
+    marked = _versions(cluster)
+
+    def counts() -> bytes:
+        requests = {
+            f"{verb} {resource}{'/' if subresource else ''}{subresource}": number
+            for (verb, resource, subresource), number in cluster.log.requests.items()
+        }
+        # The log has no groups. hpad watches pods without a list, so that all lists of pods are those of metrics.
+        requests["list pods.metrics.k8s.io"] = requests.pop("list pods", 0)
+        written = sum(version != marked[name] for name, version in _versions(cluster).items())
+        return compact({"requests": requests, "reconciled": written})
+
+    def mark() -> bytes:
+        marked.update(_versions(cluster))
+        return counts()
+
+    return {"counts": counts, "mark": mark}
+
+
+def _versions(cluster: Cluster) -> dict[str, str]:
+    found = (hpa["metadata"] for hpa in cluster.store.objects(resources.HPAS))
+    return {metadata["name"]: metadata["resourceVersion"] for metadata in found}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RE
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.processes import MachineTime, Watcher
 from tools.bench.cluster.scraped import Scrape, fetch, quantile
-from tools.bench.cluster.worlds import Counts, World
+from tools.bench.cluster.worlds import World
 from tools.soak.slopes import fitted
 
 METRICS_LIST: Final = "list pods.metrics.k8s.io"
@@ -91,7 +91,7 @@ class Moment(NamedTuple):
     """What the system and the server say at the begin and at the end of a window."""
 
     time: float
-    counts: Counts
+    requests: Mapping[str, float]
     cpu: Mapping[str, float]
     machine: MachineTime
 
@@ -139,7 +139,7 @@ def _first_round(trial: Trial) -> float | None:
     """Waits until each HPA has a status; returns the seconds since the start of the controller, None if it failed."""
     deadline = time.monotonic() + trial.plan.patience
     while time.monotonic() < deadline:
-        if trial.world.counts().reconciled >= trial.population.hpas:
+        if trial.world.reconciled() >= trial.population.hpas:
             return time.monotonic() - trial.controller.started
         time.sleep(_POLL_SECONDS)
     return None
@@ -217,7 +217,7 @@ class _Window(NamedTuple):
 
     def _requests(self, scale: float) -> dict[str, float]:
         """Returns the requests of the window by verb and resource, the most frequent first, times `scale`."""
-        before, after = self.begin.counts.requests, self.end.counts.requests
+        before, after = self.begin.requests, self.end.requests
         grown = {name: (count - before.get(name, 0)) * scale for name, count in after.items()}
         return {name: count for name, count in sorted(grown.items(), key=lambda item: -item[1]) if count > 0}
 

@@ -1,14 +1,18 @@
 """The command line of the bench."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools.bench.cluster.controllers import HPAD, ORIGINAL, Program
 from tools.bench.cluster.measure import Plan
 from tools.bench.cluster.population import MOST_METRICS, Population
 
 SERVERS: Final = ("stub", "embedded", "real")
+_MANY: Final = 1000
+"""HPAs for which the original's default of five workers suffices."""
 _DESCRIPTION: Final = """\
 Measures what a reconcile costs: hpad as a process of its own, with an API server in another one, on loopback.
 
@@ -32,10 +36,30 @@ class Options(NamedTuple):
     period: float
     warm: float
     window: float
+    rounds: int
+    original: bool
+    syncs: int | None
     tls: bool
     json: Path | None
     chart: Path | None
+    profile: Path | None
+    calls: Path | None
     flags: tuple[str, ...]
+
+    def program(self, hpas: int) -> Program:
+        """Returns how the controllers are run; profiles of several sizes have names of their own."""
+        profile = None
+        for kind, file in (("sample", self.profile), ("calls", self.calls)):
+            if file is not None:
+                own = file.with_stem(f"{file.stem}-{hpas}") if len(self.hpas) > 1 else file
+                profile = (kind, own)
+        return Program(self.period, self.flags, profile, self.syncs or (5 if hpas <= _MANY else 50))
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The controllers that are measured in turn."""
+        there = self.server == "real" and Path(os.environ.get("KUBEBUILDER_ASSETS", ""), ORIGINAL).exists()
+        return (HPAD, ORIGINAL) if there and self.original else (HPAD,)
 
     @property
     def plan(self) -> Plan:
@@ -79,9 +103,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--period", type=float, default=15.0, metavar="S", help="sync period (default: 15)")
     parser.add_argument("--warm", type=float, default=30.0, metavar="S", help="time before the window (default: 30)")
     parser.add_argument("--window", type=float, default=60.0, metavar="S", help="whole periods (default: 60)")
+    parser.add_argument("--rounds", type=int, default=1, metavar="R", help="turns of each controller (default: 1)")
+    parser.add_argument("--no-original", dest="original", action="store_false", help="measure hpad alone")
+    parser.add_argument(
+        "--syncs", type=int, metavar="N", help="workers of the original (default: 5, above 1,000 HPAs 50)"
+    )
     parser.add_argument("--no-tls", dest="tls", action="store_false", help="the stub serves plain HTTP")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="write a chart (SVG)")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--profile", type=Path, metavar="FILE", help="write a sampling profile of hpad in the window")
+    kinds.add_argument("--calls", type=Path, metavar="FILE", help="write its calls; the other figures are useless then")
     parser.add_argument("--short", action="store_true", help="10 HPAs, a period of 1 s, and a window of 3 s")
     return parser
 

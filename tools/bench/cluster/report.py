@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from tools.bench.cluster.measure import Figures
-from tools.bench.cluster.options import Options
 from tools.bench.cluster.worlds import ROOT
 
 _NONE = "-"
@@ -63,13 +62,17 @@ def _ms(seconds: float | None) -> str:
     return "inf" if math.isinf(seconds) else f"{seconds * 1000:.0f}"
 
 
-def write(options: Options, found: Sequence[Figures]) -> None:
-    """Writes the files that the options ask for."""
-    if options.json is not None:
-        machine = {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
-        head = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
-        document = {**head, "flags": options.flags, "runs": msgspec.to_builtins(list(found))}
-        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+def short(each: Figures) -> str:
+    """Returns the figures of a run that matter most as a sentence."""
+    cpu = each.cpu[each.controller]
+    return f"{each.rate:.1f} reconciles/s, {cpu:.2f} CPU-s per 1,000, first round {_number(each.first_round, 1)} s"
+
+
+def document(flags: Sequence[str], found: Sequence[Figures]) -> str:
+    """Returns all figures as JSON."""
+    machine = {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
+    head = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
+    return json.dumps({**head, "flags": list(flags), "runs": msgspec.to_builtins(list(found))}, indent=1) + "\n"
 
 
 def commit() -> str:

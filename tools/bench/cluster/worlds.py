@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, cast
 
 import trustme
 
@@ -17,20 +17,20 @@ ROOT = Path(__file__).resolve().parents[3]
 _END_SECONDS = 30.0
 
 
-class Counts(NamedTuple):
-    """Requests by verb and resource since the start, and the HPAs whose status was written."""
-
-    requests: Mapping[str, float]
-    reconciled: int
-
-
 class World(Protocol):
     """A running API server with its population. `processes` are the pids by name."""
 
     kubeconfig: Path
     processes: Mapping[str, int]
 
-    def counts(self) -> Counts: ...
+    def counts(self) -> Mapping[str, float]:
+        """Returns the requests since the start, by verb and resource."""
+
+    def mark(self) -> None:
+        """Begins to count HPAs whose status is written."""
+
+    def reconciled(self) -> int:
+        """Returns the number of HPAs whose status was written since the last mark."""
 
 
 class ChildWorld:
@@ -41,13 +41,23 @@ class ChildWorld:
         self.kubeconfig = folder / "kubeconfig"
         self._process = process
         self._log = folder / "server.log"
-        kubeconfig.write(self.kubeconfig, str(self._line()), authority=authority)
+        self.url = str(self._line())
+        kubeconfig.write(self.kubeconfig, self.url, authority=authority)
 
-    def counts(self) -> Counts:
+    def counts(self) -> Mapping[str, float]:
+        return cast("Mapping[str, float]", self._asked(b"counts\n")["requests"])
+
+    def reconciled(self) -> int:
+        return int(self._asked(b"counts\n")["reconciled"])
+
+    def mark(self) -> None:
+        self._asked(b"mark\n")
+
+    def _asked(self, command: bytes) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(b"counts\n")
+        self._process.stdin.write(command)
         self._process.stdin.flush()
-        return Counts(**self._line())
+        return self._line()
 
     def _line(self) -> Any:
         """Reads a line of JSON from the server. Raises RuntimeError with the end of its log if it has ended."""
@@ -63,7 +73,7 @@ def stub(folder: Path, population: Population, *, tls: bool = True) -> Iterator[
     """Runs the stub server."""
     options = certificates(folder) if tls else {}
     authority = folder / "ca.crt" if tls else None
-    with _started("stub", "tools.bench.cluster.stub", folder, population, options) as process:
+    with child("tools.bench.cluster.stub", folder, population, options) as process:
         yield ChildWorld("stub", process, folder, authority)
 
 
@@ -71,14 +81,15 @@ def stub(folder: Path, population: Population, *, tls: bool = True) -> Iterator[
 def embedded(folder: Path, population: Population, period: float) -> Iterator[World]:
     """Runs the embedded API server."""
     options = {"period": period}
-    with _started("embedded", "tools.bench.cluster.embedded", folder, population, options) as process:
+    with child("tools.bench.cluster.embedded", folder, population, options) as process:
         yield ChildWorld("embedded", process, folder, None)
 
 
 @contextlib.contextmanager
-def _started(
-    name: str, module: str, folder: Path, population: Population, options: Mapping[str, Any]
+def child(
+    module: str, folder: Path, population: Population, options: Mapping[str, Any]
 ) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs a module as a server process, which ends with its standard input."""
     command = [sys.executable, "-m", module, json.dumps({"population": population, **options})]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT)
@@ -112,6 +123,10 @@ def started(
     server: str, folder: Path, population: Population, *, period: float, tls: bool
 ) -> contextlib.AbstractContextManager[World]:
     """Starts a server by its name. `period` is that of the controllers, in seconds."""
+    if server == "real":
+        from tools.bench.cluster import real  # needs the folder `tests` on the path
+
+        return real.started(folder, population)
     if server == "embedded":
         return embedded(folder, population, period)
     return stub(folder, population, tls=tls)

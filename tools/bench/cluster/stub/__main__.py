@@ -8,7 +8,7 @@ from typing import Any
 
 from tools.bench.cluster import child
 from tools.bench.cluster.population import Population
-from tools.bench.cluster.stub.api import Api, counts
+from tools.bench.cluster.stub.api import Api, commands
 from tools.bench.cluster.stub.http import Connection
 
 
@@ -24,7 +24,7 @@ async def serve(population: Population, options: dict[str, Any]) -> None:
     gc.freeze()
     async with server:
         scheme = "https" if context else "http"
-        await child.obey(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", lambda: counts(api))
+        await child.obey(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", commands(api))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from tools.bench.cluster import population
+from tools.bench.cluster import child, population
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.stub import generic, http, watching
 from tools.bench.cluster.stub.generic import Documents, refusal
@@ -46,10 +46,14 @@ _WRITTEN: Final = msgspec.json.Decoder(_Written)
 
 
 class Api:
-    """Answers the requests, and counts them by verb and resource, such as `update horizontalpodautoscalers/status`."""
+    """Answers the requests, and counts them by verb and resource, such as `update horizontalpodautoscalers/status`.
+
+    `written` are the numbers of the HPAs whose status was written.
+    """
 
     def __init__(self, of: Population) -> None:
         self.requests: Counter[str] = Counter()
+        self.written: set[int] = set()
         self._objects = Objects(of)
         self._usage = Usage(of)
         self._feeds = {plural: Feed(*kind) for plural, kind in KINDS.items()}
@@ -57,11 +61,6 @@ class Api:
             plural: Documents(plural, self._feeds[plural], self._objects.next_version) for plural in generic.KINDS
         }
         self._watches: set[asyncio.Task[None]] = set()
-
-    @property
-    def reconciled(self) -> int:
-        """The number of HPAs whose status was written."""
-        return len(self._objects.statuses)
 
     def handle(self, connection: Connection, request: Request) -> bytes | None:
         parts = request.path.strip("/").split("/")
@@ -170,6 +169,7 @@ class Api:
             return _conflict("horizontalpodautoscalers.autoscaling", number)
         version = objects.versions[number] = objects.next_version()
         objects.statuses[number] = bytes(written.status)
+        self.written.add(number)
         document = objects.hpa(number)
         change = Change(version, objects.population.namespace(number), watching.line(b"MODIFIED", document))
         self._feeds[HPAS].publish(change)
@@ -180,7 +180,7 @@ class Api:
         objects, written = self._objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.target_versions.get(number, 1000))):
             return _conflict("deployments.apps", number)
-        before, after = objects.replicas(number), int(json.loads(written.spec)["replicas"])
+        before, after = objects.replicas(number), int(json.loads(bytes(written.spec))["replicas"])
         namespace = objects.population.namespace(number)
         version = objects.target_versions[number] = objects.next_version()
         objects.scaled[number] = after
@@ -199,6 +199,17 @@ def _conflict(resource: str, number: int) -> bytes:
     return refusal(409, "Conflict", message)
 
 
-def counts(api: Api) -> bytes:
-    """Returns the counts of requests, and the number of HPAs reconciled once, as a line of JSON."""
-    return compact({"requests": dict(api.requests), "reconciled": api.reconciled})
+def commands(api: Api) -> child.Commands:
+    """Returns what the bench may ask for.
+
+    `counts`: the requests, and the number of HPAs whose status was written since `mark`.
+    """
+
+    def counts() -> bytes:
+        return compact({"requests": dict(api.requests), "reconciled": len(api.written)})
+
+    def mark() -> bytes:
+        api.written.clear()
+        return counts()
+
+    return {"counts": counts, "mark": mark}

@@ -16,12 +16,13 @@ _REASONS_ELSE: Final = b"Error"
 
 
 class Request(NamedTuple):
-    """`path` is escaped and without its query."""
+    """`path` is escaped and without its query; `head` is the request line with the header lines."""
 
     method: str
     path: str
     query: str
     body: bytes
+    head: bytes
 
 
 Handler = Callable[["Connection", Request], bytes | None]
@@ -69,7 +70,7 @@ class Connection(asyncio.Protocol):
                 break
             method, target, _ = head[: head.index(b"\r\n")].decode("latin-1").split(" ", 2)
             path, _, query = target.partition("?")
-            reply = self._handler(self, Request(method, path, query, data[head_end + 4 : end]))
+            reply = self._handler(self, Request(method, path, query, data[head_end + 4 : end], head))
             if reply is not None:
                 answers.append(reply)
             data = data[end:]
@@ -95,11 +96,12 @@ class _Date:
 _DATE: Final = _Date()
 
 
-def answer(body: bytes, status: int = 200) -> bytes:
-    """Returns a whole answer with a JSON body."""
-    return b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n%b" % (
+def answer(body: bytes, status: int = 200, media_type: bytes = b"application/json") -> bytes:
+    """Returns a whole answer."""
+    return b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n%b" % (
         status,
         _REASONS.get(status, _REASONS_ELSE),
+        media_type,
         _DATE.line(),
         len(body),
         body,

@@ -2,10 +2,12 @@
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tools.bench.cluster import population
-from tools.bench.cluster.population import Population
+from tools.bench.cluster.population import Document, Population
+from tools.bench.cluster.stub import protobuf
 
 _TIME: Final = b"@time-in-20-bytes@@@"
 _CPU: Final = tuple(b"@cpu%d-10b@" % each for each in range(4))
@@ -31,26 +33,46 @@ class Usage:
         """Returns the PodMetricsList of a namespace; `pods` has the counts of the HPAs that were scaled."""
         template = self._templates.get(namespace)
         if template is None:
-            template = self._templates[namespace] = self._template(namespace, pods)
-        made = self._lists[namespace] = self._lists.get(namespace, namespace) + 1
+            items = [
+                item
+                for number in self._population.numbers(namespace)
+                for item in _items(self._population, number, pods.get(number, self._population.pods))
+            ]
+            template = self._templates[namespace] = _list(items)
+        return self._filled(template, namespace)
+
+    def of_hpa(self, number: int) -> bytes:
+        """Returns the PodMetricsList of the pods of an HPA."""
+        template = _list(_items(self._population, number, self._population.pods))
+        return self._filled(template, -1 - number)
+
+    def protobuf(self, number: int) -> bytes:
+        """Returns the PodMetricsList of the pods of an HPA in protobuf."""
+        document = json.loads(self.of_hpa(number))
+        return protobuf.pod_metrics_list(document, int(time.time()))
+
+    def _filled(self, template: bytes, list_of: int) -> bytes:
+        """Fills in the next values of a list."""
+        made = self._lists[list_of] = self._lists.get(list_of, abs(list_of)) + 1
         level = _LEVEL + made * _STEP % _SPAN
         body = template.replace(_TIME, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()).encode())
         for index, mark in enumerate(_CPU):
             body = body.replace(mark, b"%d" % (level * 1_000_000 + 131_071 * (index + 1)))
         return body.replace(_MEMORY, b"%d" % (60_000 + 100 * (level - _LEVEL)))
 
-    def _template(self, namespace: int, pods: dict[int, int]) -> bytes:
-        items = []
-        for number in self._population.numbers(namespace):
-            labels = population.template(number)["metadata"]["labels"]
-            for index in range(pods.get(number, self._population.pods)):
-                metadata = {
-                    "name": f"{population.name(number)}-{index}", "namespace": population.namespace(namespace),
-                    "creationTimestamp": _TIME.decode(), "labels": labels,
-                }  # fmt: skip
-                usage = {"cpu": f"{_CPU[index % len(_CPU)].decode()}n", "memory": f"{_MEMORY.decode()}Ki"}
-                containers = [{"name": "app", "usage": usage}]
-                item = {"metadata": metadata, "timestamp": _TIME.decode(), "window": "15s", "containers": containers}
-                items.append(item)
-        head = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}, "items": items}
-        return json.dumps(head, separators=(",", ":")).encode()
+
+def _items(of: Population, number: int, pods: int) -> Iterator[Document]:
+    labels = population.template(number)["metadata"]["labels"]
+    for index in range(pods):
+        metadata = {
+            "name": f"{population.name(number)}-{index}", "namespace": of.namespace(number),
+            "creationTimestamp": _TIME.decode(), "labels": labels,
+        }  # fmt: skip
+        usage = {"cpu": f"{_CPU[index % len(_CPU)].decode()}n", "memory": f"{_MEMORY.decode()}Ki"}
+        containers = [{"name": "app", "usage": usage}]
+        yield {"metadata": metadata, "timestamp": _TIME.decode(), "window": "15s", "containers": containers}
+
+
+def _list(items: Iterable[Document]) -> bytes:
+    head = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
+    return json.dumps({**head, "items": list(items)}, separators=(",", ":")).encode()
