@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tools.bench.cluster import population
+from tools.bench.cluster.measure import Late, later
 from tools.bench.cluster.metrics_server import Metrics
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.scraped import Histogram, Scrape, quantile
@@ -105,6 +106,12 @@ def test_a_histogram_of_two_scrapes_counts_what_came_between() -> None:
     series = 'a_bucket{{name="x",le="1.0"}} {0}\na_bucket{{name="x",le="+Inf"}} {1}\na_bucket{{name="y",le="1.0"}} 9\n'
     before, after = (Scrape.of(series.format(*counts), ("a_",)) for counts in ((1, 2), (4, 7)))
     assert after.histogram(before, "a", name="x").buckets == [(1.0, 3.0), (math.inf, 5.0)]
+
+
+def test_reconciles_that_are_too_late_for_their_traces_count_as_late() -> None:
+    traced, started = Late(0.1, 0.2, 0.3), Late(0.5, 4.0, math.inf)
+    assert later(traced, started, 3.0) == Late(0.1, 4.0, math.inf)
+    assert later(Late(), Late(0.5, 4.0, None), 3.0) == Late(None, 4.0, None)
 
 
 def test_a_quantile_of_values_is_one_of_them() -> None:

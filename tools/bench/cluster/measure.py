@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.controller.schedule import IN_TIME
 from tools.bench.cluster import population, processes
 from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RECONCILES, STALLS, WAITS, Controller
 from tools.bench.cluster.population import Population
@@ -46,7 +47,8 @@ class Late(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """What was measured of one controller in one world. Times in seconds, memory in MiB.
 
-    - `late`: from the planned time of a reconcile to its decision, of a sample of HPAs, by their traces.
+    - `late`: from the planned time of a reconcile to its decision, of a sample of HPAs, by their traces. hpad dates a
+      reconcile that is very late anew, so that its trace does not show it: then it is `started`, if that is more.
     - `started`: from the planned time to the start of the reconcile, of all HPAs, by the series of hpad.
     - `took`: the duration of a reconcile; `waited`: the time of a key in the workqueue. Both by the series.
     - `cpu`: CPU-seconds per 1,000 reconciles of each process.
@@ -166,6 +168,12 @@ def _traced(trial: Trial, ended: datetime) -> list[float]:
     return found
 
 
+def later(traced: Late, started: Late, limit: float) -> Late:
+    """Returns the traced times, but those of `started` that are longer and beyond `limit` seconds."""
+    pairs = zip(msgspec.structs.astuple(traced), msgspec.structs.astuple(started), strict=True)
+    return Late(*(two if two is not None and two > max(limit, one or 0.0) else one for one, two in pairs))
+
+
 class _Window(NamedTuple):
     """A window between two moments, and the series read around it."""
 
@@ -184,6 +192,8 @@ class _Window(NamedTuple):
         lists = self._requests(trial.plan.period / seconds / trial.population.namespaces).get(METRICS_LIST, 0.0)
         slope = fitted(watcher.memory) if len(watcher.memory) >= 3 else None
         ours = {name: self.end.cpu[name] - self.begin.cpu[name] for name in self.end.cpu}
+        traced = Late(quantile(late, 0.5), quantile(late, 0.99), max(late, default=None))
+        started = self._late(LATENESS)
         total, idle = (end - begin for begin, end in zip(self.begin.machine, self.end.machine, strict=True))
         return Figures(
             server=trial.server,
@@ -197,8 +207,8 @@ class _Window(NamedTuple):
             reconciles=reconciles,
             rate=rate,
             period=trial.population.hpas / rate if rate else None,
-            late=Late(quantile(late, 0.5), quantile(late, 0.99), max(late, default=None)),
-            started=self._late(LATENESS),
+            late=later(traced, started, IN_TIME * trial.plan.period),
+            started=started,
             took=self._late(DURATIONS),
             waited=self._late(WAITS, name=QUEUE),
             cpu={name: 1000 * each * spent for name, spent in ours.items()},

@@ -1,6 +1,5 @@
 """What was measured as a table, and as JSON."""
 
-import json
 import math
 import os
 import platform
@@ -72,7 +71,8 @@ def document(flags: Sequence[str], found: Sequence[Figures]) -> str:
     """Returns all figures as JSON."""
     machine = {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
     head = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
-    return json.dumps({**head, "flags": list(flags), "runs": msgspec.to_builtins(list(found))}, indent=1) + "\n"
+    encoded = msgspec.json.encode({**head, "flags": flags, "runs": found})  # infinity becomes null
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
 def commit() -> str:
