@@ -54,7 +54,9 @@ _CHANGES: Final = {
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` (seconds) with `workers` workers; `retune` changes both.
+    """Reconciles every HPA of a source each `period` with `workers` workers; HPAs due within a `tick` are due together.
+
+    `period` and `tick` are in seconds; `retune` changes all three.
 
     Call `start` once the source has synced. `stop` waits for running turns. HPAs that `owner` does not own have
     turns, but nothing is decided in them.
@@ -69,6 +71,7 @@ class Controller:
         *,
         period: float,
         workers: int,
+        tick: float = 0.0,
         owner: Owner = EVERYTHING,
     ) -> None:
         self._source = source
@@ -77,10 +80,11 @@ class Controller:
         self._clock = clock
         self.period = period
         self.workers = workers
+        self._tick = tick
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
-        self._schedule = Schedule(self._queue, clock, period)
+        self._schedule = Schedule(self._queue, clock, period, tick)
         self._records = self._schedule.records
         self._dispatcher: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("hpad.controller")
@@ -111,16 +115,16 @@ class Controller:
             if not dispatcher.cancelled():
                 dispatcher.result()
 
-    def retune(self, *, period: float, workers: int) -> None:
-        """Changes the period (seconds) and the number of workers. Running turns finish with the previous ones."""
+    def retune(self, *, period: float, workers: int, tick: float = 0.0) -> None:
+        """Changes period and tick (seconds) and the number of workers. Running turns finish with the previous ones."""
         if workers != self.workers:
             self.workers = workers
             # Running turns give their workers back to the previous pool.
             self._pool = Workers(workers, self._clock, period * _DRAIN)
-        if period != self.period:
-            self.period = period
+        if (period, tick) != (self.period, self._tick):
+            self.period, self._tick = period, tick
             self._pool.patience = period * _DRAIN
-            self._schedule.retune(period)
+            self._schedule.retune(period, tick)
 
     async def stop(self, seconds: float) -> None:
         """Starts no more turns. Running turns are cancelled after the given number of seconds."""
@@ -235,8 +239,8 @@ class Controller:
 
     def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
         """Ends a turn. A callback of the task, so that it runs also if the task is cancelled before its first step."""
-        worker.give()
         result = TurnResult.CANCELLED if turn.cancelled() else turn.result()
+        worker.give(finished=result not in {TurnResult.CANCELLED, TurnResult.TIMED_OUT})
         try:
             self._plan_next(key, result)
             if result in {TurnResult.DONE, TurnResult.SCALED}:

@@ -1,7 +1,7 @@
 """Plans the turns of each HPA, keeps its scheduling record, and sets the moment that a turn counts as.
 
 A new or edited HPA has a turn at once, and every HPA has one turn per period. The time within the period is fixed by
-the HPA's key, which spreads HPAs evenly and keeps the interval of each one across restarts.
+the HPA's key (`controller.grid`), which keeps the interval of each one across restarts.
 
 A turn counts as of its planned moment while its metrics arrive within `IN_TIME` of a period. Policies and windows of
 `spec.behavior` are mostly whole periods. If turns counted as of the clock, a few milliseconds of delay would decide
@@ -18,7 +18,6 @@ A turn before its planned time is noted in the store first; see `engine.history`
 
 import asyncio
 import math
-import zlib
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ import msgspec
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
+from hpad.controller.grid import Grid
 from hpad.controller.workers import Worker
 from hpad.controller.workqueue import DelayingQueue
 from hpad.engine import recovery
@@ -213,14 +213,18 @@ class Record(msgspec.Struct):
 class Schedule:
     """The records of all HPAs, and the planned time of each."""
 
-    def __init__(self, queue: DelayingQueue, clock: Clock, period: float) -> None:
+    def __init__(self, queue: DelayingQueue, clock: Clock, period: float, tick: float) -> None:
         self._queue = queue
         self._clock = clock
         self._period = period
+        self._grid = Grid(period, tick)
+        self._namespaces: defaultdict[str, set[Key]] = defaultdict(set)
         self.records: defaultdict[Key, Record] = defaultdict(Record)
 
     def start(self, keys: Collection[Key], at_once: int) -> None:
         """Plans the first turns of these HPAs: all now if they are at most `at_once`, else spread over a period."""
+        for key in keys:
+            self._namespaces[key.namespace].add(key)
         for key in keys:
             if len(keys) <= at_once:
                 self._queue.add(key)
@@ -239,9 +243,9 @@ class Schedule:
         record.due = due
         self._queue.add_after(key, due - now)
 
-    def retune(self, period: float) -> None:
-        """Changes the period, in seconds, and plans a new time for every HPA."""
-        self._period = period
+    def retune(self, period: float, tick: float) -> None:
+        """Changes period and tick, in seconds, and plans a new time for every HPA."""
+        self._period, self._grid = period, Grid(period, tick)
         for key, record in list(self.records.items()):
             if record.due is not None:
                 record.due = None
@@ -264,9 +268,11 @@ class Schedule:
         """Returns the planned time after this turn (monotonic seconds): no regular turn comes earlier."""
         due, now = self.records[key].due, self._clock.monotonic()
         if due is None:
-            # Not hash(): it differs per process, and a restart would move the planned time of every HPA.
-            phase = zlib.crc32(str(key).encode()) / 2**32 * self._period
-            return now + (phase - now) % self._period
+            members = self._namespaces[key.namespace]
+            members.add(key)
+            place = self._grid.place(key, len(members))
+            begin = math.floor((now - place) / self._period) + 1  # not now + …: equal places need equal due times
+            return begin * self._period + place
         if due > now + _AT_ONCE:
             return due  # a turn before its planned time leaves the plan as it is
         missed = max(0, int((now - due) // self._period))
@@ -280,6 +286,10 @@ class Schedule:
     def forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA. While its cancelled turn has not ended, the empty record keeps the task."""
         self._queue.discard(key)
+        members = self._namespaces[key.namespace]
+        members.discard(key)
+        if not members:
+            del self._namespaces[key.namespace]
         record = self.records.pop(key, None)
         if record is not None and record.change(Change.DELETE) is Phase.DELETED:
             self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it

@@ -26,7 +26,7 @@ class Workers:
     """The workers that reconciles share; `Worker` takes them.
 
     The number of reconciles that wait for metrics is limited such that all can finish within `patience` seconds if
-    their metrics arrive at the same time.
+    their metrics arrive at the same time. `mean` is the mean working time in seconds.
     """
 
     def __init__(self, number: int, clock: Clock, patience: float) -> None:
@@ -35,14 +35,14 @@ class Workers:
         self._number = number
         self._free = number
         self._released = 0
-        self._mean = _FIRST_GUESS
+        self.mean = _FIRST_GUESS
         self._returning: _Waiting = deque()
         self._starting: _Waiting = deque()
 
     @property
     def limit(self) -> float:
         """The number of reconciles that may wait for metrics at the same time."""
-        return self._number * max(self.patience / max(self._mean, 1e-6), 1.0)
+        return self._number * max(self.patience / max(self.mean, 1e-6), 1.0)
 
     async def begin(self) -> None:
         """Waits until a worker is free, no reconcile has its metrics and waits for one, and `limit` allows another."""
@@ -67,7 +67,7 @@ class Workers:
 
     def learn(self, seconds: float) -> None:
         """Adds the working time, in seconds, of a reconcile that waited for metrics to the mean."""
-        self._mean += (seconds - self._mean) * _WEIGHT
+        self.mean += (seconds - self.mean) * _WEIGHT
 
     async def _wait(self, queue: _Waiting) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,11 +107,15 @@ class Worker:
         await self._pool.begin()
         self._start()
 
-    def give(self) -> None:
-        """Frees the worker at the end of the reconcile. Does nothing if it is free already."""
+    def give(self, *, finished: bool = True) -> None:
+        """Frees the worker at the end of the reconcile. Does nothing if it is free already.
+
+        A reconcile that was given up would have worked for longer: many that run into their deadline at the same time
+        must not make reconciles look short.
+        """
         if self._taken:
             self._stop()
-            if self._was_released:
+            if self._was_released and (finished or self._worked > self._pool.mean):
                 self._pool.learn(self._worked)
             self._pool.give()
 

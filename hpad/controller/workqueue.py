@@ -5,26 +5,26 @@ Invariants between any two calls (`check` asserts them):
 1. A key is queued exactly when it is dirty (work was requested) and no worker processes it.
 2. A key is queued at most once, and at most one worker processes it.
 3. A key that becomes dirty while a worker processes it is queued again by `done`, so that no request is lost.
-4. A key has at most one timer; of several delays the earliest deadline wins.
-5. `get` returns keys in the order in which they were queued.
+4. A key has at most one deadline; of several delays the earliest wins.
+5. `get` returns keys in the order in which they were queued; keys that are due together, in the order of deadlines.
+6. One timer of the loop serves all deadlines. It is set to the earliest one, or earlier.
 
 The sets are those of client-go (`workqueue/queue.go`). There is no rate limiter, because an HPA is reconciled at a
 fixed period after every result of a reconcile.
 """
 
 import asyncio
+import heapq
+import itertools
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 
-
-class _Timer(NamedTuple):
-    """A timer due at `deadline`, in the loop's time. The handles of uvloop do not have their deadline."""
-
-    deadline: float
-    handle: asyncio.Handle
+_TOGETHER: Final = 1e-3
+"""Deadlines within so many seconds are due together: uvloop rounds timers to whole milliseconds."""
+_FEW: Final = 64
 
 
 class ShutDown(Exception):
@@ -49,7 +49,12 @@ class DelayingQueue:
         self._turns: deque[Key] = deque()
         self._dirty: dict[Key, float] = {}
         self._processing: dict[Key, float] = {}
-        self._timers: dict[Key, _Timer] = {}
+        self._deadlines: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        """Deadline in the loop's time, order of arrival, and key; also those of deadlines that were changed since."""
+        self._arrivals = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._drained = asyncio.Event()
@@ -76,18 +81,16 @@ class DelayingQueue:
             return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        timer = self._timers.get(key)
-        if timer is not None and timer.deadline <= deadline:
+        if key in self._deadlines and self._deadlines[key] <= deadline:
             return
-        if timer is not None:
-            timer.handle.cancel()
-        self._timers[key] = _Timer(deadline, loop.call_at(deadline, self._due, key))
+        self._deadlines[key] = deadline
+        heapq.heappush(self._heap, (deadline, next(self._arrivals), key))
+        self._compact()
+        self._set_timer(loop)
 
     def call_off(self, key: Key) -> None:
-        """Drops the timer of the key. A key that is queued already stays queued."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.handle.cancel()
+        """Drops the deadline of the key. A key that is queued already stays queued."""
+        self._deadlines.pop(key, None)
 
     async def filled(self) -> None:
         """Waits until a key is queued. Raises ShutDown once the queue is closed and empty."""
@@ -114,7 +117,7 @@ class DelayingQueue:
         self._note_if_drained()
 
     def discard(self, key: Key) -> None:
-        """Drops the timer and the queue entry of the key. A worker that processes it is not interrupted."""
+        """Drops the deadline and the queue entry of the key. A worker that processes it is not interrupted."""
         self.call_off(key)
         if self._dirty.pop(key, None) is not None and key not in self._processing:
             self._turns.remove(key)
@@ -122,11 +125,12 @@ class DelayingQueue:
         self._note_if_drained()
 
     def shutdown(self) -> None:
-        """Closes the queue: `get` still returns queued keys, timers are dropped."""
+        """Closes the queue: `get` still returns queued keys, deadlines are dropped."""
         self._closed = True
-        for timer in self._timers.values():
-            timer.handle.cancel()
-        self._timers.clear()
+        self._deadlines.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         for worker in self._idle_workers:
             if not worker.done():
                 worker.set_result(None)
@@ -151,16 +155,41 @@ class DelayingQueue:
         queued = set(self._turns)
         assert len(self._turns) == len(queued), "a key is queued twice"
         assert queued == set(self._dirty) - set(self._processing), "queued is not dirty without processing"
-        assert not any(timer.handle.cancelled() for timer in self._timers.values()), "a cancelled timer was kept"
+        planned = {(deadline, key) for deadline, _, key in self._heap}
+        assert planned >= {(deadline, key) for key, deadline in self._deadlines.items()}, "a deadline was forgotten"
+        due = min(self._deadlines.values(), default=None)
+        assert due is None or (self._timer is not None and self._timer_at <= due), "no timer for a deadline"
 
     def _enqueue(self, key: Key) -> None:
         self._turns.append(key)
         self._series.depth(len(self))
         self._wake_one()
 
-    def _due(self, key: Key) -> None:
-        del self._timers[key]
-        self.add(key)
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the timer to the first deadline, unless it is set to an earlier time."""
+        if not self._heap or (self._timer is not None and self._timer_at <= self._heap[0][0]):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._heap[0][0]
+        self._timer = loop.call_at(self._timer_at, self._due)
+
+    def _due(self) -> None:
+        """Adds the keys that are due."""
+        loop = asyncio.get_running_loop()
+        self._timer, now = None, max(loop.time(), self._timer_at) + _TOGETHER
+        while self._heap and self._heap[0][0] <= now:
+            deadline, _, key = heapq.heappop(self._heap)
+            if self._deadlines.get(key) == deadline:
+                del self._deadlines[key]
+                self.add(key)
+        self._set_timer(loop)
+
+    def _compact(self) -> None:
+        """Drops the deadlines that were changed or called off, once they are most of the heap."""
+        if len(self._heap) > 2 * len(self._deadlines) + _FEW:
+            self._heap = [entry for entry in self._heap if self._deadlines.get(entry[2]) == entry[0]]
+            heapq.heapify(self._heap)
 
     async def _wait(self) -> None:
         turn = asyncio.get_running_loop().create_future()

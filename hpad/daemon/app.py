@@ -32,6 +32,7 @@ RELOADABLE = frozenset(
         "routes",
         "tunables",
         "sync_period",
+        "sync_tick",
         "workers",
         "competing_hpas",
         "explain_events",

@@ -99,7 +99,10 @@ def build(
         fallbacks=_fallbacks(settings, metrics),
     )
     period = settings.sync_period.total_seconds()
-    controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=settings.workers, owner=owner)
+    tick = settings.sync_tick.total_seconds()
+    controller = Controller(
+        hpas, reconciler, telemetry, clock, period=period, workers=settings.workers, tick=tick, owner=owner
+    )
     handoff = None
     if coordinator is not None:
         cooldown = coordinator.cooldown(options(settings).patience)
@@ -133,7 +136,8 @@ def build(
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
     components.reconciler.retune(options(settings), _fallbacks(settings, components.metrics))
-    components.controller.retune(period=settings.sync_period.total_seconds(), workers=settings.workers)
+    period, tick = settings.sync_period.total_seconds(), settings.sync_tick.total_seconds()
+    components.controller.retune(period=period, workers=settings.workers, tick=tick)
     if components.handoff is not None and components.coordinator is not None:
         components.handoff.retune(components.coordinator.cooldown(options(settings).patience))
     if isinstance(components.store, persistent.PersistentStore):

@@ -125,6 +125,7 @@ PARSERS: dict[str, Parser] = {
     "manifests": parsers.path,
     "competing_hpas": parsers.one_of(*COMPETING),
     "sync_period": parsers.period,
+    "sync_tick": parsers.duration,
     "workers": parsers.count,
     "max_staleness": parsers.staleness,
     "kube_api_qps": parsers.qps,

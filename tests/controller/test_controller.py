@@ -38,20 +38,6 @@ def test_a_turn_less_than_a_millisecond_early_counts_as_planned() -> None:
 
 
 @in_virtual_time
-async def test_hpas_are_reconciled_once_per_period_at_spread_times() -> None:
-    bench = Bench(*(hpa(f"app-{n}") for n in range(200)), workers=10)
-    await bench.advance(150)
-    first: list[float] = []
-    for n in range(200):
-        times = bench.metrics.times(f"app-{n}")
-        assert len(times) == 10
-        assert all(abs(later - earlier - 15) < 1e-6 for earlier, later in itertools.pairwise(times))
-        first.append(times[0])
-    for start in range(0, 15, 3):
-        assert 20 <= sum(start <= at < start + 3 for at in first) <= 60
-
-
-@in_virtual_time
 async def test_a_few_hpas_have_their_first_turn_at_once() -> None:
     bench = Bench(hpa("web"), hpa("api"))
     await bench.advance(0.001)

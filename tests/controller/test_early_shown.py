@@ -18,6 +18,7 @@ from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.controller import overlap, reconcile
+from hpad.controller.grid import Grid
 from hpad.election import owner
 from hpad.engine import history as validity
 from hpad.engine import recovery
@@ -96,7 +97,7 @@ def test_each_seed_is_played_once() -> None:
         (clock_steps_are_ignored, 46),
         (edits_are_ignored, 7),
         (specs_are_not_checked_again, 51),
-        (zeros_of_others_are_hpads, 202),
+        (zeros_of_others_are_hpads, 274),
         (lost_statuses_stay_lost, 412),
         (successors_read_nothing, 7),
         (competing_hpas_are_found_late, 24),
@@ -176,6 +177,8 @@ def smaller(environment: Environment) -> HorizontalPodAutoscaler:
     return environment.renewed(msgspec.structs.replace(environment.found, spec=hpa("web", maxReplicas=6).spec))
 
 
+TURN = Grid(lives.PERIOD, 0.0).place(lives.WEB, 1) + lives.PERIOD
+"""The second at which the second planned turn begins."""
 CLOCK = (
     (40, set_back_and_hidden),
     (60, lambda environment, life: environment.scales.update(web=5)),
@@ -183,11 +186,11 @@ CLOCK = (
 SPEC = (
     (20, demands(100)),
     (21, saves_slowly),
-    (35.5, lambda environment, life: life.bench.source.put(smaller(environment))),
+    (TURN + 0.8, lambda environment, life: life.bench.source.put(smaller(environment))),
 )
 TARGET = (
     (20, slowly),
-    (36, lambda environment, life: life.bench.source.put(environment.point("elsewhere"))),
+    (TURN + 1.3, lambda environment, life: life.bench.source.put(environment.point("elsewhere"))),
 )
 
 

@@ -231,7 +231,7 @@ async def test_a_pending_status_is_written_even_if_the_next_rescale_fails(troubl
         run.proposed = 9
         bench.cluster.refusals = [errors.ApiError(403, "Forbidden", "quota")] * 3
 
-    await run.play(70, fails, after=METRIC_SECONDS + 1)
+    await run.play(90, fails, after=METRIC_SECONDS + 1)
     assert run.statuses[0][1].last_scale_time == METRICS_READ
     assert run.bench.cluster.scales["web"] == 9
 

@@ -37,7 +37,9 @@ from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
 
-def hpa(name: str, *, average: int = 10, uid: str = "1", **spec: Any) -> HorizontalPodAutoscaler:
+def hpa(
+    name: str, *, average: int = 10, uid: str = "1", namespace: str = "default", **spec: Any
+) -> HorizontalPodAutoscaler:
     """Returns an HPA of the Deployment of its name, with one External metric of its name."""
     target = {"type": "AverageValue", "averageValue": str(average)}
     body = {
@@ -48,7 +50,7 @@ def hpa(name: str, *, average: int = 10, uid: str = "1", **spec: Any) -> Horizon
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
         **spec,
     }
-    metadata = {"name": name, "namespace": "default", "uid": uid}
+    metadata = {"name": name, "namespace": namespace, "uid": uid}
     return v2.defaulted(from_builtins({"metadata": metadata, "spec": body}))
 
 
@@ -234,6 +236,7 @@ class Bench:
         *found: HorizontalPodAutoscaler,
         period: float = 15.0,
         workers: int = 8,
+        tick: float = 0.0,
         owner: Owner = EVERYTHING,
         cooldown: float = 0.0,
         lease: float = 0.0,
@@ -265,7 +268,14 @@ class Bench:
             decisions=decisions,
         )
         self.controller = Controller(
-            self.source, self.reconciler, self.telemetry, self.clock, period=period, workers=workers, owner=owner
+            self.source,
+            self.reconciler,
+            self.telemetry,
+            self.clock,
+            period=period,
+            workers=workers,
+            tick=tick,
+            owner=owner,
         )
         self.handoff = Handoff(
             self.source,

@@ -1,0 +1,85 @@
+"""The planned times of HPAs: on ticks, close together within a namespace, and apart between namespaces."""
+
+import asyncio
+import itertools
+
+import pytest
+from support.controller import Bench, hpa
+from support.virtual_time import in_virtual_time
+
+from hpad.api.metadata import Key
+from hpad.controller.grid import Grid
+
+NAMES = [f"app-{number}" for number in range(200)]
+
+
+@in_virtual_time
+async def test_hpas_are_reconciled_once_per_period_each_namespace_in_a_time_of_its_own() -> None:
+    """200 HPAs in 20 namespaces; a sixteenth of a period of 16 s is a second."""
+    bench = Bench(*(hpa(name, namespace=f"ns-{n % 20}") for n, name in enumerate(NAMES)), period=16.0, tick=0.1)
+    await bench.advance(160)
+    first: dict[str, float] = {}
+    for name in NAMES:
+        times = bench.metrics.times(name)
+        assert len(times) == 10
+        assert all(abs(later - earlier - 16) < 1e-6 for earlier, later in itertools.pairwise(times))
+        first[name] = times[0]
+    begins = []
+    for namespace in range(20):
+        times = sorted(first[name] for name in NAMES[namespace::20])
+        begins.append(next(b for a, b in zip([times[-1] - 16, *times], times, strict=False) if b - a > 8))
+        assert all((time - begins[-1]) % 16 <= 1.0 for time in times), "a namespace is spread further"
+    for start in range(0, 16, 4):
+        assert 1 <= sum(start <= begin < start + 4 for begin in begins) <= 10
+
+
+@pytest.mark.parametrize(
+    ("period", "tick", "expected"),
+    [
+        (15.0, 0.1, 0.1),
+        (15.0, 0.15, 0.15),
+        (15.0, 1.0, 0.15),
+        (1.0, 0.1, 0.01),
+        (15.0, 0.11, 15 / 137),
+        (15.0, 0.0, 0.0),
+    ],
+)
+def test_a_tick_divides_the_period_and_is_a_hundredth_of_it_at_most(
+    period: float, tick: float, expected: float
+) -> None:
+    assert Grid(period, tick).tick == pytest.approx(expected)
+
+
+def test_places_are_multiples_of_the_tick() -> None:
+    grid = Grid(15.0, 0.1)
+    places = {grid.place(Key("default", name), len(NAMES)) for name in NAMES}
+    assert all(place / grid.tick == pytest.approx(round(place / grid.tick)) for place in places)
+    assert 5 <= len(places) <= 10, "a sixteenth of the period has nine ticks"
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "expected"),
+    [(1, 15 / 16), (256, 15 / 16), (400, 0.003 * 512), (512, 0.003 * 512), (1024, 0.003 * 1024), (5000, 5.0)],
+)
+def test_a_large_namespace_takes_a_larger_part_of_the_period(neighbours: int, expected: float) -> None:
+    grid = Grid(15.0, 0.0)
+    begin = grid.place(Key("default", ""), neighbours)  # the share of the empty name is 0
+    places = [(grid.place(Key("default", name), neighbours) - begin) % 15 for name in NAMES]
+    assert grid.width(neighbours) == pytest.approx(expected)
+    assert 0.9 * expected < max(places) <= expected
+
+
+@in_virtual_time
+async def test_an_hpa_keeps_its_time_when_its_namespace_grows() -> None:
+    """512 HPAs take more than a sixteenth of the period of 15 s."""
+    bench = Bench(*(hpa(name) for name in NAMES), workers=100, tick=0.1)
+    bench.controller.start()
+    await asyncio.sleep(45)
+    for number in range(200, 520):
+        added = hpa(f"app-{number}")
+        bench.cluster.scales[added.metadata.name] = 1
+        bench.source.put(added)
+    await asyncio.sleep(45)
+    await bench.controller.stop(5)
+    for name in NAMES:
+        assert all(abs(b - a - 15) < 1e-6 for a, b in itertools.pairwise(bench.metrics.times(name)))
