@@ -64,6 +64,7 @@ def test_a_run_beside_a_real_api_server(tmp_path: Path) -> None:
     for found in runs:
         assert found["first_round"] is not None
         assert found["requests"][STATUS] > 0
+        assert found["requests"][METRICS] > 0
         assert {"etcd", "kube-apiserver", "metrics-server"} < found["cpu"].keys()
 
 

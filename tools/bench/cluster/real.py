@@ -39,9 +39,10 @@ _COUNT_SECONDS: Final = 2.0
 class RealWorld:
     """The running servers. Counting the HPAs lists them, so it is done at most every two seconds."""
 
-    def __init__(self, running: apiserver.Running, metrics: int) -> None:
+    def __init__(self, running: apiserver.Running, metrics: ChildWorld) -> None:
         self.kubeconfig = running.kubeconfig
-        self.processes = {**running.pids, "metrics-server": metrics}
+        self.processes = {**running.pids, **metrics.processes}
+        self._metrics = metrics
         self._running = running
         self._trust = ssl.create_default_context(cafile=str(running.authority))
         self._marked: Mapping[str, str] = {}
@@ -55,7 +56,7 @@ class RealWorld:
             named = dict(labels)
             if named["resource"] in _OF_CONTROLLERS:
                 found[_described(named)] += int(count)
-        return found
+        return {**found, **self._metrics.counts()}  # the API server does not count what it passes on
 
     def reconciled(self) -> int:
         if time.monotonic() - self._counted_at >= _COUNT_SECONDS:
@@ -102,7 +103,7 @@ def started(folder: Path, of: Population) -> Iterator[RealWorld]:
     metrics = worlds.child("tools.bench.cluster.metrics_server", folder / "metrics", of, files)
     with apiserver.start(folder, flags) as running, metrics as process:
         server = ChildWorld("metrics-server", process, folder / "metrics", None)
-        world = RealWorld(running, process.pid)
+        world = RealWorld(running, server)
         asyncio.run(_fill(running, of, int(server.url.rpartition(":")[2])))
         _wait_for_metrics(world)
         yield world
