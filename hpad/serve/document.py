@@ -18,6 +18,7 @@ SCRIPTS: Final = (
     "api.js",
     "model.js",
     "row.js",
+    "rowview.js",
     "list.js",
     "series.js",
     "chart.js",

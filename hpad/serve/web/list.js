@@ -1,6 +1,8 @@
 // The list of HPAs. Only the rows in sight are in the document.
 
-const OVERSCAN = 4; // rows beyond those in sight
+const [AHEAD, BEHIND] = [8, 2]; // rows beyond those in sight, where the list is scrolled to and where it comes from
+const FILL = 4; // of these in one frame
+const REST = 150; // milliseconds without a new row, after which the list does not scroll any more
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 // Draws attention to a count that has changed.
@@ -8,11 +10,27 @@ function flash(element) {
   if (!still.matches) element.animate([{ color: "var(--accent)", scale: 1.15 }, {}], { duration: 900, easing: "ease-out" });
 }
 
+const interval = (first, last) => new Set(Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => first + index));
+
+// The longest part of these different numbers, in their order, in which each is greater than the one before.
+function ascending(numbers) {
+  const best = numbers.map((number) => ({ number, length: 1, before: null }));
+  best.forEach((each, index) => {
+    for (const other of best.slice(0, index)) {
+      if (other.number < each.number && other.length >= each.length) Object.assign(each, { length: other.length + 1, before: other });
+    }
+  });
+  let last = best.reduce((most, each) => (each.length > (most?.length ?? 0) ? each : most), null);
+  const found = new Set();
+  for (; last; last = last.before) found.add(last.number);
+  return found;
+}
+
 class ListPage {
   constructor(model) {
     this.model = model;
     this.active = 0;
-    this.elements = new Map();
+    this.views = new Map(); // the rows in the document, by their places in the list
     this.scheduled = false;
     this.root = null;
     this.onScroll = () => this.schedule();
@@ -26,7 +44,9 @@ class ListPage {
     this.root = main;
     show(main, this.frame());
     this.body = main.querySelector(".rows");
-    this.elements.clear();
+    this.body.addEventListener("pointerover", ({ target }) => this.views.get(Number(target.closest(".row")?.dataset.index))?.explain());
+    this.views.clear();
+    this.sorted = null;
     this.rowHeight = null;
     addEventListener("scroll", this.onScroll, { passive: true });
     addEventListener("resize", this.onResize, { passive: true });
@@ -43,6 +63,7 @@ class ListPage {
     this.scrolled = scrollY;
     removeEventListener("scroll", this.onScroll);
     removeEventListener("resize", this.onResize);
+    clearTimeout(this.sorting);
   }
 
   frame() {
@@ -148,61 +169,75 @@ class ListPage {
 
   // The keys of the rows in the document.
   shownKeys() {
-    return [...this.elements.keys()];
+    return [...this.views.values()].map((view) => view.key);
   }
 
-  // Makes the document have the rows in sight, and the active one, which may have the focus.
+  // Makes the document have the rows in sight and the active one, which may have the focus. Rows beyond those in sight
+  // are filled a few at a time, in frames in which none in sight is missing. All reading of the layout comes first.
   render() {
     const { order } = this.model;
-    const height = (this.rowHeight ??= parseFloat(getComputedStyle(this.body).getPropertyValue("--row-height")));
-    this.body.style.height = `${order.length * height}px`;
     const above = -this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(above / height) - OVERSCAN);
-    const last = Math.min(order.length - 1, Math.ceil((above + innerHeight) / height) + OVERSCAN);
-    const wanted = new Set();
-    for (let index = first; index <= last; index += 1) wanted.add(index);
-    if (order.length) wanted.add(this.active);
-    const kept = new Set();
-    for (const index of wanted) kept.add(this.place(order[index], index, height));
-    for (const [key, { element }] of this.elements) {
-      if (kept.has(key)) continue;
-      element.remove();
-      this.elements.delete(key);
-    }
-    if (this.sorted !== order) this.sortElements();
+    const height = (this.rowHeight ??= parseFloat(getComputedStyle(this.body).getPropertyValue("--row-height")));
+    const down = above >= this.above;
+    this.above = above;
+    this.body.style.height = `${order.length * height}px`;
+
+    const first = Math.max(0, Math.floor(above / height));
+    const last = Math.min(order.length, Math.ceil((above + innerHeight) / height)) - 1;
+    const sight = interval(first, last);
+    if (order.length) sight.add(this.active);
+    const [before, after] = down ? [BEHIND, AHEAD] : [AHEAD, BEHIND];
+    const around = interval(Math.max(0, first - before), Math.min(order.length - 1, last + after));
+    const wanted = sight.union(around);
+
+    const moved = this.sorted !== order;
     this.sorted = order;
+    if (moved) this.reorder(wanted);
+    const missing = [...sight.difference(this.views)];
+    const spare = [...wanted.difference(this.views)];
+    const now = moved ? spare : missing.length ? missing : spare.slice(0, FILL);
+    if (now.length < spare.length) this.schedule();
+    this.fill(now, wanted);
+    for (const [index, view] of this.views) view.set(this.model.rows.get(order[index]), index, index === this.active, height);
+    if (moved) this.sortElements();
+    else if (now.length) {
+      clearTimeout(this.sorting);
+      this.sorting = setTimeout(() => this.sortElements(), REST);
+    }
   }
 
-  // Puts the rows in the document into the order of the list, which screen readers follow.
+  // After a change of the order: a row that is still wanted stays that of its HPA.
+  reorder(wanted) {
+    const places = new Map([...wanted].map((index) => [this.model.order[index], index]));
+    const known = [...this.views.values()];
+    this.views = new Map(known.filter((view) => places.has(view.key)).map((view) => [places.get(view.key), view]));
+    for (const view of known) if (!places.has(view.key)) view.element.remove();
+  }
+
+  // Gives each of these places a row: one that is neither in sight nor near, or a new one.
+  fill(indexes, wanted) {
+    const free = [...this.views.keys()].filter((index) => !wanted.has(index));
+    for (const index of indexes) {
+      const from = free.pop();
+      const view = this.views.get(from) ?? new RowView();
+      if (!view.element.isConnected) this.body.append(view.element);
+      this.views.delete(from);
+      this.views.set(index, view);
+    }
+  }
+
+  // Puts the rows into the order of the list, which screen readers follow. While the list scrolls, rows only change their
+  // contents and their place on the screen: to take one out of the document and put it elsewhere costs as much as a new one.
   sortElements() {
     const focused = document.activeElement;
-    const rows = [...this.elements.values()].sort((one, other) => one.index - other.index);
-    rows.forEach(({ element }, index) => {
-      if (this.body.children[index] !== element) this.body.insertBefore(element, this.body.children[index]);
-    });
-    if (this.body.contains(focused)) focused.focus({ preventScroll: true });
-  }
-
-  place(key, index, height) {
-    const row = this.model.rows.get(key);
-    const active = index === this.active;
-    const known = this.elements.get(key);
-    if (known && known.row === row && known.index === index && known.active === active && known.height === height) {
-      return key;
+    const stay = ascending([...this.body.children].map((element) => Number(element.dataset.index)));
+    let next = null;
+    for (const index of [...this.views.keys()].sort((one, other) => other - one)) {
+      const { element } = this.views.get(index);
+      if (!stay.has(index)) this.body.insertBefore(element, next);
+      next = element;
     }
-    const fresh = hpaRow(row, index, active);
-    fresh.style.transform = `translateY(${index * height}px)`;
-    if (known) {
-      morph(known.element, fresh);
-      if (known.row.currentReplicas !== row.currentReplicas) flash(known.element.querySelector(".count"));
-    } else this.body.insertBefore(fresh, this.following(index));
-    this.elements.set(key, { element: known?.element ?? fresh, row, index, active, height });
-    return key;
-  }
-
-  // The first row in the document that comes after this index: rows stand in the order of the list.
-  following(index) {
-    return [...this.body.children].find((each) => Number(each.dataset.index) > index) ?? null;
+    if (this.body.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
   }
 
   // Moves the active row, and the focus with it.
@@ -231,6 +266,6 @@ class ListPage {
     if (hidden > 0) scrollBy(0, -hidden - 4);
     else if (below > 0) scrollBy(0, below);
     this.render();
-    this.elements.get(this.model.order[this.active]).element.querySelector("a").focus({ preventScroll: true });
+    this.views.get(this.active).link.focus({ preventScroll: true });
   }
 }

@@ -2,6 +2,7 @@
 
 const FIRST_ROWS = 100; // the first rows are there before all of them
 const MOST_ROWS = 2500; // of one answer
+const RENEWED_ROWS = 1000; // of one answer while the list is read: a larger one blocks the page for longer
 const PATIENCE = SECOND; // how long the first list waits for the stream, so that no decision falls between the two
 
 const FRESH = 10 * SECOND; // how often the rows in sight are loaded anew: the stream has changed decisions only, not usages
@@ -116,7 +117,8 @@ class App {
     if (this.loading) return;
     this.loading = new Set();
     try {
-      await getAll("hpas", { limit: MOST_ROWS }, { first: this.model.complete ? undefined : FIRST_ROWS, each: (page) => {
+      const sizes = this.model.complete ? [RENEWED_ROWS] : [MOST_ROWS, FIRST_ROWS];
+      await getAll("hpas", { limit: sizes[0] }, { first: sizes[1], each: (page) => {
         this.model.total = page.total;
         this.model.counts = page.counts;
         for (const row of page.items) {

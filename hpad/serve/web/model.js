@@ -64,11 +64,10 @@ class Model {
 
   // Drops the HPAs that are not among these keys any more.
   retain(keys) {
-    for (const key of this.rows.keys()) {
-      if (keys.has(key)) continue;
-      this.rows.delete(key);
-      this.order = this.order.filter((each) => each !== key);
-    }
+    const gone = [...this.rows.keys()].filter((key) => !keys.has(key));
+    if (!gone.length) return;
+    for (const key of gone) this.rows.delete(key);
+    this.order = this.order.filter((key) => this.rows.has(key));
   }
 
   searched(row) {

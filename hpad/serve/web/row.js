@@ -1,4 +1,4 @@
-// One HPA as a row of the list, and the parts that its own page has, too.
+// The parts of an HPA that its row in the list and its own page have: states, replicas, names.
 
 function stateBadge(state) {
   const { label, text } = STATES[state] ?? { label: state, text: "" };
@@ -43,39 +43,20 @@ function replicaBar(row) {
   return h(
     "span.range",
     { "aria-hidden": "true" },
-    h("span.bar", { style: { "--current": part(row.currentReplicas), "--min": part(row.minReplicas) } },
-      h("span.fill", {}),
-      h("span.min", {}),
-      moves(row) && h("span.desired", { style: { "--desired": part(row.desiredReplicas) } }),
+    h("span.bar", {},
+      h("span.fill", { style: { width: part(row.currentReplicas) } }),
+      h("span.min", { style: { left: part(row.minReplicas) } }),
+      moves(row) && h("span.desired", { style: { left: part(row.desiredReplicas) } }),
     ),
     h("span.bounds", {}, `${count(row.minReplicas)}–${count(row.maxReplicas)}`),
   );
 }
 
-// A small bar of the usage: its middle is the metric target.
-function meter(ratio) {
-  if (ratio === undefined || ratio < 0) return h("span.meter.none", { "aria-hidden": "true" });
-  const over = ratio > 1.1 ? "over" : null;
-  const filled = `${Math.min(100, ratio * 50)}%`;
-  return h("span.meter", { "aria-hidden": "true", class: over, style: { "--filled": filled } });
-}
-
-function metricLine(metric) {
-    return h(
-    "span.metric",
-    { title: metric.address },
-    h("span.name", {}, metric.address),
-    meter(metric.ratio),
-    h("span.value", {}, metric.current ?? "–", metric.target && h("span.of", {}, ` / ${metric.target}`)),
-  );
-}
-
-// The metrics of a row: both of two; of more, the one that asks for the most replicas.
-function metricLines({ metrics }) {
-  const leading = metrics.reduce((most, each) => ((each.proposal ?? -1) > (most?.proposal ?? -1) ? each : most), metrics[0]);
-  const shown = metrics.length > 2 ? [leading] : metrics;
-  const more = metrics.length - shown.length;
-  return [...shown.map(metricLine), more > 0 && h("span.metric.more", {}, `and ${plural(more, "more metric")}`)];
+// The metrics that a row shows, both of two; of more, the one that asks for the most replicas. And how many it leaves out.
+function shownMetrics({ metrics }) {
+  if (metrics.length <= 2) return [metrics, 0];
+  const leading = metrics.reduce((most, each) => ((each.proposal ?? -1) > (most.proposal ?? -1) ? each : most));
+  return [[leading], metrics.length - 1];
 }
 
 function targetName(row) {
@@ -86,30 +67,3 @@ function targetName(row) {
 const notesOf = (row) => (row.notes ?? []).filter((note) => !row.lastDecision?.sentence.includes(note));
 
 const hpaLink = (row) => `#/hpas/${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
-
-// A row of the list. `index` is its place, from 0; `active`: it is the one that the keyboard is at.
-function hpaRow(row, index, active) {
-  const last = row.lastDecision;
-  return h(
-    "div.row",
-    { role: "row", "aria-rowindex": index + 2, "data-key": row.key, "data-index": index, class: active && "active" },
-    h("div.cell.state", { role: "gridcell" }, stateMark(row)),
-    h("div.cell.name", { role: "gridcell" },
-      h("span.sub", {}, h("span", {}, row.namespace), h("span.quiet", {}, targetName(row))),
-      h("a.title", { href: hpaLink(row), tabindex: active ? 0 : -1 }, row.name),
-    ),
-    h("div.cell.replicas", { role: "gridcell" }, replicaCount(row), replicaBar(row)),
-    h("div.cell.metrics", { role: "gridcell" }, metricLines(row)),
-    h("div.cell.decision", { role: "gridcell" },
-      h("span.sentence", { title: last?.sentence },
-        shownStates(row).map(stateBadge),
-        last ? last.sentence : h("span.quiet", {}, "No decision by this replica yet."),
-        notesOf(row).map((note) => `; ${note}`),
-      ),
-    ),
-    h("div.cell.time", { role: "gridcell" },
-      last ? timeAgo(last.time) : "–",
-      row.lastScaleTime && h("span.quiet", {}, "scaled ", timeAgo(row.lastScaleTime)),
-    ),
-  );
-}

@@ -11,7 +11,7 @@ from support import browser
 import hpad.serve
 
 WEB = Path(hpad.serve.__file__).parent / "web"
-FILES = ("dom.js", "format.js", "model.js", "series.js")
+FILES = ("dom.js", "format.js", "model.js", "list.js", "series.js")
 MINUTE = 60_000
 
 
@@ -65,6 +65,9 @@ async def js(chromium: str) -> AsyncIterator[Functions]:
         ("countTicks(25)", [0, 10, 20]),
         ("countTicks(1)", [0, 1]),
         ("countTicks(4.3)", [0, 2, 4]),
+        ("[...ascending([])]", []),
+        ("[...ascending([7, 8, 9, 4, 5])].sort()", [7, 8, 9]),
+        ("[...ascending([4, 5, 1, 6, 2])].sort()", [4, 5, 6]),
         ("timeTicks(0, 3600e3, 6).map(([time]) => time)", [minutes * MINUTE for minutes in range(0, 61, 10)]),
     ],
 )

@@ -32,6 +32,20 @@ async def test_a_row_has_target_replicas_bounds_metrics_and_the_last_decision(si
     assert (await page.text(".row .time time")).endswith(("ago", "now"))
 
 
+async def test_texts_that_may_be_cut_off_have_titles_where_the_pointer_is(site: Site) -> None:
+    page = await site.open("#/?search=checkout")
+    await page.until("document.querySelectorAll('.row').length === 1")
+    place = await page.value(
+        "(() => { const {x, y} = document.querySelector('.row .sentence').getBoundingClientRect(); return {x, y}; })()"
+    )
+    await page.point(place["x"] + 9, place["y"] + 9)
+    await page.until("document.querySelector('.row .sentence').title")
+    sentence = (await site.get("hpas/shop/checkout"))["sentence"]
+    assert await page.value("document.querySelector('.row .sentence').title") == sentence
+    assert await page.value("document.querySelector('.row .title').title") == "checkout"
+    assert await page.value("document.querySelector('.row .time time').title") != ""
+
+
 async def test_states_have_a_sign_and_words_besides_their_color(site: Site) -> None:
     page = await site.open("#/?search=storefront")
     await page.until("document.querySelectorAll('.row').length === 1")

@@ -8,6 +8,7 @@ from tests.serve.page.conftest import Opening
 HPAS = 5000
 MOST_ROWS = 60
 MOST_NODES = 2500
+PLACES = "[...document.querySelectorAll('.row')].map((row) => Number(row.dataset.index))"
 
 
 async def test_five_thousand_hpas(opening: Opening) -> None:
@@ -35,3 +36,29 @@ async def test_five_thousand_hpas(opening: Opening) -> None:
         await page.press(*names[4321])
         await page.until("document.querySelectorAll('.row').length === 1")
         assert await page.text(".row .title") == names[4321]
+
+
+async def test_the_rows_are_reused_and_stand_in_order_once_the_list_rests(opening: Opening) -> None:
+    """A row that leaves the screen shows the HPA that enters it; making new rows costs more than all the rest."""
+    fleet = Fleet()
+    fleet_cast.enlarge(fleet, 300)
+    async with opening(fleet) as site:
+        page = await site.open(height=1000)
+        await page.until("document.querySelector('.grid').getAttribute('aria-rowcount') === '301'")
+        await page.value("window.made = new Set(document.querySelectorAll('.row'))")
+        for end in ("document.body.scrollHeight", "0", "3000", "2000"):
+            await page.value(f"scrollTo(0, {end})")
+            await page.until(f"Math.abs(scrollY - Math.min({end}, document.body.scrollHeight - innerHeight)) < 2")
+            await page.until(f"{PLACES}.includes(Math.round(scrollY / 62))")
+            await page.until(f"{PLACES}.every((each, at, all) => !at || each > all[at - 1])")
+            made = await page.value("document.querySelectorAll('.row').forEach((row) => made.add(row)), made.size")
+        assert made < MOST_ROWS
+        names = sorted(map(str, fleet.members))
+        shown = await page.value(
+            "[...document.querySelectorAll('.row')].map((row) => [row.dataset.index, row.dataset.key,"
+            " row.querySelector('a').hash, row.querySelector('.sub span').innerText])"
+        )
+        for index, key, link, namespace in shown:
+            assert key == names[int(index)]
+            assert link == f"#/hpas/{key}"
+            assert key.startswith(f"{namespace}/")
