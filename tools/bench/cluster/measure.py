@@ -54,7 +54,7 @@ class Figures(msgspec.Struct, frozen=True):
     - `cpu`: CPU-seconds per 1,000 reconciles of each process.
     - `requests`: per reconcile, by verb and resource; `lists`: lists of metrics per namespace and period.
     - `slope`: MiB per hour, with half the width of its 95 % confidence interval.
-    - `stretch`: the longest time for which the thread of the event loop did not pause (see `Watcher`).
+    - `stretch`: the longest time for which the thread of the event loop did not pause (see `Watcher`), of hpad alone.
     - `stalls`: stalls of at least half a second that hpad itself noticed.
     - `first_round`: from the start of the process until each HPA had a status.
     - `busy`: the part of the CPUs that was in use; `others`: CPUs that other processes used.
@@ -82,7 +82,7 @@ class Figures(msgspec.Struct, frozen=True):
     resident: dict[str, float]
     slope: float | None
     slope_margin: float | None
-    stretch: float
+    stretch: float | None
     stalls: float | None
     first_round: float | None
     busy: float
@@ -218,7 +218,7 @@ class _Window(NamedTuple):
             resident={name: processes.resident(pid) / 2**20 for name, pid in trial.pids.items()},
             slope=slope and slope.per_hour,
             slope_margin=slope and slope.margin,
-            stretch=watcher.longest_stretch,
+            stretch=watcher.longest_stretch if trial.controller.name == HPAD else None,
             stalls=self.after.histogram(self.before, STALLS).count if trial.controller.name == HPAD else None,
             first_round=first_round,
             busy=1 - idle / total if total else 0.0,
