@@ -127,8 +127,8 @@ def measured(trial: Trial, at_window: Callable[[], None] = lambda: None) -> Figu
         end = _moment(trial)
     at_window()
     ended = datetime.now(UTC)
+    after = trial.controller.scrape()  # first, so that the time between the scrapes is close to whole periods
     late = _traced(trial, ended)
-    after = trial.controller.scrape()
     return _Window(trial, begin, end, before, after).figures(watcher, late, first_round)
 
 
