@@ -99,6 +99,11 @@ class Cache(Generic[T]):
         """Called when a list begins. The list includes every object that was offered before."""
         self._offered.difference_update(self.keys(namespace))
 
+    def has(self, key: Key, version: str) -> bool:
+        """Returns whether exactly this resourceVersion of an object is stored."""
+        stored = self._values.get(key)
+        return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
+
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
         """Stores an object, unless the stored one is as new.
 
@@ -176,6 +181,13 @@ class Cache(Generic[T]):
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
+class _Specified(msgspec.Struct, gc=False):
+    spec: msgspec.Raw = msgspec.Raw(b"")
+
+
+_SPEC = msgspec.json.Decoder(_Specified)
+
+
 class HpaCache(Cache[HorizontalPodAutoscaler]):
     """All HPAs, each with the bytes that a write of its status needs (`original`).
 
@@ -198,9 +210,8 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._originals: dict[Key, codec.Original] = {}
 
     def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
-        stored, spec = self.get(decoded.key), decoded.value.spec
-        # Equal in text as well: "1Ki" and "1024" are equal quantities, but shown as written.
-        if stored is not None and stored.spec == spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(spec):
+        stored, before = self.get(decoded.key), self._originals.get(decoded.key)
+        if stored is not None and _same_spec(stored, before, decoded):
             decoded = decoded._replace(value=msgspec.structs.replace(decoded.value, spec=stored.spec))
         super().put(decoded, listed=listed)
 
@@ -221,6 +232,17 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         for manager, time in new.original.status_writers.items():
             if time > before.status_writers.get(manager, ""):
                 self._status_written(key, manager)
+
+
+def _same_spec(
+    stored: HorizontalPodAutoscaler, before: codec.Original | None, new: DecodedObject[HorizontalPodAutoscaler]
+) -> bool:
+    """Returns whether both specs are equal in text: "1Ki" and "1024" are equal quantities, but shown as written."""
+    if before is not None and new.original is not None:
+        one, other = _SPEC.decode(before.body).spec, _SPEC.decode(new.original.body).spec
+        if one and bytes(one) == bytes(other):
+            return True
+    return stored.spec == new.value.spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(new.value.spec)
 
 
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value

@@ -91,6 +91,7 @@ class ReflectorStore(Protocol[T]):
     answered: asyncio.Event
 
     def listing(self, namespace: str) -> None: ...
+    def has(self, key: Key, version: str) -> bool: ...
     def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
     def keys(self, namespace: str) -> list[Key]: ...
@@ -267,7 +268,13 @@ class Reflector(Generic[T]):
 
     def _store_change(self, change: watch.Change) -> str:
         """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
-        decoded, deleted = self._decode(change.object), change.type == watch.DELETED
+        deleted = change.type == watch.DELETED
+        if self._kind.version is not None and not deleted:
+            # Most changes of HPAs are hpad's own: the answer to the write is in the store, and need not be read again.
+            seen = codec.meta(change.object)
+            if seen.resource_version and self._store.has(seen.key, seen.resource_version):
+                return seen.resource_version
+        decoded = self._decode(change.object)
         if decoded is None:
             meta = codec.meta(change.object)
             self._store.drop(meta.key, meta.resource_version)

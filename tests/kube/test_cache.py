@@ -1,6 +1,7 @@
 """Caches and the faults of an API server: expired versions, broken connections, garbage, lost data."""
 
 import asyncio
+import dataclasses
 
 import pytest
 import structlog
@@ -149,6 +150,32 @@ async def test_a_written_object_is_not_replaced_by_an_earlier_version(script, ca
     cache.offer(written)
     await until(lambda: names(cache) == ["a", "b"])
     assert cache.get(Key("n", "a")).spec.max_replicas == 8
+
+
+async def test_the_echo_of_a_written_object_is_not_decoded(script, client, running):
+    """Nor is any version that is stored; a change without a version is, since it may be another one."""
+    decoded = []
+
+    def decode(raw):
+        decoded.append(codec.meta(raw).resource_version)
+        return codec.hpa(raw)
+
+    cache = Cache(WatchScope(client, options=QUICK), dataclasses.replace(HPA, decode=decode))
+    script.on("GET", HPAS, page(hpa("a", 1)))
+    echoes = [line("MODIFIED", hpa("a", 15, maxReplicas=8)), line("MODIFIED", hpa("a", 15, maxReplicas=8))]
+    changes = [
+        0.05,
+        *echoes,
+        line("MODIFIED", hpa("a", 16)),
+        line("MODIFIED", hpa("a", "")),
+        line("DELETED", hpa("a", 17)),
+    ]
+    script.on("GET", HPAS + "?watch", streams(*changes, then="hang"))
+    running(cache.run())
+    await synced(cache)
+    cache.offer(codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}'))
+    await until(lambda: names(cache) == [])
+    assert decoded == ["1", "16", "", "17"]
 
 
 async def test_a_change_of_five_megabytes_is_read(script, cache, running):

@@ -4,17 +4,19 @@ import itertools
 import json
 import tracemalloc
 
+import pytest
+
 from hpad.engine.spec import compiled_spec
-from hpad.kube import codec
+from hpad.kube import codec, status
 from hpad.kube.cluster import Cluster
 
 _VERSIONS = itertools.count(1)
 
 
-def version(goal="1Ki", *, name="web", replicas=1):
+def version(goal="1Ki", *, name="web", replicas=1, decode=codec.hpa):
     """The next version of the HPA, as the API server writes it."""
     target = {"type": "AverageValue", "averageValue": goal}
-    return codec.hpa(
+    return decode(
         json.dumps(
             {
                 "metadata": {"name": name, "namespace": "n", "uid": "u", "resourceVersion": str(next(_VERSIONS))},
@@ -34,22 +36,27 @@ def take(cluster, record):
     return cluster.hpas.get(record.key)
 
 
-async def test_a_change_of_the_status_keeps_the_spec_object_and_its_compiled_form(client, clock):
+DECODERS = pytest.mark.parametrize("decode", [codec.hpa, status.decode], ids=["the object", "with its bytes"])
+
+
+@DECODERS
+async def test_a_change_of_the_status_keeps_the_spec_object_and_its_compiled_form(client, clock, decode):
     cluster = Cluster(client, clock)
-    stored = take(cluster, version())
+    stored = take(cluster, version(decode=decode))
     compiled = compiled_spec(stored)
-    newer = take(cluster, version(replicas=2))
+    newer = take(cluster, version(replicas=2, decode=decode))
     assert newer.spec is stored.spec
     assert compiled_spec(newer) is compiled
     assert newer.status.current_replicas == 2
     assert newer.metadata.resource_version != stored.metadata.resource_version
 
 
-async def test_a_changed_spec_replaces_the_stored_one(client, clock):
+@DECODERS
+async def test_a_changed_spec_replaces_the_stored_one(client, clock, decode):
     """Also by an equal spec with another text: hpad shows quantities as they were written."""
     cluster = Cluster(client, clock)
     for goal in ("1Ki", "2Ki", "2048", "2Ki"):
-        stored = take(cluster, version(goal))
+        stored = take(cluster, version(goal, decode=decode))
         assert str(stored.spec.metrics[0].external.target.average_value) == goal
         assert compiled_spec(stored).metrics[0].spec is stored.spec.metrics[0]
 
