@@ -122,8 +122,7 @@ async def test_a_row_leads_to_the_page_of_its_hpa_and_the_way_back_to_the_same_p
     await page.value("scrollTo(0, 300)")
     await page.until("scrollY === 300")
     await page.click(".row[data-index='6'] .sentence")
-    await page.until("location.hash.startsWith('#/hpas/')")
-    assert await page.value("scrollY") == 0
+    await page.until("location.hash.startsWith('#/hpas/') && scrollY === 0")
     await page.value("history.back()")
     await page.until("document.querySelectorAll('.row').length > 5 && scrollY === 300")
     assert await page.value("location.hash") == "#/?sort=replicas"
