@@ -17,10 +17,17 @@ class Chart {
     root.append(this.svg, this.tip);
     root.addEventListener("pointermove", (event) => this.point(event));
     root.addEventListener("pointerleave", () => this.moveTo(null));
-    root.addEventListener("click", () => this.cursor && this.pick(this.cursor));
+    root.addEventListener("pointerup", (event) => this.choose(event));
     root.addEventListener("keydown", (event) => this.key(event));
     root.addEventListener("blur", () => this.moveTo(null));
     new ResizeObserver(() => this.draw()).observe(root);
+  }
+
+  // Not on "click": there is none if the chart is drawn anew between press and release.
+  choose(event) {
+    if (event.button !== 0) return;
+    this.point(event);
+    if (this.cursor) this.pick(this.cursor);
   }
 
   // `lines` as from seriesOf; `hidden` are the addresses of metrics that are not drawn; `selected` is a time or null.
