@@ -115,7 +115,7 @@ class Controller:
             if not dispatcher.cancelled():
                 dispatcher.result()
 
-    def retune(self, *, period: float, workers: int, tick: float = 0.0) -> None:
+    def retune(self, *, period: float, workers: int, tick: float) -> None:
         """Changes period and tick (seconds) and the number of workers. Running turns finish with the previous ones."""
         if workers != self.workers:
             self.workers = workers

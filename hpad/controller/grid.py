@@ -4,8 +4,8 @@ HPAs of a namespace share a list of metrics, so they are due close together: one
 fresh when it is used. They are due on the ticks of a grid, so that one wake-up of the process serves several. A
 namespace with many HPAs takes a larger part of the period, so that its turns are no burst.
 
-The place depends on the names, the period and the tick; of the number of HPAs only the next power of two counts. A
-restart, and another replica, therefore find the same place again.
+The place depends on the names, the period and the tick. A restart, and another replica, therefore find the same place
+again, unless a large namespace has grown beyond a power of two since.
 """
 
 import math

@@ -83,3 +83,22 @@ async def test_an_hpa_keeps_its_time_when_its_namespace_grows() -> None:
     await bench.controller.stop(5)
     for name in NAMES:
         assert all(abs(b - a - 15) < 1e-6 for a, b in itertools.pairwise(bench.metrics.times(name)))
+
+
+@in_virtual_time
+async def test_a_changed_tick_moves_the_planned_times_onto_it() -> None:
+    bench = Bench(*(hpa(name) for name in NAMES), tick=0.0)
+    bench.controller.start()
+    await asyncio.sleep(20)
+    assert any(not on_tick(at) for name in NAMES for at in bench.metrics.times(name))
+    bench.controller.retune(period=15.0, workers=8, tick=0.1)
+    await asyncio.sleep(40)
+    await bench.controller.stop(5)
+    later = [at for name in NAMES for at in bench.metrics.times(name) if at > 20]
+    assert len(later) >= 2 * len(NAMES)
+    assert [at for at in later if not on_tick(at)] == []
+
+
+def on_tick(at: float) -> bool:
+    """Whether a time is a multiple of 0.1 s; the queue starts what is due within a millisecond at once."""
+    return abs(at * 10 - round(at * 10)) < 1e-2

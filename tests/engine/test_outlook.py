@@ -1,7 +1,6 @@
 """The words of outlooks; test_outlook_times.py and test_outlook_readings.py show that they are true."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from support.engine import (
@@ -15,25 +14,13 @@ from support.engine import (
     series,
     used,
 )
+from support.outlook_texts import CPU, QUEUE, down, texts
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
-from hpad.api.sample import AdapterError
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook, Threshold
 from hpad.engine.outlook.words import span
-
-DOWN = AdapterError("no answer")
-QUEUE = external("queue", averageValue="10")
-CPU = resource("cpu", averageUtilization=50)
-
-
-def texts(web: Workload) -> list[str]:
-    return [each.text for each in outlook(web.trace)]
-
-
-def down(**rules: Any) -> dict[str, Any]:
-    return {"scaleDown": {"stabilizationWindowSeconds": 0, **rules}}
 
 
 def test_at_target_the_exact_thresholds_of_both_directions_are_named() -> None:

@@ -1,7 +1,5 @@
 """The words of outlooks where pods, failing metrics, a stopped target or a failed write keep the count."""
 
-from typing import Any
-
 import msgspec
 from support.engine import (
     Workload,
@@ -13,26 +11,14 @@ from support.engine import (
     series,
     used,
 )
+from support.outlook_texts import CPU, DOWN, QUEUE, down, texts
 
 from hpad.api.pod import ContainerRequests
-from hpad.api.sample import AdapterError
 from hpad.api.selector import SelectorError
 from hpad.engine.outlook import outlook
 from hpad.engine.settle import Outcome
 from hpad.engine.trace.evidence import make_trace
 from hpad.engine.view import DRY_RUN, HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
-
-DOWN = AdapterError("no answer")
-QUEUE = external("queue", averageValue="10")
-CPU = resource("cpu", averageUtilization=50)
-
-
-def texts(web: Workload) -> list[str]:
-    return [each.text for each in outlook(web.trace)]
-
-
-def down(**rules: Any) -> dict[str, Any]:
-    return {"scaleDown": {"stabilizationWindowSeconds": 0, **rules}}
 
 
 def test_unready_pods_that_keep_the_count_are_named() -> None:
