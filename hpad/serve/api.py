@@ -205,7 +205,7 @@ class Api:
             **msgspec.structs.asdict(summary.summary(row)),
             sentence="" if last is None else last.sentence,
             spec_metrics=hpa.spec.metrics,
-            current_metrics=row.status.current_metrics or (),
+            current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
             annotation_errors={name: text for name, text, _ in policies_of(hpa, None).errors},
             outlook=_outlook(trace),

@@ -133,10 +133,11 @@ class HpaList(_Answer, frozen=True):
 class Detail(Summary, frozen=True, kw_only=True):
     """One HPA with its last decision.
 
-    `specMetrics` and `behavior` are those of the spec, `currentMetrics` and `conditions` those of the status, all as in
-    autoscaling/v2. `owner` is the identity of the process that reconciles the HPA, as far as this one knows.
-    `annotationErrors` has the error of each invalid annotation of hpad. `trace` is the last decision of
-    this process, stage by stage, and `outlook` what would change the count next.
+    `specMetrics` and `behavior` are those of the spec, and `conditions` those of the status, as in autoscaling/v2.
+    `currentMetrics` are those of the last decision, or of the status if it measured none. `owner` is the identity of
+    the process that reconciles the HPA, as far as this one knows. `annotationErrors` has the error of each invalid
+    annotation of hpad. `trace` is the last decision of this process, stage by stage, and `outlook` what would change
+    the count next.
     """
 
     sentence: str

@@ -18,6 +18,7 @@ from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
+from hpad.engine.status import metric_status
 from hpad.engine.trace.evidence import Evidence
 from hpad.serve import api_types
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
@@ -123,6 +124,17 @@ def _held_by(evidence: Evidence) -> str:
     """Returns the last reason that holds the count back; "" if none does."""
     reasons = holds.held_by(evidence.view, evidence.decision, evidence.outcome)
     return reasons[-1] if reasons else ""
+
+
+def current_metrics(row: Row) -> tuple[MetricStatus, ...]:
+    """Returns the values of the last decision in the form of a status; those of the status where it measured none.
+
+    The status may be older: see the setting `status_refresh`.
+    """
+    evidence = row.evidence
+    if evidence is None or evidence.decision.recommendation is None:
+        return row.status.current_metrics or ()
+    return tuple(map(metric_status, evidence.decision.proposals))
 
 
 def _metrics(row: Row) -> tuple[Metric, ...]:

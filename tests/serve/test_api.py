@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from support import api_world, http_server
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
 
+from hpad.api.hpa import from_builtins
 from hpad.api.text import CONTROLS
+from hpad.engine.view import ScaleError
 from hpad.serve.page import Mode
 from hpad.settings.model import Serving
 from hpad.telemetry.series import SourceReport
@@ -78,6 +81,25 @@ async def test_one_hpa_with_its_trace(world: World) -> None:
     }
     # 50 / 10 per replica are 5 replicas, and more than 50 are 6.
     assert shrinking["thresholds"] == [{"metric": "queue", "relation": "atMost", "amount": "50", "pods": 6}]
+
+
+async def test_the_current_metrics_are_those_of_the_last_decision(world: World) -> None:
+    """Those of the status may be older, with `status_refresh`."""
+    evidence = world.decided(scaled_up())
+    older = from_builtins({"status": {"desiredReplicas": 2}}).status
+    world.source.put(msgspec.structs.replace(evidence.view.hpa, status=older))
+    _, answer = await world.get(WEB)
+    assert answer["currentMetrics"][0]["external"]["current"] == {"averageValue": "47500m"}
+    assert answer["metrics"][0]["current"] == "47.5"
+
+
+async def test_without_measured_metrics_the_current_metrics_are_those_of_the_status(world: World) -> None:
+    """The target cannot be read: Kubernetes leaves the values of an earlier reconcile in the status."""
+    work = scaled_up()
+    work.reconcile(after=15, scale=None, scale_error=ScaleError("no such target"))
+    world.decided(work)
+    _, answer = await world.get(WEB)
+    assert answer["currentMetrics"][0]["external"]["current"] == {"averageValue": "47500m"}
 
 
 async def test_errors_in_annotations_have_the_text_of_the_condition(world: World) -> None:
