@@ -30,7 +30,7 @@ from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History
 from hpad.engine.propose import Proposal
-from hpad.engine.status import metric_status, next_history, same
+from hpad.engine.status import is_to_write, metric_status, next_history
 from hpad.engine.view import REASONS, View, Withheld
 
 NONE = "none"
@@ -66,8 +66,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The results of a reconcile.
 
-    `status` is to be written where `status_changed`; `events` are in order. `error` is the text for the log.
-    `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label values of series.
+    `status` is to be written where `status_changed` (see `status.is_to_write`); `events` are in order. `error` is the
+    text for the log. `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label
+    values of series.
     `rescaled`: the target was scaled. In a dry run `action` is the decided one, and `rescaled` is False.
     """
 
@@ -146,7 +147,7 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return Settlement(
         status=status,
-        status_changed=not same(view.hpa.status, status),
+        status_changed=is_to_write(view, status),
         events=tuple(draft.events),
         history=view.history,
         error=verdict.error,
@@ -314,7 +315,7 @@ def _settlement(
     )
     return Settlement(
         status=status,
-        status_changed=not same(view.hpa.status, status),
+        status_changed=is_to_write(view, status),
         events=tuple(draft.events),
         history=next_history(view, decision, rescaled=rescaled),
         error=error,

@@ -143,7 +143,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
     after this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do
-    not change a decision.
+    not change a decision. `values_held`: a change of measured values alone does not change the status in this turn.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -159,6 +159,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     annotation_reason: str | None = None
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
+    values_held: bool = False
 
     @property
     def spec(self) -> CompiledSpec:

@@ -91,6 +91,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         annotation_reason=view.annotation_reason,
         set_by_other=view.set_by_other,
         competitors=tuple(view.competitors),
+        values_held=view.values_held,
         withheld=None if outcome is None else outcome.withheld,
     )
     return {

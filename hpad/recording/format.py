@@ -11,6 +11,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
   HpadAnnotationsValid. Recordings of earlier builds, which did not set this condition, have no reason.
 - `competitors` of a step: other writers of the target or the status.
 - `setByOther` of a step: another client has set the replicas since the HPA did.
+- `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
 - `withheld` of a step: why a decided count was not sent.
 - `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
   API, and two External metrics with one name.
@@ -118,6 +119,7 @@ class Step(_Lenient, frozen=True):
     annotation_reason: str | None = None
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
+    values_held: bool = False
     withheld: Withheld | None = None
 
     @property

@@ -74,6 +74,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             annotation_reason=step.annotation_reason,
             set_by_other=step.set_by_other,
             competitors=step.competitors,
+            values_held=step.values_held,
         )
         replayed = _reconcile(view, step, where)
         history = replayed.settlement.history
