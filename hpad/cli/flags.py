@@ -27,6 +27,7 @@ _GENERAL: Final = {
     "listen": "HOST:PORT",
     "decision_series": "BOOL",
     "max_staleness": "DURATION",
+    "status_refresh": "DURATION",
     "event_component": "NAME",
     "explain_events": "BOOL",
     "log_level": "LEVEL",

@@ -172,7 +172,7 @@ class Controller:
                 self._reconciler.overlap.register(hpa)
         for key in lost:
             record = self._records[key]
-            record.owned, record.cooldown_until = False, None
+            record.owned, record.cooldown_until, record.status_written = False, None, None
             self._telemetry.controller.forget(key)
         return gained, lost
 
@@ -325,6 +325,8 @@ class Controller:
         if old is None or _target(old) != _target(new):
             self._reconciler.overlap.register(new)
         if old is None or not decides_alike(old, new):
+            if key in self._records:
+                self._records[key].status_written = None  # the values of the new spec are written at once
             self._queue.add(key)
 
     def _forget(self, key: Key) -> None:

@@ -3,12 +3,15 @@
 Nothing is written here, neither to the API server nor to the store.
 """
 
+import math
+import zlib
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.clock import Moment
 from hpad.controller.cluster import Cluster
@@ -30,6 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     one HPA may take. `dry_run`: decide, but write nothing. `explains`: events keep their detail. `figures`: decisions
     become series. `yields`: leave a target alone that an HPA of the API server scales and hpad does not own. `gap`:
     after this time without a reconcile, state of an earlier process is incomplete even if no turn is missing from it.
+    `status_refresh`: measured values alone are written to a status at most once per this time; 0: whenever they change.
     """
 
     tunables: Tunables
@@ -40,6 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     figures: bool = True
     yields: bool = True
     gap: timedelta = timedelta(minutes=1)
+    status_refresh: timedelta = timedelta(0)
 
     @property
     def writes_status(self) -> bool:
@@ -96,6 +101,7 @@ class Observer:
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
         view, last_scale_time, unreported = await self._view(permit.hpa, worker, timing.moment)
+        view = self._holding(view, timing, record)
         return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported)
 
     async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
@@ -105,7 +111,7 @@ class Observer:
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.hpa.metadata.key))
         view, last_scale_time, unreported = await self._view(hpa, worker, turn.moment)
-        permit = permit._replace(hpa=hpa)
+        permit = permit._replace(hpa=hpa)  # and no values are held: those of the new spec are written at once
         return turn._replace(view=view, permit=permit, last_scale_time=last_scale_time, unreported=unreported)
 
     def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
@@ -153,6 +159,15 @@ class Observer:
         history = recovery.resumed(memory, view, self.options.gap, unseen=unseen)
         return msgspec.structs.replace(view, history=history), last_scale_time, unreported
 
+    def _holding(self, view: View, timing: Timing, record: Record) -> View:
+        """Returns the view with `values_held` set if the status was written in this interval of the HPA."""
+        last, interval = record.status_written, self.options.status_refresh.total_seconds()
+        if last is None or interval <= 0:
+            return view
+        key, now = view.hpa.metadata.key, timing.moment.monotonic
+        held = interval_of(key, last, interval) == interval_of(key, now, interval)
+        return msgspec.structs.replace(view, values_held=True) if held else view
+
     async def _read_scale(
         self, hpa: HorizontalPodAutoscaler, worker: Worker
     ) -> tuple[Scale | None, errors.ApiError | None]:
@@ -187,6 +202,15 @@ class Observer:
         if self.options.writes_status:
             return competitors
         return tuple(competitor for competitor in competitors if competitor.what != STATUS)
+
+
+def interval_of(key: Key, at: float, length: float) -> int:
+    """Returns the number of the interval of the HPA that a time belongs to, both in monotonic seconds.
+
+    The intervals of the HPAs begin at different times. Otherwise all HPAs would write in the same period, and none in
+    the next ones, after a start and after each failure that concerns all of them.
+    """
+    return math.floor(at / length + zlib.crc32(str(key).encode()) / 2**32)
 
 
 def target_of(hpa: HorizontalPodAutoscaler) -> str:

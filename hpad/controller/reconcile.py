@@ -282,7 +282,7 @@ class Reconciler:
         writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
         memory = self._next_memory(done, before, last, writes=writes)
         self._store.put(key, memory)
-        if writes and await self._write_status(turn, settlement.status) and view.scale is not None:
+        if writes and await self._written_status(turn, settlement.status) and view.scale is not None:
             # The status reports the rescale now; only a rescale of unknown outcome stays pending.
             uncertain = memory.pending if outcome is not None and outcome.unsure else None
             self._store.put(key, msgspec.structs.replace(memory, pending=uncertain))
@@ -321,6 +321,17 @@ class Reconciler:
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
         return self._observer.relevant(hpa, self._store.get(hpa.metadata.key))
+
+    async def _written_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
+        """Writes the status, and notes when. Returns whether it needs no further attempt."""
+        record, done = turn.record, False
+        record.status_written = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it
+        try:
+            done = await self._write_status(turn, status)
+        finally:
+            if not done:
+                record.status_written = None
+        return done
 
     async def _write_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
         """Writes the status. Returns whether it needs no further attempt."""

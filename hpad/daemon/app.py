@@ -36,6 +36,7 @@ RELOADABLE = frozenset(
         "workers",
         "competing_hpas",
         "explain_events",
+        "status_refresh",
         "decision_series",
         "log_level",
         "log_format",

@@ -168,6 +168,7 @@ def options(settings: Settings) -> Options:
         figures=settings.decision_series,
         yields=settings.competing_hpas == YIELD,
         gap=settings.sync_period * _GAP_PERIODS,
+        status_refresh=settings.status_refresh,
     )
 
 

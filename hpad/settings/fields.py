@@ -130,6 +130,7 @@ PARSERS: dict[str, Parser] = {
     "max_staleness": parsers.staleness,
     "kube_api_qps": parsers.qps,
     "kube_api_burst": parsers.count,
+    "status_refresh": parsers.duration,
     "event_component": parsers.object_name,
     "explain_events": parsers.flag,
     "tolerance": parsers.fraction,

@@ -209,9 +209,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `sync_period`; 0: at any time. `workers` is the number of concurrent reconciles, not counting those that
     wait for metrics. `max_staleness`: replicas are kept once a watch has received nothing for this long; bookmarks come
     about once a minute and a silent watch is restarted after 150 s, so five minutes are two such rounds. `kube_api_qps`
-    None: no client-side limit. `names_zero`: the settings set the feature gate HPAScaleToZero. `record_limit`: disk
-    space for recordings in bytes, 0 for no limit. `decision_history`: how long past decisions are kept, at most
-    `decision_history_entries` per HPA and in all so many bytes of memory or of disk; 0 turns each of these off.
+    None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
+    per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
+    `record_limit`: disk space for recordings in bytes, 0 for no limit. `decision_history`: how long past decisions are
+    kept, at most `decision_history_entries` per HPA and in all so many bytes of memory or of disk; 0 turns each of
+    these off.
     """
 
     kubeconfig: str | None = None
@@ -226,6 +228,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_staleness: timedelta = timedelta(minutes=5)
     kube_api_qps: float | None = None
     kube_api_burst: int = 30
+    status_refresh: timedelta = timedelta(0)
     event_component: str = "horizontal-pod-autoscaler"
     explain_events: bool = True
     tunables: Tunables = Tunables()
