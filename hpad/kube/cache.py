@@ -181,13 +181,6 @@ class Cache(Generic[T]):
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-class _Specified(msgspec.Struct, gc=False):
-    spec: msgspec.Raw = msgspec.Raw(b"")
-
-
-_SPEC = msgspec.json.Decoder(_Specified)
-
-
 class HpaCache(Cache[HorizontalPodAutoscaler]):
     """All HPAs, each with the bytes that a write of its status needs (`original`).
 
@@ -211,7 +204,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
         stored, before = self.get(decoded.key), self._originals.get(decoded.key)
-        if stored is not None and _same_spec(stored, before, decoded):
+        if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
             decoded = decoded._replace(value=msgspec.structs.replace(decoded.value, spec=stored.spec))
         super().put(decoded, listed=listed)
 
@@ -238,10 +231,8 @@ def _same_spec(
     stored: HorizontalPodAutoscaler, before: codec.Original | None, new: DecodedObject[HorizontalPodAutoscaler]
 ) -> bool:
     """Returns whether both specs are equal in text: "1Ki" and "1024" are equal quantities, but shown as written."""
-    if before is not None and new.original is not None:
-        one, other = _SPEC.decode(before.body).spec, _SPEC.decode(new.original.body).spec
-        if one and bytes(one) == bytes(other):
-            return True
+    if before is not None and new.original is not None and before.spec == new.original.spec:
+        return True
     return stored.spec == new.value.spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(new.value.spec)
 
 

@@ -77,14 +77,18 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner: str = ""
 
 
-class Original(NamedTuple):
-    """The data of an HPA as received that a write of its status needs.
+class Original(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of an HPA as received that a write of its status needs.
 
-    `body` is the object without managedFields and without the status fields that hpad writes. `status_writers` maps
-    each other client that writes the status to the time of its last write (see `managed_fields.writers_of_status`).
+    `metadata` is without resourceVersion and managedFields, `status` without the fields that hpad writes, and `rest`
+    are the fields of the object beside these and `spec`; each is a JSON object. `status_writers` maps each other client
+    that writes the status to the time of its last write (see `managed_fields.writers_of_status`).
     """
 
-    body: bytes
+    metadata: bytes
+    spec: bytes
+    status: bytes
+    rest: bytes
     status_writers: Mapping[str, str]
 
 

@@ -20,7 +20,8 @@ def raw(body):
 
 def put(body, new_status):
     """The body of the PUT that gives the recorded object another status."""
-    return json.loads(status.combined(status.original(raw(body)).body, new_status))
+    version = body["metadata"].get("resourceVersion", "")
+    return json.loads(status.body(status.original(raw(body)), version, new_status))
 
 
 def without(body, *names):
@@ -155,3 +156,46 @@ async def test_no_request_is_sent_for_a_deleted_object(script, holder, recorded)
     assert caught.value.not_found
     assert caught.value.message == real["body"]["message"]
     assert script.asked == []
+
+
+async def test_the_answer_to_a_write_brings_version_and_status_and_keeps_the_rest(script, holder, recorded):
+    before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
+    stored = holder.take(before)
+    script.on("PUT", path_of(before), says(answer))
+    done = await status.write(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    assert done.version == answer["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+    assert done.value == codec.hpa(raw(answer)).value
+    assert done.value.spec is stored.spec, "decoded again"
+    assert done.original is holder.cache.original(stored.metadata.key)
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+async def test_what_a_webhook_changes_in_a_write_is_sent_with_the_next_one(script, holder, recorded, where):
+    before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
+    answer["metadata"][where] = {"by": "webhook"}
+    stored = holder.take(before)
+    script.on("PUT", path_of(before), says(answer))
+    done = await status.write(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    assert done.value == codec.hpa(raw(answer)).value
+    holder.cache.offer(done)
+    await holder.write(done.value, HorizontalPodAutoscalerStatus())
+    assert json.loads(script.bodies[-1])["metadata"][where] == {"by": "webhook"}
+    assert json.loads(script.bodies[-1])["metadata"]["resourceVersion"] == answer["metadata"]["resourceVersion"]
+
+
+async def test_a_spec_that_differs_in_the_answer_is_taken(script, holder, recorded):
+    before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
+    answer["spec"]["maxReplicas"] += 1
+    stored = holder.take(before)
+    script.on("PUT", path_of(before), says(answer))
+    done = await holder.write(stored, HorizontalPodAutoscalerStatus())
+    assert done.spec.max_replicas == stored.spec.max_replicas + 1
+
+
+@pytest.mark.parametrize("rest", [{}, {"fromTheFuture": {"a": [1, None]}}])
+@pytest.mark.parametrize("kept", [{}, {"fromTheFuture": 1.5}])
+def test_the_object_is_put_together_in_each_form(rest, kept):
+    head = {"name": "web", "namespace": "a", "resourceVersion": 'odd"\\', "uid": "u"}
+    sent = put({"metadata": head, "spec": {"maxReplicas": 3}, "status": kept, **rest}, HorizontalPodAutoscalerStatus())
+    assert without(sent, "apiVersion", "kind", "status") == {"metadata": head, "spec": {"maxReplicas": 3}, **rest}
+    assert sent["status"] == {"desiredReplicas": 0, "currentMetrics": None, **kept}
