@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from hpad.api.metadata import Key
 from hpad.api.sample import SOURCE_TYPES
 from hpad.engine.conditions import ABLE_TO_SCALE, FALSE, SCALING_ACTIVE, SCALING_LIMITED, TRUE, Condition
+from hpad.telemetry import plain
 from hpad.telemetry.decisions import DecisionSeries
 from hpad.telemetry.series import KUBERNETES, SeriesFactory
 
@@ -39,11 +40,11 @@ class ControllerSeries(registry.Collector):
         self.decisions = DecisionSeries(make)
         self._make_kubernetes_series(make)
         text = "Delay of a periodic reconcile after its planned time"
-        self.lateness = make.histogram("hpad_reconcile_lateness_seconds", text, buckets=_LATENESS_BUCKETS)
+        self.lateness = make.histograms("hpad_reconcile_lateness_seconds", text, bounds=_LATENESS_BUCKETS).of()
         labels = ["code", "host", "method"]
-        self._rest_requests = make.counter("rest_client_requests", "Requests to the API server", labels)
+        self._rest_requests = make.counts("rest_client_requests", "Requests to the API server", labels)
         text = "Duration of requests to the API server"
-        self._requests = make.histogram("hpad_api_request_seconds", text, ["method", "code"])
+        self._requests = make.histograms("hpad_api_request_seconds", text, ["method", "code"])
 
     def collect(self) -> Iterator[Metric]:
         """Yields the series of each HPA, and a summary of requests (`_sum`) and reconciles (`_count`)."""
@@ -70,30 +71,30 @@ class ControllerSeries(registry.Collector):
         """Makes the series of the Kubernetes controller (pkg/controller/podautoscaler/monitor/metrics.go)."""
         outcome, metric = ["action", "error"], ["action", "error", "metric_type"]
         self.hpas = make.gauge(f"{KUBERNETES}num_horizontal_pod_autoscalers", "HPAs under control")
-        self._reconciliations = make.counter(f"{KUBERNETES}reconciliations", "Reconciles of HPAs", outcome)
+        self._reconciliations = make.counts(f"{KUBERNETES}reconciliations", "Reconciles of HPAs", outcome)
         name = f"{KUBERNETES}reconciliation_duration_seconds"
-        self._reconciled = make.histogram(name, "Duration of a reconcile", outcome)
-        self._computations = make.counter(f"{KUBERNETES}metric_computation", "Metrics computed", metric)
+        self._reconciled = make.histograms(name, "Duration of a reconcile", outcome)
+        self._computations = make.counts(f"{KUBERNETES}metric_computation", "Metrics computed", metric)
         name = f"{KUBERNETES}metric_computation_duration_seconds"
-        self._computed = make.histogram(name, "Time from the query for a metric to its value", metric)
+        self._computed = make.histograms(name, "Time from the query for a metric to its value", metric)
         for action in ACTIONS:
             for error in ERRORS:
-                self._reconciliations.labels(action, error)
-                self._reconciled.labels(action, error)
+                self._reconciliations.create(action, error)
+                self._reconciled.of(action, error)
                 for kind in SOURCE_TYPES:
-                    self._computations.labels(action, error, kind)
-                    self._computed.labels(action, error, kind)
+                    self._computations.create(action, error, kind)
+                    self._computed.of(action, error, kind)
 
     def reconciled(self, action: str, error: str, seconds: float) -> None:
         """Counts a reconcile with the labels of its settlement."""
         self._reconcile_count += 1
-        self._reconciliations.labels(action, error).inc()
-        self._reconciled.labels(action, error).observe(seconds)
+        self._reconciliations.count(action, error)
+        self._reconciled.of(action, error).observe(seconds)
 
     def computed(self, kind: str, action: str, error: str, seconds: float) -> None:
         """Counts one metric of one HPA: its type, and the labels of its proposal."""
-        self._computations.labels(action, error, kind).inc()
-        self._computed.labels(action, error, kind).observe(seconds)
+        self._computations.count(action, error, kind)
+        self._computed.of(action, error, kind).observe(seconds)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server; `code` is the HTTP status, or "<error>" without a response."""
@@ -102,8 +103,8 @@ class ControllerSeries(registry.Collector):
 
     def requested_by_election(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request of leader election, which does not depend on the number of reconciles."""
-        self._requests.labels(method, code).observe(seconds)
-        self._rest_requests.labels(code, host, method).inc()
+        self._requests.of(method, code).observe(seconds)
+        self._rest_requests.count(code, host, method)
 
     def desired(self, key: Key, replicas: int, maximum: int, now: float) -> None:
         """Sets the desired replicas of an HPA; `now` is monotonic.
@@ -154,23 +155,25 @@ class QueueSeries:
         def gauge(name: str, text: str) -> prometheus_client.Gauge:
             return make.gauge(f"workqueue_{name}", text, ["name"]).labels(_QUEUE_NAME)
 
-        def histogram(name: str, text: str) -> prometheus_client.Histogram:
-            return make.histogram(f"workqueue_{name}", text, ["name"], _QUEUE_BUCKETS).labels(_QUEUE_NAME)
+        def histogram(name: str, text: str) -> plain.Observations:
+            return make.histograms(f"workqueue_{name}", text, ["name"], _QUEUE_BUCKETS).of(_QUEUE_NAME)
 
-        self._adds = make.counter("workqueue_adds", "Keys added to the queue", ["name"]).labels(_QUEUE_NAME)
+        self._adds = make.counts("workqueue_adds", "Keys added to the queue", ["name"])
+        self._adds.create(_QUEUE_NAME)
         # Stays at zero, because a failed HPA is retried in its next period; dashboards for client-go expect the series.
         make.counter("workqueue_retries", "Keys added again after a failure", ["name"]).labels(_QUEUE_NAME)
-        self._depth = gauge("depth", "Keys that wait for a worker")
+        self._keys = 0
+        gauge("depth", "Keys that wait for a worker").set_function(lambda: self._keys)
         self._waited = histogram("queue_duration_seconds", "How long a key waited for a worker")
         self._worked = histogram("work_duration_seconds", "How long a worker held a key")
         self.unfinished = gauge("unfinished_work_seconds", "Total time spent so far on unfinished keys")
         self.longest = gauge("longest_running_processor_seconds", "Time spent so far on the oldest unfinished key")
 
     def added(self) -> None:
-        self._adds.inc()
+        self._adds.count(_QUEUE_NAME)
 
     def depth(self, keys: int) -> None:
-        self._depth.set(keys)
+        self._keys = keys
 
     def waited(self, seconds: float) -> None:
         self._waited.observe(seconds)

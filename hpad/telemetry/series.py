@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from hpad import __version__
 from hpad.api.sample import AdapterError
+from hpad.telemetry import plain
 
 KUBERNETES: Final = "horizontal_pod_autoscaler_controller_"
 """Prefix of the series that the Kubernetes controller exports too (pkg/controller/podautoscaler/monitor/metrics.go)."""
@@ -24,6 +25,20 @@ class SeriesFactory:
 
     def __init__(self, to: registry.CollectorRegistry) -> None:
         self.registry = to
+
+    def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> plain.Counts:
+        """Makes counters that a reconcile updates."""
+        made = plain.Counts(name, text, labels)
+        self.registry.register(made)
+        return made
+
+    def histograms(
+        self, name: str, text: str, labels: Sequence[str] = (), bounds: Sequence[float] = _DURATION_BUCKETS
+    ) -> plain.Histograms:
+        """Makes histograms that a reconcile updates."""
+        made = plain.Histograms(name, text, labels, bounds)
+        self.registry.register(made)
+        return made
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> prometheus_client.Gauge:
         return prometheus_client.Gauge(name, text, labels, registry=self.registry)
@@ -88,8 +103,8 @@ class SourceSeries(registry.Collector):
         self._reports: Sequence[SourceReport] = ()
         make.registry.register(self)
         text = "Duration of a call to a metric source"
-        self._answers = make.histogram("hpad_source_answer_seconds", text, ["source"])
-        self._errors = make.counter("hpad_source_errors", "Calls that returned an error", ["source", "blame"])
+        self._answers = make.histograms("hpad_source_answer_seconds", text, ["source"])
+        self._errors = make.counts("hpad_source_errors", "Calls that returned an error", ["source", "blame"])
 
     def collect(self) -> Iterator[Metric]:
         state = GaugeMetricFamily("hpad_source_state", "1 for the state of the source", labels=["source", "state"])
@@ -106,9 +121,9 @@ class SourceSeries(registry.Collector):
 
     def configured(self, name: str) -> None:
         """Creates the series of a configured source, at zero."""
-        self._answers.labels(name)
+        self._answers.of(name)
         for blame in BLAMES:
-            self._errors.labels(name, blame)
+            self._errors.create(name, blame)
 
     def report(self, reports: Sequence[SourceReport]) -> None:
         """Replaces the reports of all sources."""
@@ -116,9 +131,9 @@ class SourceSeries(registry.Collector):
 
     def answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
         """Counts one call to a source."""
-        self._answers.labels(source).observe(seconds)
+        self._answers.of(source).observe(seconds)
         if error is not None:
-            self._errors.labels(source, error.blame).inc()
+            self._errors.count(source, error.blame)
 
 
 _STALL_BUCKETS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
