@@ -22,7 +22,7 @@ API_VERSION = "autoscaling/v2"
 KIND = "HorizontalPodAutoscaler"
 
 
-class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class _Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The base of the structs of this file."""
 
 
@@ -120,7 +120,7 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
     scale_down: HPAScalingRules | None = None
 
 
-class HorizontalPodAutoscalerSpec(_Wire, frozen=True, dict=True):
+class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
     """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)

@@ -34,7 +34,7 @@ class Key(NamedTuple):
         return cls(namespace, name)
 
 
-class OwnerReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """metav1.OwnerReference without its garbage-collection fields."""
 
     api_version: str = msgspec.field(default="", name="apiVersion")
@@ -44,7 +44,7 @@ class OwnerReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     controller: bool = False
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A subset of metav1.ObjectMeta. Never write it back: the other fields of the object would be lost."""
 
     name: str = ""

@@ -36,7 +36,7 @@ class PodMetrics(msgspec.Struct, frozen=True, gc=False):
     containers: tuple[ContainerMetrics, ...] | None = ()
 
 
-class PodMetricsList(msgspec.Struct, frozen=True):
+class PodMetricsList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[PodMetrics, ...] | None = ()
 
 
@@ -56,7 +56,7 @@ class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     value: str | int | float = "0"
 
 
-class MetricValueList(msgspec.Struct, frozen=True):
+class MetricValueList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[MetricValue, ...] | None = ()
 
 
@@ -68,7 +68,7 @@ class ExternalMetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel")
     value: str | int | float = "0"
 
 
-class ExternalMetricValueList(msgspec.Struct, frozen=True):
+class ExternalMetricValueList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[ExternalMetricValue, ...] | None = ()
 
 

@@ -82,7 +82,7 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
         total[name] = max(amount, total.get(name, amount))
 
 
-class _Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class _Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The base of the core/v1 Pod structs of this file."""
 
 

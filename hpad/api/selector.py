@@ -73,7 +73,7 @@ NOTHING: Final = Selector(selectable=False)
 _KNOWN: Final[weakref.WeakValueDictionary[str, Selector]] = weakref.WeakValueDictionary()
 
 
-class LabelSelectorRequirement(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """`metav1.LabelSelectorRequirement`: the operator is In, NotIn, Exists or DoesNotExist."""
 
     key: str
@@ -81,7 +81,7 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, omit_defaults=True, 
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class LabelSelector(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """`metav1.LabelSelector` of a metric."""
 
     match_labels: dict[str, str] = {}

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import difflib
 import functools
-import gc
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ import structlog
 
 from hpad import settings as hpad_settings
 from hpad.cli import flags
-from hpad.daemon import app, logs, process
+from hpad.daemon import app, garbage, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
@@ -108,9 +107,10 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
         stack.enter_context(process.StallDetector(daemon.telemetry.process.stalls.observe))
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
-        gc.freeze()  # modules stay loaded: the garbage collector need not visit them again
+        garbage.collect_seldom()
         if not await process.run_until(stop, daemon.start()):
             return
+        garbage.keep_all()
         stack.push_async_callback(daemon.stop)
         async with process.reload_on_hangup(functools.partial(_reload, daemon, read, writer, notifier)):
             await daemon.wait(stop)

@@ -24,7 +24,7 @@ class Point(msgspec.Struct, frozen=True, rename="camel", gc=False):
     proposals: tuple[int | None, ...]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """A stretch of `turns` turns, from `began` to `ended`, with the same decision for the same reason.
 
     `number` is unique, and higher than that of each earlier entry of the HPA. `metrics` are the addresses of the

@@ -23,7 +23,7 @@ _ALL: Final = HPAScalingPolicy(type=PERCENT, value=100, period_seconds=15)
 _NOTHING: Final = timedelta(0)
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, gc=False):
     """Allows a change of at most `value` pods, or percent, within `period`."""
 
     type: str
@@ -35,7 +35,7 @@ class Policy(msgspec.Struct, frozen=True):
         return f"{self.value}{unit} in {self.period.total_seconds():g} s"
 
 
-class DirectionRules(msgspec.Struct, frozen=True):
+class DirectionRules(msgspec.Struct, frozen=True, gc=False):
     """The compiled rules of one direction. `longest` is the longest period of the policies.
 
     `window` and `tolerance` are None where the settings of the daemon apply.
@@ -48,7 +48,7 @@ class DirectionRules(msgspec.Struct, frozen=True):
     tolerance: float | None
 
 
-class Behavior(msgspec.Struct, frozen=True):
+class Behavior(msgspec.Struct, frozen=True, gc=False):
     up: DirectionRules
     down: DirectionRules
 

@@ -32,7 +32,7 @@ VALUE: Final = "Value"
 AVERAGE_VALUE: Final = "AverageValue"
 
 
-class Wording(msgspec.Struct, frozen=True):
+class Wording(msgspec.Struct, frozen=True, gc=False):
     """The prefixes of error texts: of fetching, of measuring, and of the error of the whole reconcile.
 
     `reason` is that of the event and of the condition.
@@ -44,7 +44,7 @@ class Wording(msgspec.Struct, frozen=True):
     outer: str
 
 
-class CompiledMetric(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledMetric(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One metric and its metric target.
 
     `kind` is Utilization (`amount` in percent of the request), Value or AverageValue (`amount` in milli-units).
@@ -283,7 +283,7 @@ def _unknown(spec: MetricSpec, namespace: str) -> CompiledMetric:
 _CACHED: Final = "compiled"
 
 
-class CompiledSpec(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The compiled spec of an HPA.
 
     `reference` is Kind/namespace/name of the target. `version_error` is the error in the target's apiVersion, or None.

@@ -76,7 +76,7 @@ STATUS: Final = "status"
 UNNAMED: Final = "another client"
 
 
-class Competitor(msgspec.Struct, frozen=True):
+class Competitor(msgspec.Struct, frozen=True, gc=False):
     """Another writer of an HPA's target or status.
 
     `what` is HPA (an HPA of the API server scales the same target), SCALE (a client set the target's replicas after
@@ -99,7 +99,7 @@ REASONS: Final = {HPA: "OtherHPA", SCALE: "ScaleWritten", STATUS: "StatusWritten
 """The reasons of the condition CompetingWriters, the most severe first."""
 
 
-class Withheld(msgspec.Struct, frozen=True):
+class Withheld(msgspec.Struct, frozen=True, gc=False):
     """Why a decided count was not sent. `reason` and `message` belong to the condition AbleToScale.
 
     `able`: the target could have been scaled, but hpad is not allowed to, as in a dry run.
@@ -123,7 +123,7 @@ NO_MATCH: Final = "NoMatch"
 STALE: Final = "Stale"
 
 
-class ScaleError(msgspec.Struct, frozen=True):
+class ScaleError(msgspec.Struct, frozen=True, gc=False):
     """Why the scale of the target is unknown.
 
     `reason` is READ_FAILED, NO_MATCH (the API server has no resource of the target's kind) or STALE (the scale was not
