@@ -60,12 +60,16 @@ def body(original: codec.Original, version: str, status: HorizontalPodAutoscaler
 
 
 def written(
-    answer: bytes, stored: HorizontalPodAutoscaler, original: codec.Original
+    answer: bytes,
+    stored: HorizontalPodAutoscaler,
+    original: codec.Original,
+    status: HorizontalPodAutoscalerStatus,
 ) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Decodes the answer to a write of the status of `stored`; raises codec.UNDECODABLE.
+    """Decodes the answer to a write of that status of `stored`; raises codec.UNDECODABLE.
 
     Where nothing but resourceVersion, status and managedFields differ from the original, as always unless a webhook
-    changes the object, nothing else is decoded.
+    changes the object, nothing else is decoded. A status that was taken as it is keeps its objects: most of its texts
+    are those of other HPAs, too.
     """
     found = _ANSWER.decode(answer)
     metadata = _parts(found.metadata)
@@ -74,7 +78,7 @@ def written(
     if bytes(found.spec) != original.spec or msgspec.json.encode(metadata) != original.metadata:
         return decode(answer)
     renewed = msgspec.structs.replace(stored.metadata, resource_version=version)
-    value = msgspec.structs.replace(stored, metadata=renewed, status=found.status)
+    value = msgspec.structs.replace(stored, metadata=renewed, status=status if found.status == status else found.status)
     return DecodedObject(value.metadata.key, version, value, original)
 
 
@@ -101,7 +105,7 @@ async def write(
     content = body(kept, hpa.metadata.resource_version, status)
     answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=content, allowed=allowed)
     try:
-        return written(answer, stored, kept)
+        return written(answer, stored, kept, status)
     except codec.UNDECODABLE as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no HorizontalPodAutoscaler: {error}") from error
 

@@ -11,6 +11,8 @@ import msgspec
 from hpad.kube import errors
 from hpad.kube.client import Client
 
+TOGETHER: Final = 0.02
+"""Seconds between two looks at a watch: changes that arrive meanwhile are read together, which takes less CPU."""
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 
@@ -117,3 +119,4 @@ async def changes(client: Client, path: str, params: Mapping[str, str], silence:
         async for chunk in chunks:
             for line in lines.feed(chunk):
                 yield decode(line)
+            await client.clock.sleep(TOGETHER)
