@@ -77,3 +77,27 @@ def test_delays_double_up_to_a_limit_until_a_reset():
         assert most / 2 <= wait <= most
     backoff.reset()
     assert backoff.next() <= 1.0
+
+
+class Source:
+    """A client whose stream has these chunks, and its clock; `steps` are what was done with them, in order."""
+
+    def __init__(self, *chunks):
+        self.chunks, self.steps, self.clock = chunks, [], self
+
+    async def stream(self, *_):
+        for chunk in self.chunks:
+            self.steps.append("read")
+            yield chunk
+
+    async def sleep(self, seconds):
+        self.steps.append(seconds)
+
+
+async def test_changes_are_taken_at_once_and_the_next_ones_wait_to_be_read_together():
+    line = b'{"type":"ADDED","object":{}}\n'
+    source = Source(line + line[:5], line[5:] + line)
+    async for change in watch.changes(source, "/x", {}, 1.0):
+        source.steps.append(change.type)
+    assert source.steps == ["read", "ADDED", watch.TOGETHER, "read", "ADDED", "ADDED", watch.TOGETHER]
+    assert watch.TOGETHER <= 0.1, "later than a tick"
