@@ -61,7 +61,7 @@ docs: install ## write docs/reference and the diagram of docs/architecture.md fr
 bench: install ## run the benchmarks
 	@for script in tools/bench/*.py; do PYTHONPATH=tests $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done
 
-bench-cluster: install ## measure hpad as a process beside an API server; ARGS="--help" says how
+bench-cluster: install ## measure hpad as a process beside an API server, also in storms; ARGS="--help" says how
 	@PYTHONPATH=tests $(BIN)/python -m tools.bench.cluster $(ARGS)
 
 SECONDS ?= 240

@@ -42,7 +42,7 @@ def test_a_status_is_stored_with_a_new_version_and_an_old_version_is_a_conflict(
     assert stored["spec"] == population.hpa(POPULATION, 1)["spec"]
     assert int(stored["metadata"]["resourceVersion"]) > int(read["metadata"]["resourceVersion"])
     assert asked(api, "PUT", STATUS, written)[0] == 409
-    assert api.requests["update horizontalpodautoscalers/status"] == 2
+    assert api.traffic.requests["update horizontalpodautoscalers/status"] == 2
 
 
 def test_a_scale_changes_the_pods_and_their_metrics() -> None:

@@ -8,21 +8,36 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.bench.cluster import chart, controllers, measure, report, worlds
+from tools.bench.cluster import chart, controllers, measure, report, scale_out, storm_report, storms, worlds
 from tools.bench.cluster.controllers import HPAD, Controller
 from tools.bench.cluster.measure import Figures, Trial
 from tools.bench.cluster.options import Options, parsed
+from tools.bench.cluster.scale_out import Shared
+from tools.bench.cluster.storm import Storm
 
 
 def main() -> int:
     options = parsed(sys.argv[1:])
     found: list[Figures] = []
-    with tempfile.TemporaryDirectory(prefix="hpad-bench-") as folder:
+    stormy: list[Storm] = []
+    shared: list[Shared] = []
+    with tempfile.TemporaryDirectory(prefix="hpad-bench-") as root:
         for hpas in options.hpas:
-            found.extend(_sized(options, hpas, Path(folder, str(hpas))))
-    print(report.table(found))
+            folder = Path(root, str(hpas))
+            folder.mkdir()
+            if options.replicas:
+                shared.extend(_shared(options, hpas, folder))
+            elif options.storms:
+                figures, endured = _stormy(options, hpas, folder)
+                found.append(figures)
+                stormy.extend(endured)
+            else:
+                found.extend(_sized(options, hpas, folder))
+    tables = (found and report.table(found), stormy and storm_report.table(stormy), shared and scale_out.table(shared))
+    print("\n\n".join(filter(None, tables)))
     if options.json is not None:
-        options.json.write_text(report.document(options.flags, found), encoding="utf-8")
+        figures_of = {"runs": found, "storms": stormy, "replicas": shared}
+        options.json.write_text(report.document(options.flags, figures_of), encoding="utf-8")
     if options.chart is not None:
         options.chart.write_text(chart.drawn(found), encoding="utf-8")
     return 0
@@ -30,19 +45,38 @@ def main() -> int:
 
 def _sized(options: Options, hpas: int, folder: Path) -> Iterator[Figures]:
     """Measures the controllers in turn in one world with so many HPAs."""
-    folder.mkdir()
     population = options.population(hpas)
     with worlds.started(options.server, folder, population, period=options.period, tls=options.tls) as world:
         for turn, name in itertools.product(range(options.rounds), options.controllers):
             own = folder / f"{name}-{turn}"
             own.mkdir()
             with controllers.started(name, own, world, options.program(hpas)) as controller:
+                trial = Trial(options.server, world, controller, population, options.plan)
                 found = measure.measured(
-                    Trial(options.server, world, controller, population, options.plan),
+                    trial,
+                    measure.wait_for_first_round(trial),
                     lambda controller=controller: _toggle_profile(options, controller),
                 )
             print(f"{name} at {hpas:,} HPAs: {report.short(found)}", file=sys.stderr)
             yield found
+
+
+def _stormy(options: Options, hpas: int, folder: Path) -> tuple[Figures, list[Storm]]:
+    """Measures hpad in one world before and during storms."""
+    population = options.population(hpas)
+    with worlds.stub(folder, population, tls=options.tls) as world:
+        return storms.measured(
+            storms.Site(world, population, options.plan, options.program(hpas), folder, options.outage)
+        )
+
+
+def _shared(options: Options, hpas: int, folder: Path) -> Iterator[Shared]:
+    """Measures several instances of hpad, each number of them in a world of its own."""
+    site = scale_out.Site(options.population(hpas), options.plan, options.program(hpas), folder, options.tls)
+    for replicas in options.replicas:
+        found = scale_out.measured(site, replicas)
+        print(f"{replicas} replicas at {hpas:,} HPAs: {found.cpu:.2f} CPU-s per 1,000", file=sys.stderr)
+        yield found
 
 
 def _toggle_profile(options: Options, controller: Controller) -> None:

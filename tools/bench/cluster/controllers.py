@@ -21,20 +21,22 @@ DURATIONS: Final = "horizontal_pod_autoscaler_controller_reconciliation_duration
 LATENESS: Final = "hpad_reconcile_lateness_seconds"
 STALLS: Final = "hpad_event_loop_stall_seconds"
 WAITS: Final = "workqueue_queue_duration_seconds"
+OWNED: Final = "hpad_shard_hpas"
 QUEUE: Final = "horizontalpodautoscaler"
 HPAD: Final = "hpad"
 ORIGINAL: Final = "kube-controller-manager"
-_SERIES: Final = (RECONCILES, DURATIONS, LATENESS, STALLS, WAITS)
+_SERIES: Final = (RECONCILES, DURATIONS, LATENESS, STALLS, WAITS, OWNED)
 _START_SECONDS: Final = 120.0
 
 
 class Controller(NamedTuple):
-    """A running controller: its pid, the URL of its series, and the monotonic time of its start."""
+    """A running controller: its pid, the URL of its series, the monotonic time of its start, and its log."""
 
     name: str
     pid: int
     url: str
     started: float
+    log: Path
     trust: ssl.SSLContext | None = None
 
     def scrape(self) -> Scrape:
@@ -73,7 +75,7 @@ def hpad(folder: Path, world: World, program: Program) -> Iterator[Controller]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=environment)
     try:
-        yield Controller(HPAD, process.pid, _at_work(process, log), started)
+        yield Controller(HPAD, process.pid, _at_work(process, log), started, log)
     finally:
         processes.stop(process)
 
@@ -113,7 +115,7 @@ def original(folder: Path, world: World, program: Program) -> Iterator[Controlle
         command = [str(Path(os.environ["KUBEBUILDER_ASSETS"], ORIGINAL)), *flags]
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        controller = Controller(ORIGINAL, process.pid, f"https://127.0.0.1:{port}", started, _unverified())
+        controller = Controller(ORIGINAL, process.pid, f"https://127.0.0.1:{port}", started, log, _unverified())
         _wait_for(controller, process, log)
         yield controller
     finally:

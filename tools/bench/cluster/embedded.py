@@ -50,7 +50,7 @@ async def _move(cluster: Cluster, of: Population, seconds: float) -> None:
 
 
 def _commands(cluster: Cluster) -> child.Commands:
-    """Returns the commands of `stub.api.commands`."""
+    """Returns the commands `counts` and `mark` of `stub.storms`."""
     marked = _versions(cluster)
 
     def counts() -> bytes:

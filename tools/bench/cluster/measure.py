@@ -14,7 +14,7 @@ from tools.bench.cluster import population, processes
 from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RECONCILES, STALLS, WAITS, Controller
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.processes import MachineTime, Watcher
-from tools.bench.cluster.scraped import Scrape, fetch, quantile
+from tools.bench.cluster.scraped import Histogram, Scrape, fetch, quantile
 from tools.bench.cluster.worlds import World
 from tools.soak.slopes import fitted
 
@@ -112,12 +112,11 @@ class Trial(NamedTuple):
         return {self.controller.name: self.controller.pid, **self.world.processes}
 
 
-def measured(trial: Trial, at_window: Callable[[], None] = lambda: None) -> Figures:
-    """Waits for the first round and the warm-up, then measures. `at_window` is called at both ends of the window.
+def measured(trial: Trial, first_round: float | None, at_window: Callable[[], None] = lambda: None) -> Figures:
+    """Measures after the warm-up. `at_window` is called at both ends of the window.
 
     The series are read outside the window, because they cost hpad CPU; a rate counts the time between the readings.
     """
-    first_round = _first_round(trial)
     time.sleep(trial.plan.warm)
     before = trial.controller.scrape()
     at_window()
@@ -137,7 +136,7 @@ def _moment(trial: Trial) -> Moment:
     return Moment(time.monotonic(), trial.world.counts(), cpu, MachineTime.now())
 
 
-def _first_round(trial: Trial) -> float | None:
+def wait_for_first_round(trial: Trial) -> float | None:
     """Waits until each HPA has a status; returns the seconds since the start of the controller, None if it failed."""
     deadline = time.monotonic() + trial.plan.patience
     while time.monotonic() < deadline:
@@ -168,6 +167,11 @@ def _traced(trial: Trial, ended: datetime) -> list[float]:
     return found
 
 
+def late_of(found: Histogram) -> Late:
+    """Returns quantiles of a histogram, and the upper bound of its highest bucket with an observation."""
+    return Late(found.quantile(0.5), found.quantile(0.99), found.largest())
+
+
 def later(traced: Late, started: Late, limit: float) -> Late:
     """Returns the traced times, but those of `started` that are longer and beyond `limit` seconds."""
     pairs = zip(msgspec.structs.astuple(traced), msgspec.structs.astuple(started), strict=True)
@@ -193,7 +197,7 @@ class _Window(NamedTuple):
         slope = fitted(watcher.memory) if len(watcher.memory) >= 3 else None
         ours = {name: self.end.cpu[name] - self.begin.cpu[name] for name in self.end.cpu}
         traced = Late(quantile(late, 0.5), quantile(late, 0.99), max(late, default=None))
-        started = self._late(LATENESS)
+        started = late_of(self.after.histogram(self.before, LATENESS))
         total, idle = (end - begin for begin, end in zip(self.begin.machine, self.end.machine, strict=True))
         return Figures(
             server=trial.server,
@@ -209,8 +213,8 @@ class _Window(NamedTuple):
             period=trial.population.hpas / rate if rate else None,
             late=later(traced, started, IN_TIME * trial.plan.period),
             started=started,
-            took=self._late(DURATIONS),
-            waited=self._late(WAITS, name=QUEUE),
+            took=late_of(self.after.histogram(self.before, DURATIONS)),
+            waited=late_of(self.after.histogram(self.before, WAITS, name=QUEUE)),
             cpu={name: 1000 * each * spent for name, spent in ours.items()},
             requests=requests,
             requests_each=sum(count for name, count in requests.items() if not name.startswith("watch ")),
@@ -230,7 +234,3 @@ class _Window(NamedTuple):
         before, after = self.begin.requests, self.end.requests
         grown = {name: (count - before.get(name, 0)) * scale for name, count in after.items()}
         return {name: count for name, count in sorted(grown.items(), key=lambda item: -item[1]) if count > 0}
-
-    def _late(self, series: str, **only: str) -> Late:
-        found = self.after.histogram(self.before, series, **only)
-        return Late(found.quantile(0.5), found.quantile(0.99), found.largest())

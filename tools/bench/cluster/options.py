@@ -2,9 +2,9 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tools.bench.cluster.controllers import HPAD, ORIGINAL, Program
 from tools.bench.cluster.measure import Plan
@@ -24,6 +24,10 @@ servers:
   embedded  the API server of the embedded cluster, without TLS
   real      etcd and kube-apiserver from the folder KUBEBUILDER_ASSETS; kube-controller-manager there is measured as
             well, in turn with hpad
+
+With --storms the window is followed by what happens all at once in a cluster: a namespace is deleted, all pods are
+restarted, the metrics API fails for a while, all connections are closed, a second instance takes over. With --replicas
+several instances share the HPAs. Both need the stub, and hpad keeps its state in ConfigMaps.
 """
 
 
@@ -44,6 +48,9 @@ class Options(NamedTuple):
     chart: Path | None
     profile: Path | None
     calls: Path | None
+    storms: bool
+    outage: float
+    replicas: tuple[int, ...]
     flags: tuple[str, ...]
 
     def program(self, hpas: int) -> Program:
@@ -75,10 +82,26 @@ def parsed(arguments: Sequence[str]) -> Options:
     if "--" in ours:
         at = ours.index("--")
         ours, flags = ours[:at], tuple(ours[at + 1 :])
-    options = vars(_parser().parse_args(ours))
+    parser = _parser()
+    options = vars(parser.parse_args(ours))
     if options.pop("short"):
-        options |= {"hpas": (10,), "period": 1.0, "warm": 1.0, "window": 3.0}
+        options |= {"hpas": (10,), "per_namespace": 5, "period": 1.0, "warm": 1.0, "window": 3.0, "outage": 2.0}
+    if (options["storms"] or options["replicas"]) and (problem := _problem(options)):
+        parser.error(problem)
     return Options(**options, flags=flags)
+
+
+def _problem(options: Mapping[str, Any]) -> str:
+    """Returns why storms or replicas cannot be measured with these options, "" if they can."""
+    if options["storms"] and options["replicas"]:
+        return "--storms and --replicas are runs of their own"
+    if options["server"] != "stub":
+        return "--storms and --replicas need the stub server"
+    if options["rounds"] > 1 or any(options[name] is not None for name in ("chart", "profile", "calls")):
+        return "--storms and --replicas know no --rounds, --chart, --profile and --calls"
+    if options["storms"] and not 0 < options["per_namespace"] < min(options["hpas"]):
+        return "--storms need two namespaces or more: one is deleted"
+    return ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,6 +137,18 @@ def _parser() -> argparse.ArgumentParser:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--profile", type=Path, metavar="FILE", help="write a sampling profile of hpad in the window")
     kinds.add_argument("--calls", type=Path, metavar="FILE", help="write its calls; the other figures are useless then")
+    parser.add_argument("--storms", action="store_true", help="measure storms after the window")
+    parser.add_argument(
+        "--outage",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="how long the metrics API fails in a storm (default: 60)",
+    )
+    parser.add_argument(
+        "--replicas", type=_counts, default=(), metavar="R,R",
+        help="measure so many instances that share the HPAs, such as 1,2,4",
+    )  # fmt: skip
     parser.add_argument("--short", action="store_true", help="10 HPAs, a period of 1 s, and a window of 3 s")
     return parser
 

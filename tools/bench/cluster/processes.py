@@ -36,6 +36,16 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
+def forget_peak(pid: int) -> None:
+    """Sets the peak of the resident memory to the present value (proc_pid_clear_refs(5))."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak(pid: int) -> int:
+    """Returns the highest resident memory in bytes, since the start or `forget_peak`."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+
+
 class MachineTime(NamedTuple):
     """Seconds of all CPUs since the start of the machine (proc_stat(5))."""
 

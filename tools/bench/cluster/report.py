@@ -4,7 +4,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -23,21 +23,26 @@ _HEADS = (
 
 def table(found: Sequence[Figures]) -> str:
     """Returns aligned rows, one for each run, and the requests of each run below."""
-    rows = [[head for head, _ in _HEADS], [unit for _, unit in _HEADS], *map(_row, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = aligned(_HEADS, [_row(each) for each in found])
     details = [f"{each.controller} at {each.hpas:,}: {_details(each)}" for each in found]
     return "\n".join(["cluster: what a reconcile costs", "", *lines, "", *details])
+
+
+def aligned(heads: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns lines with the heads, their units, and the rows, all columns aligned to the right."""
+    lines = [[head for head, _ in heads], [unit for _, unit in heads], *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
 
 
 def _row(each: Figures) -> list[str]:
     servers = {name: spent for name, spent in each.cpu.items() if name != each.controller}
     slope = _NONE if each.slope is None else f"{each.slope:+.0f} ±{each.slope_margin:.0f}"
     return [
-        f"{each.hpas:,}", each.server, each.controller, f"{each.rate:.1f}", _number(each.period, 2),
-        _ms(each.late.p50), _ms(each.late.p99), _ms(each.late.most), f"{each.cpu[each.controller]:.2f}",
+        f"{each.hpas:,}", each.server, each.controller, f"{each.rate:.1f}", number(each.period, 2),
+        ms(each.late.p50), ms(each.late.p99), ms(each.late.most), f"{each.cpu[each.controller]:.2f}",
         f"{sum(servers.values()):.2f}", f"{each.requests_each:.2f}", f"{each.lists:.2f}",
-        f"{each.resident[each.controller]:.0f}", slope, _ms(each.stretch), _number(each.first_round, 1),
+        f"{each.resident[each.controller]:.0f}", slope, ms(each.stretch), number(each.first_round, 1),
         f"{each.busy:.0%}",
     ]  # fmt: skip
 
@@ -47,15 +52,17 @@ def _details(each: Figures) -> str:
     spent = ", ".join(f"{name} {seconds:.2f}" for name, seconds in each.cpu.items())
     asked = ", ".join(f"{name} {count:.3f}" for name, count in each.requests.items())
     delays = {"waited": each.waited, "started late": each.started, "took": each.took}
-    times = ", ".join(f"{name} {_ms(found.p50)} / {_ms(found.p99)}" for name, found in delays.items())
+    times = ", ".join(f"{name} {ms(found.p50)} / {ms(found.p99)}" for name, found in delays.items())
     return f"CPU-s per 1,000: {spent}; requests each: {asked}; p50 / p99 in ms: {times}"
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
+    """Returns a number with so many digits, or a dash."""
     return _NONE if value is None else f"{value:.{digits}f}"
 
 
-def _ms(seconds: float | None) -> str:
+def ms(seconds: float | None) -> str:
+    """Returns milliseconds, or a dash."""
     if seconds is None:
         return _NONE
     return "inf" if math.isinf(seconds) else f"{seconds * 1000:.0f}"
@@ -64,14 +71,14 @@ def _ms(seconds: float | None) -> str:
 def short(each: Figures) -> str:
     """Returns the figures of a run that matter most as a sentence."""
     cpu = each.cpu[each.controller]
-    return f"{each.rate:.1f} reconciles/s, {cpu:.2f} CPU-s per 1,000, first round {_number(each.first_round, 1)} s"
+    return f"{each.rate:.1f} reconciles/s, {cpu:.2f} CPU-s per 1,000, first round {number(each.first_round, 1)} s"
 
 
-def document(flags: Sequence[str], found: Sequence[Figures]) -> str:
+def document(flags: Sequence[str], figures: Mapping[str, Sequence[msgspec.Struct]]) -> str:
     """Returns all figures as JSON."""
     machine = {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()}
     head = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
-    encoded = msgspec.json.encode({**head, "flags": flags, "runs": found})  # infinity becomes null
+    encoded = msgspec.json.encode({**head, "flags": flags, **figures})  # infinity becomes null
     return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 

@@ -60,6 +60,15 @@ class Histogram(NamedTuple):
 
     buckets: list[tuple[float, float]]
 
+    @classmethod
+    def merged(cls, parts: Iterable["Histogram"]) -> Self:
+        """Returns the observations of several histograms with the same bounds."""
+        total: defaultdict[float, float] = defaultdict(float)
+        for part in parts:
+            for bound, count in part.buckets:
+                total[bound] += count
+        return cls(sorted(total.items()))
+
     @property
     def count(self) -> float:
         return self.buckets[-1][1] if self.buckets else 0.0

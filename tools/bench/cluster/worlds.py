@@ -45,17 +45,18 @@ class ChildWorld:
         kubeconfig.write(self.kubeconfig, self.url, authority=authority)
 
     def counts(self) -> Mapping[str, float]:
-        return cast("Mapping[str, float]", self._asked(b"counts\n")["requests"])
+        return cast("Mapping[str, float]", self.asked("counts")["requests"])
 
     def reconciled(self) -> int:
-        return int(self._asked(b"counts\n")["reconciled"])
+        return int(self.asked("counts")["reconciled"])
 
     def mark(self) -> None:
-        self._asked(b"mark\n")
+        self.asked("mark")
 
-    def _asked(self, command: bytes) -> Any:
+    def asked(self, command: str) -> Any:
+        """Returns the answer to a command (`child`; those of the stub: `stub.storms`)."""
         assert self._process.stdin is not None
-        self._process.stdin.write(command)
+        self._process.stdin.write(command.encode() + b"\n")
         self._process.stdin.flush()
         return self._line()
 
@@ -69,7 +70,7 @@ class ChildWorld:
 
 
 @contextlib.contextmanager
-def stub(folder: Path, population: Population, *, tls: bool = True) -> Iterator[World]:
+def stub(folder: Path, population: Population, *, tls: bool = True) -> Iterator[ChildWorld]:
     """Runs the stub server."""
     options = certificates(folder) if tls else {}
     authority = folder / "ca.crt" if tls else None

@@ -2,19 +2,19 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from tools.bench.cluster import child, population
+from tools.bench.cluster import population
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.stub import generic, http, watching
 from tools.bench.cluster.stub.generic import Documents, refusal
 from tools.bench.cluster.stub.http import Connection, Request
-from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects, compact
+from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects
+from tools.bench.cluster.stub.traffic import Traffic
 from tools.bench.cluster.stub.usage import Usage
 from tools.bench.cluster.stub.watching import Change, Feed, Scope
 
@@ -43,22 +43,24 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 _WRITTEN: Final = msgspec.json.Decoder(_Written)
+_MEASURED: Final = b'"ValidMetricFound"'
+"""The reason of the condition ScalingActive in the status of an HPA whose metrics could be read."""
 
 
 class Api:
     """Answers the requests, and counts them by verb and resource, such as `update horizontalpodautoscalers/status`.
 
-    `written` are the numbers of the HPAs whose status was written.
+    `metrics_fail`: lists of metrics are refused.
     """
 
     def __init__(self, of: Population) -> None:
-        self.requests: Counter[str] = Counter()
-        self.written: set[int] = set()
-        self._objects = Objects(of)
-        self._usage = Usage(of)
-        self._feeds = {plural: Feed(*kind) for plural, kind in KINDS.items()}
+        self.traffic = Traffic()
+        self.objects = Objects(of)
+        self.usage = Usage(of)
+        self.feeds = {plural: Feed(*kind) for plural, kind in KINDS.items()}
+        self.metrics_fail = False
         self._documents = {
-            plural: Documents(plural, self._feeds[plural], self._objects.next_version) for plural in generic.KINDS
+            plural: Documents(plural, self.feeds[plural], self.objects.next_version) for plural in generic.KINDS
         }
         self._watches: set[asyncio.Task[None]] = set()
 
@@ -75,7 +77,7 @@ class Api:
         verb = "watch" if "watch=" in request.query else "list" if request.method == "GET" and not name else ""
         verb = verb or VERBS.get(request.method, "")
         resource = f"{plural}.{METRICS}" if group == METRICS else f"{plural}/{subresource}" if subresource else plural
-        self.requests[f"{verb} {resource}"] += 1
+        self.traffic.asked(f"{verb} {resource}")
         if group == METRICS:
             return self._metrics(namespace)
         if plural not in KINDS:
@@ -88,7 +90,7 @@ class Api:
 
     def _root(self, request: Request) -> bytes:
         """Answers discovery and other paths without a resource. Without aggregated discovery clients read no list."""
-        self.requests["get other"] += 1
+        self.traffic.asked("get other")
         if request.path == "/version":
             return http.answer(VERSION)
         if request.path in ("/readyz", "/livez", "/healthz"):
@@ -96,39 +98,42 @@ class Api:
         return refusal(404, "NotFound", "the server could not find the requested resource")
 
     def _metrics(self, namespace: str) -> bytes:
+        if self.metrics_fail:
+            return refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
         number = population.index_of(namespace) if namespace else 0
-        return http.answer(self._usage.list(number, self._objects.scaled))
+        return http.answer(self.usage.list(number, self.objects.pods))
 
-    def _rendered(self, plural: str, namespace: str) -> Iterator[bytes]:
-        """Yields the objects of a namespace, or of all of them ("")."""
-        objects, of = self._objects, self._objects.population
+    def _rendered(self, plural: str, namespace: str, selector: str = "") -> Iterator[bytes]:
+        """Yields the objects of a namespace, or of all of them (""); Leases and the like by their labels."""
+        objects = self.objects
         if plural in self._documents:
-            yield from self._documents[plural].lines(namespace)
+            yield from self._documents[plural].lines(namespace, selector)
             return
-        for number in of.numbers(population.index_of(namespace)) if namespace else range(of.hpas):
+        for number in objects.numbers(namespace):
             if plural == HPAS:
                 yield objects.hpa(number)
             elif plural == DEPLOYMENTS:
                 yield objects.deployment(number)
             else:
-                yield from (objects.pod(number, index) for index in range(objects.replicas(number)))
+                yield from (objects.pod(number, index) for index in objects.indexes(number))
 
     def _list(self, request: Request, plural: str, namespace: str) -> bytes:
         """Answers a list, or the first objects of it; there are no further pages."""
-        limit = int(parse_qs(request.query).get("limit", ["0"])[0])
+        query = parse_qs(request.query)
+        limit = int(query.get("limit", ["0"])[0])
         items = []
-        for item in self._rendered(plural, namespace):
+        for item in self._rendered(plural, namespace, query.get("labelSelector", [""])[0]):
             items.append(item)
             if limit == 1:
                 break
         version, kind = KINDS[plural]
         head = b'{"kind":"%bList","apiVersion":"%b","metadata":{"resourceVersion":"%d"},"items":[%b]}'
-        listed = head % (kind.encode(), version.encode(), self._objects.version, b",".join(items))
+        listed = head % (kind.encode(), version.encode(), self.objects.version, b",".join(items))
         return http.answer(listed)
 
     def _watch(self, connection: Connection, request: Request, plural: str, namespace: str) -> bytes | None:
         query = {name: values[0] for name, values in parse_qs(request.query).items()}
-        feed, version = self._feeds[plural], self._objects.version
+        feed, version = self.feeds[plural], self.objects.version
         if query.get("sendInitialEvents") == "true":
             initial = self._initial(feed, plural, namespace, version)
         else:
@@ -151,6 +156,8 @@ class Api:
     def _object(self, request: Request, plural: str, namespace: str, name: str, subresource: str) -> bytes:
         if plural in self._documents:
             return self._documents[plural].answer(request, namespace, name)
+        if namespace in self.objects.gone:
+            return refusal(404, "NotFound", f'{plural} "{name}" not found')
         number = population.index_of(name)
         if plural == HPAS and subresource == "status" and request.method == "PUT":
             return self._write_status(number, request.body)
@@ -159,57 +166,45 @@ class Api:
         if request.method != "GET" or plural == PODS:
             return refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         if subresource == "scale":
-            return http.answer(self._objects.scale(number))
-        return http.answer(self._objects.hpa(number) if plural == HPAS else self._objects.deployment(number))
+            return http.answer(self.objects.scale(number))
+        return http.answer(self.objects.hpa(number) if plural == HPAS else self.objects.deployment(number))
 
     def _write_status(self, number: int, body: bytes) -> bytes:
         """Stores a status; answers with the object, and sends it to the watches."""
-        objects, written = self._objects, _WRITTEN.decode(body)
+        objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.versions.get(number, 1000))):
             return _conflict("horizontalpodautoscalers.autoscaling", number)
         version = objects.versions[number] = objects.next_version()
         objects.statuses[number] = bytes(written.status)
-        self.written.add(number)
+        self.traffic.wrote(number, measured=_MEASURED in objects.statuses[number])
         document = objects.hpa(number)
         change = Change(version, objects.population.namespace(number), watching.line(b"MODIFIED", document))
-        self._feeds[HPAS].publish(change)
+        self.feeds[HPAS].publish(change)
         return http.answer(document)
 
     def _write_scale(self, number: int, body: bytes) -> bytes:
         """Sets the replicas of a Deployment; its pods are there, or gone, at once."""
-        objects, written = self._objects, _WRITTEN.decode(body)
+        objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.target_versions.get(number, 1000))):
             return _conflict("deployments.apps", number)
-        before, after = objects.replicas(number), int(json.loads(bytes(written.spec))["replicas"])
+        before, count = objects.indexes(number), int(json.loads(bytes(written.spec))["replicas"])
         namespace = objects.population.namespace(number)
         version = objects.target_versions[number] = objects.next_version()
-        objects.scaled[number] = after
-        self._usage.changed(population.index_of(namespace))
+        after = objects.pods[number] = range(before.start, before.start + count)
+        self.usage.changed(population.index_of(namespace))
         deployment = watching.line(b"MODIFIED", objects.deployment(number))
-        self._feeds[DEPLOYMENTS].publish(Change(version, namespace, deployment))
-        for index in range(min(before, after), max(before, after)):
-            kind = b"ADDED" if after > before else b"DELETED"
-            pod = watching.line(kind, objects.pod(number, index))
-            self._feeds[PODS].publish(Change(objects.next_version(), namespace, pod))
+        self.feeds[DEPLOYMENTS].publish(Change(version, namespace, deployment))
+        for index in range(min(before.stop, after.stop), max(before.stop, after.stop)):
+            self.publish_pod(b"ADDED" if index in after else b"DELETED", number, index)
         return http.answer(objects.scale(number))
+
+    def publish_pod(self, kind: bytes, number: int, index: int) -> None:
+        """Sends a change of a pod to the watches."""
+        version = self.objects.next_version()
+        pod = watching.line(kind, self.objects.pod(number, index, version))
+        self.feeds[PODS].publish(Change(version, self.objects.population.namespace(number), pod))
 
 
 def _conflict(resource: str, number: int) -> bytes:
     message = f'Operation cannot be fulfilled on {resource} "{population.name(number)}": the object has been modified'
     return refusal(409, "Conflict", message)
-
-
-def commands(api: Api) -> child.Commands:
-    """Returns what the bench may ask for.
-
-    `counts`: the requests, and the number of HPAs whose status was written since `mark`.
-    """
-
-    def counts() -> bytes:
-        return compact({"requests": dict(api.requests), "reconciled": len(api.written)})
-
-    def mark() -> bytes:
-        api.written.clear()
-        return counts()
-
-    return {"counts": counts, "mark": mark}

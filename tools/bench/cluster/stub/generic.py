@@ -37,9 +37,14 @@ class Documents:
         self._next_version = next_version
         self._documents: dict[tuple[str, str], Document] = {}
 
-    def lines(self, namespace: str) -> list[bytes]:
-        """Returns the documents of a namespace, or of all of them ("")."""
-        return [compact(each) for (own, _), each in sorted(self._documents.items()) if namespace in ("", own)]
+    def lines(self, namespace: str, selector: str = "") -> list[bytes]:
+        """Returns the documents of a namespace, or of all of them (""), with these labels, such as `a=b,c=d`."""
+        wanted = dict(each.split("=", 1) for each in selector.split(",") if each).items()
+        return [
+            compact(each)
+            for (own, _), each in sorted(self._documents.items())
+            if namespace in ("", own) and wanted <= each["metadata"].get("labels", {}).items()
+        ]
 
     def answer(self, request: Request, namespace: str, name: str) -> bytes:
         """Answers a request for one document, or one that creates a document."""
@@ -47,6 +52,8 @@ class Documents:
         stored = self._documents.get((namespace, name))
         if request.method == "POST":
             return self._create(namespace, json.loads(request.body))
+        if self.plural == _NOT_KEPT and request.method == "PATCH":
+            return http.answer(self._published(b"MODIFIED", _patched(json.loads(request.body), namespace, name)))
         if stored is None:
             return refusal(404, "NotFound", f'{self.plural} "{name}" not found')
         if request.method == "GET":
@@ -84,3 +91,8 @@ class Documents:
         body = compact(document)
         self._feed.publish(Change(version, document["metadata"]["namespace"], line(kind, body)))
         return body
+
+
+def _patched(patch: Document, namespace: str, name: str) -> Document:
+    """Returns a document that is not kept after a merge patch: what the patch says of it."""
+    return {**patch, "metadata": {**patch.get("metadata", {}), "namespace": namespace, "name": name}}

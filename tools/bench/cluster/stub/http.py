@@ -32,16 +32,19 @@ Handler = Callable[["Connection", Request], bytes | None]
 class Connection(asyncio.Protocol):
     """One connection of a client. Requests are handled in their order, also pipelined ones."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, others: "set[Connection] | None" = None) -> None:
+        """Makes a connection that is in `others` while it is open."""
         self.transport: asyncio.Transport
         self.writable = asyncio.Event()
         self.closed: Callable[[], None] | None = None
         """Called when the connection ends."""
         self._handler = handler
+        self._others = set() if others is None else others
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are of classes of their own
+        self._others.add(self)
         self.writable.set()
 
     def pause_writing(self) -> None:
@@ -51,6 +54,7 @@ class Connection(asyncio.Protocol):
         self.writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._others.discard(self)
         self.writable.set()
         if self.closed is not None:
             self.closed()

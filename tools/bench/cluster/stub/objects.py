@@ -1,6 +1,7 @@
 """The objects of a population as JSON, rendered from templates; what changes is kept as numbers and small pieces."""
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tools.bench.cluster import population
@@ -44,7 +45,7 @@ def fields_of(value: Any) -> Document:
 class Objects:
     """The HPAs, Deployments and pods. `statuses` and `versions` are by number of the HPA; `version` is the newest one.
 
-    `scaled` has the replicas of the Deployments that were scaled.
+    `pods` has the indexes of the pods of the HPAs whose pods have changed, `gone` the namespaces that were deleted.
     """
 
     def __init__(self, of: Population) -> None:
@@ -53,7 +54,8 @@ class Objects:
         self.statuses: dict[int, bytes] = {}
         self.versions: dict[int, int] = {}
         self.target_versions: dict[int, int] = {}
-        self.scaled: dict[int, int] = {}
+        self.pods: dict[int, range] = {}
+        self.gone: set[str] = set()
         self._hpa, self._written_hpa = _hpa_template(of, written=False), _hpa_template(of, written=True)
         self._deployment = _deployment_template(of)
         self._pod = _pod_template(of)
@@ -62,6 +64,15 @@ class Objects:
         self.version += 1
         return self.version
 
+    def numbers(self, namespace: str) -> Iterable[int]:
+        """Returns the numbers of the HPAs that exist in a namespace, or in all of them ("")."""
+        of = self.population
+        if namespace:
+            return () if namespace in self.gone else of.numbers(population.index_of(namespace))
+        if not self.gone:
+            return range(of.hpas)
+        return [number for number in range(of.hpas) if of.namespace(number) not in self.gone]
+
     def hpa(self, number: int) -> bytes:
         status = self.statuses.get(number)
         template = self._hpa if status is None else self._written_hpa
@@ -69,16 +80,17 @@ class Objects:
             template, self.population, number, b"%d" % self.versions.get(number, 1000), status or EMPTY_STATUS
         )
 
-    def replicas(self, number: int) -> int:
-        return self.scaled.get(number, self.population.pods)
+    def indexes(self, number: int) -> range:
+        """Returns the indexes of the pods of an HPA."""
+        return self.pods.get(number, range(self.population.pods))
 
     def deployment(self, number: int) -> bytes:
-        version, count = self.target_versions.get(number, 1000), self.replicas(number)
+        version, count = self.target_versions.get(number, 1000), len(self.indexes(number))
         return _filled(self._deployment, self.population, number, b"%d" % version, b"%d" % count)
 
     def scale(self, number: int) -> bytes:
         """Returns the Scale of a Deployment."""
-        count = self.replicas(number)
+        count = len(self.indexes(number))
         metadata = {
             "name": population.name(number), "namespace": self.population.namespace(number), "uid": uid(2, number),
             "resourceVersion": str(self.target_versions.get(number, 1000)), "creationTimestamp": SINCE,
@@ -87,9 +99,9 @@ class Objects:
         head = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata}
         return compact({**head, "spec": {"replicas": count}, "status": status})
 
-    def pod(self, number: int, index: int) -> bytes:
-        """Returns a pod; its version is that of the last scale of its Deployment."""
-        version = self.target_versions.get(number, 1000)
+    def pod(self, number: int, index: int, version: int | None = None) -> bytes:
+        """Returns a pod; without a version, it has that of the last scale of its Deployment."""
+        version = self.target_versions.get(number, 1000) if version is None else version
         return _filled(self._pod, self.population, number, b"%d" % version, b"%d" % index)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tools.bench.cluster import population
@@ -18,7 +18,7 @@ after 17 lists, and all are within the tolerance of 10 % around the target of 10
 
 
 class Usage:
-    """The metrics of all pods of a population. `pods` of an HPA that was scaled may be set by its number."""
+    """The metrics of all pods of a population."""
 
     def __init__(self, of: Population) -> None:
         self._population = of
@@ -29,21 +29,22 @@ class Usage:
         """Forgets the template of a namespace whose pods have changed."""
         self._templates.pop(namespace, None)
 
-    def list(self, namespace: int, pods: dict[int, int]) -> bytes:
-        """Returns the PodMetricsList of a namespace; `pods` has the counts of the HPAs that were scaled."""
+    def list(self, namespace: int, pods: Mapping[int, Sequence[int]]) -> bytes:
+        """Returns the PodMetricsList of a namespace; `pods` has those of HPAs whose pods have changed, by index."""
         template = self._templates.get(namespace)
         if template is None:
+            first = range(self._population.pods)
             items = [
                 item
                 for number in self._population.numbers(namespace)
-                for item in _items(self._population, number, pods.get(number, self._population.pods))
+                for item in _items(self._population, number, pods.get(number, first))
             ]
             template = self._templates[namespace] = _list(items)
         return self._filled(template, namespace)
 
     def of_hpa(self, number: int) -> bytes:
         """Returns the PodMetricsList of the pods of an HPA."""
-        template = _list(_items(self._population, number, self._population.pods))
+        template = _list(_items(self._population, number, range(self._population.pods)))
         return self._filled(template, -1 - number)
 
     def protobuf(self, number: int) -> bytes:
@@ -61,9 +62,9 @@ class Usage:
         return body.replace(_MEMORY, b"%d" % (60_000 + 100 * (level - _LEVEL)))
 
 
-def _items(of: Population, number: int, pods: int) -> Iterator[Document]:
+def _items(of: Population, number: int, pods: Sequence[int]) -> Iterator[Document]:
     labels = population.template(number)["metadata"]["labels"]
-    for index in range(pods):
+    for index in pods:
         metadata = {
             "name": f"{population.name(number)}-{index}", "namespace": of.namespace(number),
             "creationTimestamp": _TIME.decode(), "labels": labels,
