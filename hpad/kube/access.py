@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
-import aiohttp
 import msgspec
 
 from hpad.kube import errors
@@ -31,15 +30,12 @@ class _Version(msgspec.Struct, rename="camel"):
 
 async def probe_version(client: Client) -> VersionProbe:
     """Reads /version. Raises ApiError."""
-    headers = {"Accept": "application/json", **await client.config.identity.headers(client.clock)}
-    limits = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
-    async with client._answer("GET", "/version", None, headers, None, limits) as answer:
-        body, date = await client._body(answer, "GET", "/version"), answer.headers.get("Date")
+    answer = await client.answer("/version", _TIMEOUT_SECONDS)
     try:
-        version = msgspec.json.decode(body, type=_Version).git_version
+        version = msgspec.json.decode(answer.body, type=_Version).git_version
     except errors.UNREADABLE:
         raise errors.ApiError(0, _NOT_KUBERNETES, f"{client.config.server} is no Kubernetes API server") from None
-    return VersionProbe(version, _parsed(date))
+    return VersionProbe(version, _parsed(answer.headers.get("Date")))
 
 
 def numbers(version: str) -> tuple[int, int] | None:

@@ -1,78 +1,41 @@
 """HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
 import asyncio
-import socket
-import weakref
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import structlog
-import yarl
 
 import hpad
 from hpad import adapter
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-
-_CLOSE_TIMEOUT_S: Final = 1.0
-"""A TLS connection waits for the close_notify of its peer, but not longer than this."""
-_POLL_S: Final = 0.005
-
-
-class Sockets:
-    """Creates the sockets of an aiohttp connector (its `socket_factory`), and waits until all are closed.
-
-    A connection that is dropped in the middle of an answer, as watches are, leaves its connector at once. Under TLS its
-    socket is closed later, which the connector does not report.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-    def make(self, address: tuple[Any, ...]) -> socket.socket:
-        """Creates a socket for an address in the form of `getaddrinfo`."""
-        family, kind, protocol = address[:3]
-        created = socket.socket(family=family, type=kind, proto=protocol)
-        self._sockets.add(created)
-        return created
-
-    async def closed(self) -> None:
-        """Waits until all sockets are closed, at most a second."""
-        began = self._clock.monotonic()
-        while any(each.fileno() >= 0 for each in self._sockets) and self._clock.monotonic() - began < _CLOSE_TIMEOUT_S:
-            await self._clock.sleep(_POLL_S)
-
+from hpad.kube.http.exchange import SAFE, Answer, Failed, Head, Sender, TooLarge
+from hpad.kube.http.exchange import Allowed as Allowed  # also a part of this module
+from hpad.kube.http.pool import Pool
+from hpad.kube.http.session import Session
 
 Observe = Callable[[str, str, str, float], None]
 """Called for each answer with method, host, status code as text ("<error>" if there is none), and seconds."""
 
 LARGEST_ANSWER = 512 * 2**20
 """The size of the largest accepted answer in bytes: a list of 100,000 pods in one page, or metrics of a million."""
-_CONNECTIONS = 32
-_UNLIMITED = 0  # for watches: each occupies a connection for minutes and must not block requests
-_KEEP_ALIVE_S = 75.0  # an API server closes idle connections after 90 s; longer than the sync period
-_CONNECT_S = 5.0
 _MOST_RETRIES = 3  # after answers with status 429
 _LONGEST_RETRY_AFTER_S = 10.0
 USER_AGENT = f"hpad/{hpad.__version__}"
-_SAFE = "/%:@!$&'()*+,;=~"
+_JSON: Final = "application/json"
+_NO_ANSWER: Final = "<error>"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-/%:@!$&'()*+,;=~]*").fullmatch
 _LONG_WAIT_S: Final = 1.0
 _WARN_EVERY_S: Final = 60.0
 _ONE: Final = 1.0 - 1e-9
 """A token, less the rounding error of adding fractions."""
-
-
-Allowed = Callable[[], None]
-"""Called right before the first byte of a write is sent; an exception prevents the write and reaches the caller.
-
-By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
-"""
 
 
 class Limiter:
@@ -125,27 +88,6 @@ class Limiter:
             )
 
 
-class _Body(aiohttp.BytesPayload):
-    """The body of a write with its check; aiohttp passes it to each request that it sends, also to a repeated one."""
-
-    def __init__(self, content: bytes, allowed: Allowed | None) -> None:
-        super().__init__(content)
-        self.allowed = allowed
-
-
-class _Request(aiohttp.ClientRequest):
-    """Calls the check of a write once there is a connection."""
-
-    def __init__(self, *args: Any, data: _Body | None = None, **options: Any) -> None:
-        self._allowed = None if data is None else data.allowed
-        super().__init__(*args, data=data, **options)
-
-    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        if self._allowed is not None:
-            self._allowed()
-        return await super().send(conn)
-
-
 class Client:
     """Sends requests to the API server of a ClusterConfig; use it as an async context manager, or call `aclose`.
 
@@ -170,15 +112,16 @@ class Client:
         self.clock = clock
         self.requests: Counter[tuple[str, str]] = Counter()
         """Number of answers by (method, status code)."""
-        self._agent = user_agent
         self._timeout = timeout
         self._observe = observe
         self._limiter = limiter
         self._largest = largest
         self._host = urlsplit(config.server).netloc
-        self._sessions: dict[int, aiohttp.ClientSession] = {}
-        self._sockets = Sockets(clock)
-        self._closed = False
+        self._session = Session(config, clock, user_agent, largest)
+        self._sender: Sender = self._session if config.proxy else Pool(config, clock, user_agent, largest)
+        self._credentials: Mapping[str, str] | None = None
+        self._heads: dict[tuple[str, str | None], Head] = {}
+        """By media types, with `_credentials`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -188,11 +131,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Closes all connections; later requests fail with status 0."""
-        self._closed = True
-        while self._sessions:
-            _, session = self._sessions.popitem()
-            await session.close()
-        await self._sockets.closed()
+        await asyncio.gather(self._session.aclose(), self._sender.aclose())
 
     async def request(
         self,
@@ -201,8 +140,8 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         timeout: float | None = None,
         allowed: Allowed | None = None,
     ) -> bytes:
@@ -210,15 +149,13 @@ class Client:
 
         Calls `allowed` before it sends a request with a body; an exception of `allowed` reaches the caller.
         """
-        limits = aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_S)
-        headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
-        data = None if body is None else _Body(body, allowed)
         waits, refused = 0, False
+        media = (accept, None if body is None else content_type)
         while True:
             credentials = await self.config.identity.headers(self.clock)
             try:
-                async with self._answer(method, path, params, {**headers, **credentials}, data, limits) as answer:
-                    return await self._body(answer, method, path)
+                head = self._head(media, credentials)
+                return (await self._attempt(method, path, params, head, body, timeout, allowed)).body
             except errors.ApiError as error:
                 # Once only: a server that refuses renewed credentials as well would receive requests in a loop.
                 if error.unauthenticated and not refused and self.config.identity.refuse(credentials, self.clock):
@@ -230,17 +167,21 @@ class Client:
                     self._renew_after_disconnect(error, credentials)
                     raise
 
+    async def answer(self, path: str, timeout: float) -> Answer:
+        """Returns the 2xx answer to a GET with its headers. Repeats nothing. Raises ApiError."""
+        head = self._head((_JSON, None), await self.config.identity.headers(self.clock))
+        return await self._attempt("GET", path, None, head, None, timeout, None)
+
     async def stream(self, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         """Yields the chunks of a long GET as they arrive, until the server ends it.
 
         Raises ApiError: before the first chunk if the answer is not 2xx, later if the connection breaks or brings
         nothing for `silence` seconds.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence)
         credentials = await self.config.identity.headers(self.clock)
-        headers = {"Accept": "application/json", **credentials}
+        head = self._head((_JSON, None), credentials)
         try:
-            async with self._answer("GET", path, params, headers, None, limits, _UNLIMITED) as answer:
+            async with self._streamed(path, _target(path, params), head, silence) as answer:
                 while part := await adapter.read_part(answer):
                     yield part
         except errors.ApiError as error:
@@ -254,83 +195,78 @@ class Client:
         if self.config.certified and error.reason == errors.DISCONNECTED:
             self.config.identity.refuse(credentials, self.clock)
 
-    @asynccontextmanager
-    async def _answer(
+    def _head(self, media: tuple[str, str | None], credentials: Mapping[str, str]) -> Head:
+        """Returns the headers for media types (accepted, sent), which change only with the credentials."""
+        if credentials is not self._credentials:
+            self._credentials = credentials
+            self._heads.clear()
+        head = self._heads.get(media)
+        if head is None:
+            accept, content_type = media
+            typed = {} if content_type is None else {"Content-Type": content_type}
+            head = self._heads[media] = Head({"Accept": accept, **typed, **credentials})
+        return head
+
+    async def _attempt(
         self,
         method: str,
         path: str,
         params: Mapping[str, str] | None,
-        headers: Mapping[str, str],
-        body: _Body | None,
-        limits: aiohttp.ClientTimeout,
-        connections: int = _CONNECTIONS,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Sends the request once and counts the status code. Raises ApiError unless the answer has a 2xx status."""
+        head: Head,
+        body: bytes | None,
+        timeout: float | None,
+        allowed: Allowed | None,
+    ) -> Answer:
+        """Sends the request once and counts the answer. Raises ApiError unless it has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
-        config = self.config
-        began, code = self.clock.monotonic(), "<error>"
+        began, code = self.clock.monotonic(), _NO_ANSWER
         try:
-            with errors.mapped(config.server):
-                async with self._session(connections).request(
-                    method,
-                    _url(config.server, path, params),
-                    headers=headers,
-                    data=body,
-                    timeout=limits,
-                    proxy=config.proxy,
-                    server_hostname=config.tls_server_name,
-                    allow_redirects=False,
-                ) as answer:
+            target = _target(path, params)
+            answer = await self._sender.send(method, target, head, body, timeout or self._timeout, allowed)
+            code = str(answer.status)
+            if not 200 <= answer.status < 300:
+                raise errors.from_answer(answer.status, answer.body, answer.headers, paths.described(method, path))
+            return answer
+        except Failed as failure:
+            code = str(failure.status) if failure.status else _NO_ANSWER
+            message = self._too_large(method, path) if isinstance(failure, TooLarge) else failure.message
+            raise errors.ApiError(0, failure.reason, message) from failure
+        finally:
+            self._count(method, code, began)
+
+    @asynccontextmanager
+    async def _streamed(
+        self, path: str, target: str, head: Head, silence: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Starts a stream and counts the status code. Raises ApiError unless the answer has a 2xx status."""
+        if self._limiter is not None:
+            await self._limiter.acquire()
+        began, code = self.clock.monotonic(), _NO_ANSWER
+        try:
+            with errors.mapped(self.config.server):
+                async with self._session.stream(target, head, silence) as answer:
                     code = str(answer.status)
                     if not 200 <= answer.status < 300:
-                        body_of_error = await self._body(answer, method, path)
-                        request_text = paths.described(method, path)
-                        raise errors.from_answer(answer.status, body_of_error, answer.headers, request_text)
+                        body = await self._session.body(answer)
+                        raise errors.from_answer(answer.status, body, answer.headers, paths.described("GET", path))
                     yield answer
+        except Failed as failure:
+            message = self._too_large("GET", path) if isinstance(failure, TooLarge) else failure.message
+            raise errors.ApiError(0, failure.reason, message) from failure
         finally:
-            self.requests[method, code] += 1
-            if self._observe is not None:
-                self._observe(method, self._host, code, self.clock.monotonic() - began)
+            self._count("GET", code, began)
 
-    async def _body(self, answer: aiohttp.ClientResponse, method: str, path: str) -> bytes:
-        """Reads the whole body. Raises ApiError if it is larger than `largest` bytes."""
-        parts: list[bytes] = []
-        size = answer.content_length or 0
-        if size <= self._largest:
-            size = 0  # counted, because a chunked answer announces no length
-            while size <= self._largest and (part := await adapter.read_part(answer)):
-                size += len(part)
-                parts.append(part)
-        if size > self._largest:
-            limit = f"{self._largest / 2**20:g} MiB"
-            raise errors.ApiError(
-                0, errors.TOO_LARGE, f"the answer to {method} {path} is larger than {limit}: not read"
-            )
-        return b"".join(parts)
+    def _too_large(self, method: str, path: str) -> str:
+        return f"the answer to {method} {path} is larger than {self._largest / 2**20:g} MiB: not read"
 
-    def _session(self, connections: int) -> aiohttp.ClientSession:
-        """Creates the session on first use. `trust_env` is off: it would cost two thread switches per request."""
-        if self._closed:
-            raise errors.ApiError(0, "Closed", f"the connection to {self.config.server} has been closed")
-        session = self._sessions.get(connections)
-        if session is None:
-            options: dict[str, Any] = {"ssl": self.config.ssl} if self.config.ssl is not None else {}
-            connector = aiohttp.TCPConnector(
-                limit=connections, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=self._sockets.make, **options
-            )
-            session = self._sessions[connections] = aiohttp.ClientSession(
-                connector=connector,
-                request_class=_Request,
-                trust_env=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
-                skip_auto_headers=("Content-Type",),
-            )
-        return session
+    def _count(self, method: str, code: str, began: float) -> None:
+        self.requests[method, code] += 1
+        if self._observe is not None:
+            self._observe(method, self._host, code, self.clock.monotonic() - began)
 
 
-def _url(server: str, path: str, params: Mapping[str, str] | None) -> yarl.URL:
+def _target(path: str, params: Mapping[str, str] | None) -> str:
     """Escapes the parameters, and characters of the path that are not escaped yet."""
-    query = f"?{urlencode(params, quote_via=quote)}" if params else ""
-    return yarl.URL(f"{server}{quote(path, safe=_SAFE)}{query}", encoded=True)
+    escaped = path if _PLAIN(path) else quote(path, safe=SAFE)
+    return f"{escaped}?{urlencode(params, quote_via=quote)}" if params else escaped

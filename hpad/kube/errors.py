@@ -172,35 +172,64 @@ def _system_text(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+FOREIGN: Final = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError)
+"""What a request by aiohttp raises if there is no complete answer."""
+
+
 @contextmanager
 def mapped(server: str) -> Iterator[None]:
     """Maps exceptions of HTTP, TLS and sockets to ApiError with status 0."""
     try:
         yield
-    except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError) as error:
-        raise ApiError(0, *_explained(server, error)) from error
+    except FOREIGN as error:
+        raise ApiError(0, *explained(server, error)) from error
 
 
-def _explained(server: str, error: Exception) -> tuple[str, str]:
-    """Returns reason and message for an exception. The order of the cases matters: some classes derive from others."""
+def explained(server: str, error: Exception) -> tuple[str, str]:
+    """Returns reason and message for one of FOREIGN. The order of the cases matters: some derive from others."""
     match error:
-        case TimeoutError():
-            return "Timeout", f"{server} did not answer in time"
         case aiohttp.ClientConnectorCertificateError():
-            return CERTIFICATE, f"{server}: the certificate is not accepted: {error.certificate_error}"
-        case aiohttp.ClientConnectorSSLError():
-            return CERTIFICATE, f"{server}: no TLS connection: {error.os_error}"
+            return unreachable(server, error.certificate_error)
         case aiohttp.ClientConnectorError():
-            return "Connection", f"{server} cannot be reached: {_system_text(error.os_error)}"
-        case UnicodeError():  # the encoding of host names (IDNA) refuses an empty label, or one that is too long
-            return "Connection", f"{server} cannot be reached: that is no name of a host"
+            return unreachable(server, error.os_error)
         case aiohttp.ClientHttpProxyError():
             return "Proxy", f"the proxy before {server} answered {error.status} {error.message}"
         case aiohttp.ServerDisconnectedError():
-            return DISCONNECTED, f"{server} closed the connection without an answer"
-        case ssl.SSLError():  # with TLS 1.3 the server checks the client certificate after the handshake
+            return interrupted(server, None)
+        case TimeoutError():
+            return unreachable(server, TimeoutError())
+        case UnicodeError() | RuntimeError():
+            return unreachable(server, error)
+        case ssl.SSLError():
             return CERTIFICATE, f"{server}: the TLS connection was refused: {error.reason}"
-        case RuntimeError():  # no thread could be started to resolve the name
-            return "Connection", f"no request can be sent to {server}: {error}"
         case _:
-            return DISCONNECTED, f"the answer of {server} broke off ({reason(error)})"
+            return interrupted(server, error)
+
+
+def unreachable(server: str, error: Exception) -> tuple[str, str]:
+    """Returns reason and message if there is no connection; `error` is that of the socket, of TLS or of the name."""
+    match error:
+        case TimeoutError(errno=None):
+            return "Timeout", f"{server} did not answer in time"
+        case ssl.SSLCertVerificationError():
+            return CERTIFICATE, f"{server}: the certificate is not accepted: {error}"
+        case ssl.SSLError():
+            return CERTIFICATE, f"{server}: no TLS connection: {error}"
+        case UnicodeError():  # the encoding of host names (IDNA) refuses an empty label, or one that is too long
+            return "Connection", f"{server} cannot be reached: that is no name of a host"
+        case OSError():
+            return "Connection", f"{server} cannot be reached: {_system_text(error)}"
+        case _:  # a RuntimeError: no thread could be started to resolve the name
+            return "Connection", f"no request can be sent to {server}: {error}"
+
+
+def interrupted(server: str, error: Exception | None) -> tuple[str, str]:
+    """Returns reason and message if a connection ended before the end of an answer; `error` is None without a cause."""
+    if error is None:
+        return DISCONNECTED, f"{server} closed the connection without an answer"
+    return DISCONNECTED, f"the answer of {server} broke off ({reason(error)})"
+
+
+def unreadable(server: str, problem: str) -> tuple[str, str]:
+    """Returns reason and message if the server sends something else than an answer."""
+    return DISCONNECTED, f"the answer of {server} cannot be read: {problem}"

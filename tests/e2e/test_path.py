@@ -11,7 +11,7 @@ LISTED = re.compile(r"`((?:hpad|adapters)/[^`]+\.py)`")
 MOST = 40
 BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
-    *("hpad/kube/client.py", "hpad/kube/errors.py", "hpad/kube/paths.py", "hpad/kube/events.py"),
+    *("hpad/kube/http/", "hpad/kube/client.py", "hpad/kube/errors.py", "hpad/kube/paths.py", "hpad/kube/events.py"),
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),

@@ -1,0 +1,128 @@
+"""Requests and streams by aiohttp: what the pool does not do, which are streams and proxies."""
+
+from typing import Any, Final
+
+import aiohttp
+import yarl
+
+from hpad import adapter
+from hpad.clock import Clock
+from hpad.kube import errors
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.http.dial import CONNECT_S
+from hpad.kube.http.exchange import Allowed, Answer, Failed, Head, TooLarge
+from hpad.kube.http.pool import CONNECTIONS, KEEP_ALIVE_S
+from hpad.kube.http.sockets import Sockets
+
+_UNLIMITED: Final = 0  # for watches: each occupies a connection for minutes and must not block requests
+
+
+class _Body(aiohttp.BytesPayload):
+    """The body of a write with its check; aiohttp passes it to each request that it sends, also to a repeated one."""
+
+    def __init__(self, content: bytes, allowed: Allowed | None) -> None:
+        super().__init__(content)
+        self.allowed = allowed
+
+
+class _Request(aiohttp.ClientRequest):
+    """Calls the check of a write once there is a connection."""
+
+    def __init__(self, *args: Any, data: _Body | None = None, **options: Any) -> None:
+        self._allowed = None if data is None else data.allowed
+        super().__init__(*args, data=data, **options)
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if self._allowed is not None:
+            self._allowed()
+        return await super().send(conn)
+
+
+class Session:
+    """A Sender, and streams. Its connections are of two kinds, because streams must not block requests."""
+
+    def __init__(self, config: ClusterConfig, clock: Clock, agent: str, largest: int) -> None:
+        self._config = config
+        self._agent = agent
+        self._largest = largest
+        self._sessions: dict[int, aiohttp.ClientSession] = {}
+        self._sockets = Sockets(clock)
+        self._closed = False
+
+    async def aclose(self) -> None:
+        self._closed = True
+        while self._sessions:
+            _, session = self._sessions.popitem()
+            await session.close()
+        await self._sockets.closed()
+
+    async def send(
+        self, method: str, target: str, head: Head, body: bytes | None, timeout: float, allowed: Allowed | None
+    ) -> Answer:
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_S)
+        data = None if body is None else _Body(body, allowed)
+        status = 0
+        try:
+            async with self._request(CONNECTIONS, method, target, head, data, limits) as answer:
+                status = answer.status
+                return Answer(status, dict(answer.raw_headers), await self.body(answer))
+        except errors.FOREIGN as error:
+            raise Failed(*errors.explained(self._config.server, error), status) from error
+
+    def stream(self, target: str, head: Head, silence: float) -> Any:
+        """Starts a long GET: a context manager of aiohttp. It has no size limit, and `silence` seconds per read."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence)
+        return self._request(_UNLIMITED, "GET", target, head, None, limits)
+
+    async def body(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Reads the whole body. Raises TooLarge."""
+        parts: list[bytes] = []
+        size = answer.content_length or 0
+        if size <= self._largest:
+            size = 0  # counted, because a chunked answer announces no length
+            while size <= self._largest and (part := await adapter.read_part(answer)):
+                size += len(part)
+                parts.append(part)
+        if size > self._largest:
+            raise TooLarge(answer.status)
+        return b"".join(parts)
+
+    def _request(
+        self,
+        connections: int,
+        method: str,
+        target: str,
+        head: Head,
+        data: _Body | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> Any:
+        return self._session(connections).request(
+            method,
+            yarl.URL(f"{self._config.server}{target}", encoded=True),
+            headers=head.fields,
+            data=data,
+            timeout=limits,
+            proxy=self._config.proxy,
+            server_hostname=self._config.tls_server_name,
+            allow_redirects=False,
+        )
+
+    def _session(self, connections: int) -> aiohttp.ClientSession:
+        """Creates the session on first use. `trust_env` is off: it would cost two thread switches per request."""
+        if self._closed:
+            raise Failed("Closed", f"the connection to {self._config.server} has been closed")
+        session = self._sessions.get(connections)
+        if session is None:
+            options: dict[str, Any] = {"ssl": self._config.ssl} if self._config.ssl is not None else {}
+            connector = aiohttp.TCPConnector(
+                limit=connections, keepalive_timeout=KEEP_ALIVE_S, socket_factory=self._sockets.make, **options
+            )
+            session = self._sessions[connections] = aiohttp.ClientSession(
+                connector=connector,
+                request_class=_Request,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
+                skip_auto_headers=("Content-Type",),
+            )
+        return session
