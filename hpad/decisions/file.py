@@ -2,7 +2,7 @@
 
 Entries are put into memory and written every few seconds. While the file cannot be written, they stay there within the
 budget of a `MemoryArchive`, and the log says so once. A crash loses the entries since the last save. Entries in
-progress are noted about once a minute, so that a crash loses no more of their duration; the next start takes over what
+progress are noted every five minutes, so that a crash loses no more of their duration; the next start takes over what
 was noted. On the disk, the file takes its budget and a write-ahead log of a few MB. Nothing is written while less than
 `RESERVE` bytes are free, so that the history never takes the space that the state needs.
 """

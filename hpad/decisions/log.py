@@ -29,8 +29,11 @@ from hpad.telemetry.episode import Episode
 
 SAVE_SECONDS: Final = 5.0
 """Seconds between saves; a crash loses the entries since the last one."""
-REFRESH_SECONDS: Final = 60.0
-"""Seconds between notes of how far the entries in progress are, and between removals of entries that are too old."""
+REFRESH_SECONDS: Final = 300.0
+"""Seconds between notes of how far the entries in progress are, and between removals of entries that are too old.
+
+Each note packs and writes an entry of every HPA: once a minute this was a fifth of the cost of the history.
+"""
 _PACKED: Final = 100
 """Other tasks run after this number of packed entries, a few milliseconds of work."""
 _READ_AT_ONCE: Final = 20

@@ -173,7 +173,7 @@ def test_a_restart_continues_the_history_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:
-    """At the stop to the end; after a crash up to the last note, a minute before at most."""
+    """At the stop to the end; after a crash up to the last note, five minutes before at most."""
 
     async def life(*, notes: bool, stops: bool) -> int:
         clock = virtual_time.VirtualClock()
