@@ -48,8 +48,8 @@ LAYOUT: Final = Layout(
     kept_aside=KEPT_ASIDE,
     shrinks=True,
 )
-"""`progress` has the entries in progress as they were up to five minutes ago; their rows in `entries` are those of their
-first turns."""
+"""`progress` has the entries in progress as they were up to five minutes ago; their rows in `entries` are those of
+their first turns."""
 _HPA: Final = "(SELECT id FROM hpas WHERE namespace = ? AND name = ?)"
 _ADD_HPA: Final = "INSERT OR IGNORE INTO hpas (namespace, name) VALUES (?, ?)"
 _PUT: Final = (

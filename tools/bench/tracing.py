@@ -1,14 +1,14 @@
 """Benchmark of tracing: `python tools/bench/tracing.py` prints its cost in CPU time and memory.
 
 A process with the embedded API server has 5,000 HPAs with one CPU metric and 4 pods each; the usage of all pods moves
-in each period, so that nearly every status changes. `hpad run` works on it in a process of its own, alternately as it
-is and without the decision log: then no evidence, trace or past decision is kept. CPU time and reconciles are counted
-in a steady window after a warm-up. `--short` has 10 HPAs and short windows.
+in each period, so that nearly every status changes. Two such worlds run at the same time, so that other work on the
+machine falls upon both: in one `hpad run` works as it is, in the other without the decision log, where no evidence,
+trace or past decision is kept. CPU time and reconciles are counted in steady windows after a warm-up. `--short` has 10
+HPAs and short windows.
 """
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import yaml
@@ -29,7 +29,7 @@ from hpad.daemon.process import loop_factory
 from hpad.lab.cluster import Cluster, resources
 
 SHORT = "--short" in sys.argv[1:]
-HPAS, PERIOD, WARM, WINDOW, ROUNDS = (10, 1.0, 2.0, 2.0, 1) if SHORT else (5_000, 30.0, 75.0, 60.0, 2)
+HPAS, PERIOD, WARM, WINDOW, ROUNDS = (10, 1.0, 2.0, 2.0, 1) if SHORT else (5_000, 30.0, 75.0, 60.0, 4)
 PODS, PER_NAMESPACE, REQUEST = 4, 50, 200
 UNTRACED = """
 import sys
@@ -43,27 +43,72 @@ CHANGING = 20
 """One HPA in this many has a load that makes it scale every few periods; the others stay within the tolerance."""
 
 
+class Running(NamedTuple):
+    """A running hpad: its process and its URL."""
+
+    pid: int
+    url: str
+
+
+class Counts(NamedTuple):
+    """CPU seconds and reconciles since the start of hpad, and its resident bytes."""
+
+    cpu: float
+    reconciles: float
+    resident: float
+
+
 class Figures(NamedTuple):
     """CPU microseconds per reconcile, reconciles in the window, and resident bytes at its end."""
 
     cpu: float
     reconciles: float
-    resident: int
+    resident: float
 
 
 def main() -> None:
-    """Measures both variants, and prints the difference."""
-    found: dict[bool, list[Figures]] = {False: [], True: []}
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as server:
-        for round_number, on in itertools.product(range(ROUNDS), (False, True)):
-            found[on].append(measured(Path(folder, f"{round_number}-{on}"), server, on))
-    off, on = (Figures(*map(median, zip(*found[variant], strict=True))) for variant in (False, True))
-    print(
-        f"tracing: {off.cpu:,.0f} µs of CPU per reconcile without tracing, {on.cpu:,.0f} µs with it"
-        f" ({on.cpu / off.cpu - 1:+.1%}); {off.resident / 2**20:.0f} and {on.resident / 2**20:.0f} MiB resident"
-        f" ({(on.resident - off.resident) / 2**20:+.1f} MiB) at {HPAS:,} HPAs,"
-        f" {on.reconciles:,.0f} reconciles in {WINDOW:g} s"
-    )
+    """Measures both variants at the same time, each in a world of its own, and prints the difference."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        processes = {on: stack.enter_context(started(Path(name, "on" if on else "off"), on)) for on in (False, True)}
+        time.sleep(WARM)
+        found: dict[bool, list[Figures]] = {False: [], True: []}
+        for _ in range(ROUNDS):
+            before = {on: counts(process) for on, process in processes.items()}
+            time.sleep(WINDOW)
+            for on, process in processes.items():
+                found[on].append(figures(before[on], counts(process)))
+            print("; ".join(text(*(found[on][-1] for on in (False, True)))), file=sys.stderr)
+    print("tracing: " + "; ".join(text(*(mean(found[on]) for on in (False, True)))))
+
+
+def text(off: Figures, on: Figures) -> Iterator[str]:
+    """Yields the parts of the comparison."""
+    more = on.cpu / off.cpu - 1
+    yield f"{off.cpu:,.0f} µs of CPU per reconcile without tracing, {on.cpu:,.0f} µs with it ({more:+.1%})"
+    memory = f"{off.resident / 2**20:.0f} and {on.resident / 2**20:.0f} MiB resident"
+    yield f"{memory} ({(on.resident - off.resident) / 2**20:+.1f} MiB) at {HPAS:,} HPAs"
+    yield f"{off.reconciles:,.0f} and {on.reconciles:,.0f} reconciles in {WINDOW:g} s"
+
+
+def mean(found: Sequence[Figures]) -> Figures:
+    return Figures(*(fmean(each) for each in zip(*found, strict=True)))
+
+
+def figures(before: Counts, now: Counts) -> Figures:
+    reconciles = now.reconciles - before.reconciles
+    return Figures((now.cpu - before.cpu) / max(reconciles, 1) * 1e6, reconciles, now.resident)
+
+
+@contextlib.contextmanager
+def started(folder: Path, on: bool) -> Iterator[Running]:
+    """Starts a world and hpad in it; yields hpad once it is at work."""
+    folder.mkdir()
+    with world(folder) as server, hpad(folder, server, on) as (process, url):
+        yield Running(process.pid, url)
+
+
+def counts(running: Running) -> Counts:
+    return Counts(cpu_seconds(running.pid), counted(running.url), resident(running.pid))
 
 
 @contextlib.contextmanager
@@ -80,17 +125,6 @@ def world(folder: Path) -> Iterator[str]:
             process.stdin.close()
             process.stdout.close()
             process.wait(30)
-
-
-def measured(folder: Path, server: str, on: bool) -> Figures:
-    """Runs hpad for the warm-up and the window."""
-    folder.mkdir()
-    with hpad(folder, server, on) as (process, url):
-        time.sleep(WARM)
-        cpu, reconciles = cpu_seconds(process.pid), counted(url)
-        time.sleep(WINDOW)
-        cpu, reconciles = cpu_seconds(process.pid) - cpu, counted(url) - reconciles
-        return Figures(cpu / max(reconciles, 1) * 1e6, reconciles, resident(process.pid))
 
 
 @contextlib.contextmanager
