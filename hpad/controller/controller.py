@@ -194,6 +194,10 @@ class Controller:
         """Returns the seconds since the HPA's status was last seen to change; infinity if it never was."""
         return self._clock.monotonic() - self._records[key].status_changed
 
+    def until_planned(self, key: Key) -> float:
+        """Returns the seconds until the next planned turn of the HPA."""
+        return self._schedule.next(key) - self._clock.monotonic()
+
     def advance(self, waits: Mapping[Key, float]) -> None:
         """Plans turns after the given number of seconds, unless earlier ones are planned."""
         for key, seconds in waits.items():

@@ -98,7 +98,8 @@ class Handoff:
     async def _begin(self, gained: Collection[Key]) -> None:
         """Plans the first turn of each gained HPA: a period after its last turn on any replica.
 
-        Turns that are late already follow each other, the most overdue first.
+        Turns that are late already follow each other, the most overdue first. A few new HPAs have their turns at once;
+        many have them at their planned times, as after a start without other replicas (`Schedule.start`).
         """
         for key in gained:
             await self._store.get_loaded(key)
@@ -107,6 +108,9 @@ class Handoff:
             after_write = self._lease - self._controller.since_status_change(key)
             self._controller.cool_down({key: max(self._left(key, now, self._cooldown), after_write)})
         due = {key: self._left(key, now, period) for key in gained}
+        new = [key for key, seconds in due.items() if seconds == -math.inf]
+        if len(new) > self._controller.workers:
+            due |= {key: self._controller.until_planned(key) for key in new}
         late = sorted((key for key in due if due[key] <= 0), key=lambda key: (due[key], key))
         # A few late turns start at once; many would delay the planned turns of other HPAs.
         pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0

@@ -49,6 +49,25 @@ async def test_overdue_hpas_go_first_spread_over_a_quarter_of_the_period() -> No
     await bench.controller.stop(5)
 
 
+@in_virtual_time
+async def test_many_new_hpas_have_their_first_turns_at_their_planned_times() -> None:
+    """As in a start without other replicas. Turns before them would come on top, and make a burst."""
+    names = [f"app-{number}" for number in range(COUNT)]
+    owner = Named()
+    bench = Bench(*(hpa(name) for name in names), owner=owner, period=PERIOD, cooldown=17.0)
+    bench.controller.start()
+    await asyncio.sleep(40)
+    began = bench.clock.monotonic()
+    owner.names.update(names)
+    bench.handoff.changed()
+    await asyncio.sleep(2 * PERIOD + 0.01)
+    for name in names:
+        first, second = bench.metrics.times(name)
+        assert first - began <= PERIOD
+        assert second - first == pytest.approx(PERIOD)
+    await bench.controller.stop(5)
+
+
 @pytest.mark.parametrize(("age", "expected"), [(4.0, 13.0), (16.0, 1.0), (17.5, 0.0), (-60.0, 17.0), (None, 0.0)])
 @in_virtual_time
 async def test_a_gained_hpa_keeps_the_cooldown_after_its_last_turn(age: float | None, expected: float) -> None:
