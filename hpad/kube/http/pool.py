@@ -126,6 +126,8 @@ class Pool:
     async def _opened(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Connection:
         """Opens a connection, which `_open` counts already."""
         try:
+            if self._closed:  # while the request waited
+                raise self._closed_failure()
             connection = await self._dialer.open(functools.partial(Connection, loop, self), deadline)
         except BaseException as error:
             self._free()

@@ -164,6 +164,7 @@ def test_tls_with_a_client_certificate(run, authority):
             authority.issue_cert("hpad@example.org").configure_cert(ours)
             for _ in range(3):
                 assert await ask(client) == b"ok"
+            assert server.connections == 1
             await client.aclose()
             gc.collect()
 
