@@ -220,6 +220,20 @@ async def test_a_long_answer_in_tiny_chunks_is_read() -> None:
     assert got.body == b"x" * LARGEST_HEAD
 
 
+async def test_a_long_answer_in_chunks_whose_sizes_arrive_alone_is_read() -> None:
+    number = LARGEST_HEAD // 2
+    pieces = [b"1\r\n", b"x\r\n"] * number
+    got = await Exchanges().answered(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *pieces, b"0\r\n\r\n")
+    assert isinstance(got, Answer)
+    assert got.body == b"x" * number
+
+
+async def test_headers_of_an_informational_answer_are_not_those_of_the_answer() -> None:
+    got = await Exchanges().answered(CONTINUE + OK)
+    assert isinstance(got, Answer)
+    assert got.headers == {"Content-Length": "2"}
+
+
 async def test_answers_on_one_connection_share_nothing() -> None:
     exchanges = Exchanges()
     first = await exchanges.answered(b"HTTP/1.1 429 Busy\r\nretry-after:  7 \r\nContent-Length: 3\r\n\r\n", b"a", b"bc")
@@ -290,6 +304,20 @@ async def test_each_exchange_has_its_own_deadline() -> None:
     began = virtual_time.now()
     assert isinstance(await task, Failed)
     assert virtual_time.now() - began == 5
+
+
+@pytest.mark.parametrize(("first", "answered", "second", "ends"), [(60, 1, 5, 6), (10, 8, 10, 18), (10, 8, 1, 9)])
+@virtual_time.in_virtual_time
+async def test_the_deadline_of_an_earlier_exchange_is_not_that_of_the_next(
+    first: float, answered: float, second: float, ends: float
+) -> None:
+    exchanges = Exchanges()
+    task = await exchanges.started(first)
+    await asyncio.sleep(answered)
+    exchanges.connection.data_received(OK)
+    assert isinstance(await task, Answer)
+    assert isinstance(await (await exchanges.started(second)), Failed)
+    assert virtual_time.now() == ends
 
 
 @virtual_time.in_virtual_time

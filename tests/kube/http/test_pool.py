@@ -118,6 +118,7 @@ def test_waiting_requests_are_served_in_order(run, monkeypatch):
             tasks[3].cancel()  # it waits
             tasks[0].cancel()  # its connection is closed; the next one opens another
             await until(lambda: len(server.requests) == 2)
+            assert len(client._waiting) == 5  # without the one that was cancelled
             go.set()
             await asyncio.wait(tasks)
             assert [int(each.split()[1][1:]) for each in server.requests] == [0, 1, 2, 4, 5, 6, 7]
@@ -220,6 +221,18 @@ def test_idle_connections_are_closed_after_their_time():
             await client.aclose()
 
     virtual_time.run(main(), io_grace=0.02)
+
+
+async def test_a_new_connection_takes_the_place_of_an_idle_one(monkeypatch):
+    """As for a repeated request, when others have taken the place of its dropped connection."""
+    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    async with RawServer(OK).serving() as server:
+        client = opened(server)
+        await ask(client)
+        client.release(await client._another(asyncio.get_running_loop(), asyncio.get_running_loop().time() + 30))
+        await until(lambda: server.closed == 1)
+        assert (server.connections, client._open, len(client._idle)) == (2, 1, 1)
+        await client.aclose()
 
 
 async def test_a_connection_is_not_used_after_its_time_even_if_no_timer_fired():
