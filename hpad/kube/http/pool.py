@@ -111,8 +111,7 @@ class Pool:
 
     async def _another(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Connection:
         """Opens a connection, or waits for one. Takes no idle one: if one was dropped, the others may be dead too."""
-        if self._closed:
-            raise self._closed_failure()
+        self._refuse_if_closed()
         if self._open >= CONNECTIONS and self._idle:
             self._idle[0].close()
         if self._open < CONNECTIONS:
@@ -126,8 +125,7 @@ class Pool:
     async def _opened(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Connection:
         """Opens a connection, which `_open` counts already."""
         try:
-            if self._closed:  # while the request waited
-                raise self._closed_failure()
+            self._refuse_if_closed()  # while the request waited
             connection = await self._dialer.open(functools.partial(Connection, loop, self), deadline)
         except BaseException as error:
             self._free()
@@ -176,6 +174,10 @@ class Pool:
                 self._waiting.remove(waiter)
                 return waiter
         return None
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise self._closed_failure()
 
     def _closed_failure(self) -> Failed:
         return Failed("Closed", f"the connection to {self.server} has been closed")
