@@ -18,6 +18,7 @@ with a gap after them. `Validity` detects the gap, and recovery only ever keeps 
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -277,18 +278,23 @@ class PersistentStore:
     async def _save(self, *, everything: bool) -> None:
         """Saves all groups, or those with urgent records, some groups at a time and one write per group.
 
-        Records that become urgent meanwhile go first in the next part.
+        Records that become urgent meanwhile go in the next parts, after those that were urgent before and ahead of the
+        rest: each is saved after one write of every other group at most.
         """
-        groups = list(dict.fromkeys(map(self._backend.group, self._changed))) if everything else []
+        rest = dict.fromkeys(map(self._backend.group, self._changed)) if everything else {}
+        hurried: dict[Hashable, None] = {}
         waiting: list[tuple[Key, asyncio.Future[None]]] = []
         failed: dict[Key, str] = {}
         tried, first = False, True
         try:
-            while first or groups:
+            while first or hurried or rest:
                 urgent, self._urgent, first = self._urgent, {}, False
                 waiting += urgent.items()
-                groups = list(dict.fromkeys([*map(self._backend.group, urgent), *groups]))
-                chosen, groups = set(groups[:_GROUPS]), groups[_GROUPS:]
+                hurried |= dict.fromkeys(map(self._backend.group, urgent))
+                chosen = set(itertools.islice(hurried | rest, _GROUPS))
+                for group in chosen:
+                    hurried.pop(group, None)
+                    rest.pop(group, None)
                 tried = await self._save_groups(chosen, failed) or tried
                 _resolve([future for key, future in waiting if self._backend.group(key) in chosen])
         finally:  # also after a cancellation, or the callers would wait for the whole of `_PATIENCE`

@@ -356,3 +356,24 @@ async def test_an_urgent_save_goes_before_the_rest_of_a_long_one() -> None:
     await asyncio.sleep(30)
     assert set(backend.records) == {*many, API}
     await bench.stop()
+
+
+@in_virtual_time
+async def test_urgent_saves_of_many_groups_come_in_the_order_of_their_requests() -> None:
+    """As after a new leader took over: each of many HPAs in turn waits for its record, which 80 groups hold."""
+
+    class Slow(Backend):
+        async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
+            await asyncio.sleep(0.1)
+            return await super().save(changes)
+
+    bench = Bench(Slow())
+    await bench.store.get_loaded(WEB)
+    saved = []
+    for number in range(800):
+        key = Key(f"shop-{number}", f"group-{number % 80}")
+        bench.store.put(key, Memory(uid="1"))
+        saved.append(asyncio.create_task(bench.store.flush_now(key)))
+        await asyncio.sleep(0.005)
+    assert all(await asyncio.gather(*saved))
+    await bench.stop()
