@@ -250,6 +250,7 @@ def test_a_connection_that_is_being_opened_ends(run, authority, ends):
         await accepted.wait()
         if ends == "closing":
             await client.aclose()
+            assert not [each for each in client._sockets._sockets if each.fileno() >= 0]
             assert (await opening).message == f"the connection to {url} has been closed"
         elif ends == "cancelling":
             opening.cancel()
