@@ -1,9 +1,13 @@
 """Reports a reconcile: the last decision for the page, log lines for changes, other writers, and series."""
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle
 from hpad.engine.addresses import addresses
@@ -139,12 +143,18 @@ def count(
 
 
 def decided(series: DecisionSeries, view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> None:
-    """Replaces the series of the decision about an HPA."""
+    """Replaces the decision about an HPA of which the next scrape makes series."""
+    # Without its status: the object is replaced by each write, and would be kept by this alone.
+    bare = msgspec.structs.replace(view, hpa=msgspec.structs.replace(view.hpa, status=HorizontalPodAutoscalerStatus()))
+    series.decided(view.hpa.metadata.key, functools.partial(_hpa_figures, bare, decision, outcome))
+
+
+def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> HpaFigures:
     recommendation, metrics = decision.recommendation, view.spec.metrics
     leads = recommendation is not None and recommendation.leader is not None
     names = addresses(metrics)
     proposals = decision.proposals or (None,) * len(metrics)
-    figures = HpaFigures(
+    return HpaFigures(
         minimum=view.min_replicas,
         maximum=view.spec.max_replicas,
         current=None if view.scale is None else decision.current,
@@ -153,7 +163,6 @@ def decided(series: DecisionSeries, view: View, decision: decide.Decision, outco
         held_by=held_by(view, decision, outcome),
         metrics=tuple(map(_figures, names, metrics, proposals)),
     )
-    series.decided(view.hpa.metadata.key, figures)
 
 
 def _figures(address: str, metric: CompiledMetric, proposal: Proposal | None) -> MetricFigures:

@@ -81,7 +81,7 @@ def decides_alike(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler |
         and one.metadata.uid == other.metadata.uid
         and (one.spec is other.spec or one.spec == other.spec)
         and one.metadata.labels == other.metadata.labels
-        and _annotations(one) == _annotations(other)
+        and (one.metadata.annotations is other.metadata.annotations or _annotations(one) == _annotations(other))
     )
 
 

@@ -190,7 +190,7 @@ class Reflector(Generic[T]):
         params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
         silence = min(options.longest_silence, seconds + options.grace)
         try:
-            async with aclosing(watch.changes(self._client, self._path, params, silence)) as changes:
+            async with aclosing(watch.changes(self._client, self._path, params, silence, watch.TOGETHER)) as changes:
                 async for change in changes:
                     self._apply(change)
         except errors.ApiError as error:

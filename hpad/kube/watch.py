@@ -12,7 +12,8 @@ from hpad.kube import errors
 from hpad.kube.client import Client
 
 TOGETHER: Final = 0.02
-"""Seconds between two looks at a watch: changes that arrive meanwhile are read together, which takes less CPU."""
+"""Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
+own writes are read before the changes that they cause."""
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 
@@ -106,10 +107,13 @@ def decode(line: bytes) -> Change:
     return change
 
 
-async def changes(client: Client, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[Change, None]:
+async def changes(
+    client: Client, path: str, params: Mapping[str, str], silence: float, together: float = 0.0
+) -> AsyncGenerator[Change, None]:
     """Yields the changes of a collection, with bookmarks, until the server ends the watch.
 
-    `params` name the version where the watch starts and its duration. Raises ApiError: `gone` if the resourceVersion
+    `params` name the version where the watch starts and its duration; changes are read `together` seconds after they
+    have arrived. Raises ApiError: `gone` if the resourceVersion
     has expired (list again), otherwise if the watch failed or received nothing for `silence` seconds (watch again). An
     incomplete last line is dropped.
     """
@@ -117,6 +121,7 @@ async def changes(client: Client, path: str, params: Mapping[str, str], silence:
     watch_params = {**params, "watch": "true", "allowWatchBookmarks": "true"}
     async with aclosing(client.stream(path, watch_params, silence)) as chunks:
         async for chunk in chunks:
+            if together:
+                await client.clock.sleep(together)
             for line in lines.feed(chunk):
                 yield decode(line)
-            await client.clock.sleep(TOGETHER)

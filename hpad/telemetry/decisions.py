@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+import structlog
 from prometheus_client import registry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -55,15 +56,17 @@ _LABELS: Final = ("namespace", "hpa_name")
 
 
 class DecisionSeries(registry.Collector):
-    """The figures of each HPA, as plain tuples that become series in a scrape."""
+    """The last decision about each HPA; its figures are worked out in a scrape, and become series."""
 
     def __init__(self, make: SeriesFactory) -> None:
-        self._figures: dict[Key, HpaFigures] = {}
+        self._decided: dict[Key, Callable[[], HpaFigures]] = {}
+        self._log = structlog.get_logger("hpad.telemetry")
+        self._failed: set[Key] = set()
         make.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yields one family after the other, all of the same moment."""
-        figures = self._figures.copy()  # a thread renders the series while the event loop goes on
+        figures = dict(self._worked_out())
         for name, text, of_hpa in _OF_HPAS:
             family = GaugeMetricFamily(f"hpad_hpa_{name}", text, labels=_LABELS)
             for key, each in figures.items():
@@ -86,14 +89,24 @@ class DecisionSeries(registry.Collector):
                 family.add_metric((namespace, hpa, reason), 1)
         yield family
 
-    def decided(self, key: Key, figures: HpaFigures) -> None:
-        """Replaces the figures of an HPA."""
-        self._figures[key] = figures
+    def decided(self, key: Key, figures: Callable[[], HpaFigures]) -> None:
+        """Replaces the decision about an HPA. `figures` works out its figures, and is called in a thread."""
+        self._decided[key] = figures
 
     def forget(self, key: Key) -> None:
         """Removes the series of an HPA."""
-        self._figures.pop(key, None)
+        self._decided.pop(key, None)
 
     def clear(self) -> None:
         """Removes the series of all HPAs."""
-        self._figures.clear()
+        self._decided.clear()
+
+    def _worked_out(self) -> Iterator[tuple[Key, HpaFigures]]:
+        """Yields the figures of each HPA. One that fails has no series, and is logged once."""
+        for key, figures in self._decided.copy().items():  # the event loop goes on while a thread renders the series
+            try:
+                yield key, figures()
+            except Exception:  # noqa: BLE001  # a bug of one HPA must not take the series of all
+                if key not in self._failed:
+                    self._failed.add(key)
+                    self._log.exception("bug: the series of an HPA could not be worked out", hpa=str(key))

@@ -94,10 +94,13 @@ class Source:
         self.steps.append(seconds)
 
 
-async def test_changes_are_taken_at_once_and_the_next_ones_wait_to_be_read_together():
+async def test_changes_wait_for_others_to_be_read_together_and_lists_do_not():
     line = b'{"type":"ADDED","object":{}}\n'
     source = Source(line + line[:5], line[5:] + line)
-    async for change in watch.changes(source, "/x", {}, 1.0):
+    async for change in watch.changes(source, "/x", {}, 1.0, watch.TOGETHER):
         source.steps.append(change.type)
-    assert source.steps == ["read", "ADDED", watch.TOGETHER, "read", "ADDED", "ADDED", watch.TOGETHER]
+    assert source.steps == ["read", watch.TOGETHER, "ADDED", "read", watch.TOGETHER, "ADDED", "ADDED"]
+    listed = Source(line, line)
+    assert [change.type async for change in watch.changes(listed, "/x", {}, 1.0)] == ["ADDED", "ADDED"]
+    assert listed.steps == ["read", "read"]
     assert watch.TOGETHER <= 0.1, "later than a tick"

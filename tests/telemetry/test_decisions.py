@@ -1,5 +1,6 @@
 """Series of decisions: only figures that exist become samples, and they end with their HPA."""
 
+import structlog
 from prometheus_client import parser
 
 from hpad.api.metadata import Key
@@ -28,7 +29,7 @@ async def test_each_figure_is_a_series() -> None:
         MetricFigures("cpu", 0.5, 0.61, 5),
         MetricFigures("queue_messages{queue=orders}", 15.0, 26.7, 6),
     )
-    telemetry.controller.decisions.decided(WEB, HpaFigures(2, 5, 4, 6, 5, ("maximum", "dry_run"), metrics))
+    telemetry.controller.decisions.decided(WEB, lambda: HpaFigures(2, 5, 4, 6, 5, ("maximum", "dry_run"), metrics))
     assert await samples(telemetry) == {
         ("min_replicas", "web"): 2,
         ("max_replicas", "web"): 5,
@@ -49,8 +50,8 @@ async def test_each_figure_is_a_series() -> None:
 async def test_zero_is_a_sample_and_a_missing_figure_is_none() -> None:
     telemetry = Telemetry()
     zero = HpaFigures(0, 5, 0, 0, 0, (), (MetricFigures("queue", 1.0, 0.0, 0), MetricFigures("rate", None, None, None)))
-    telemetry.controller.decisions.decided(WEB, zero)
-    telemetry.controller.decisions.decided(Key("shop", "api"), NOTHING)
+    telemetry.controller.decisions.decided(WEB, lambda: zero)
+    telemetry.controller.decisions.decided(Key("shop", "api"), lambda: NOTHING)
     found = await samples(telemetry)
     of_web = {name: value for name, value in found.items() if name[1] == "web"}
     assert of_web == {
@@ -70,9 +71,9 @@ async def test_each_decision_replaces_the_one_before() -> None:
     """Also its metrics: one that left the HPA, or fails now, has no old sample."""
     telemetry = Telemetry()
     metrics = (MetricFigures("cpu", 0.5, 0.61, 5), MetricFigures("queue", 15.0, 26.7, 6))
-    telemetry.controller.decisions.decided(WEB, HpaFigures(2, 5, 4, 6, 5, ("maximum",), metrics))
+    telemetry.controller.decisions.decided(WEB, lambda: HpaFigures(2, 5, 4, 6, 5, ("maximum",), metrics))
     telemetry.controller.decisions.decided(
-        WEB, HpaFigures(2, 9, 5, None, None, (), (MetricFigures("cpu", 0.5, None, None),))
+        WEB, lambda: HpaFigures(2, 9, 5, None, None, (), (MetricFigures("cpu", 0.5, None, None),))
     )
     assert await samples(telemetry) == {
         ("min_replicas", "web"): 2,
@@ -86,8 +87,20 @@ async def test_the_series_end_with_the_hpa_or_all_at_once() -> None:
     telemetry = Telemetry()
     other = Key("shop", "api")
     for key in (WEB, other):
-        telemetry.controller.decisions.decided(key, NOTHING)
+        telemetry.controller.decisions.decided(key, lambda: NOTHING)
     telemetry.controller.forget(WEB)
     assert {name for _, name in await samples(telemetry)} == {"api"}
     telemetry.controller.decisions.clear()
     assert await samples(telemetry) == {}
+
+
+async def test_an_hpa_whose_figures_fail_takes_no_other_with_it() -> None:
+    """It is logged once, not in each scrape."""
+    telemetry = Telemetry()
+    decisions = telemetry.controller.decisions
+    decisions.decided(WEB, lambda: 1 / 0)
+    decisions.decided(Key("shop", "api"), lambda: NOTHING)
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            assert {name for name in await samples(telemetry)} == {("min_replicas", "api"), ("max_replicas", "api")}
+    assert [(each["hpa"], each["log_level"]) for each in logged] == [("shop/web", "error")]
