@@ -1,8 +1,8 @@
 """One context of kubeconfig files: checks it, and reads the server, the credentials and the TLS settings from it.
 
-The loader of kubernetes_asyncio merges the files and decodes certificates. It blocks, writes client keys to temporary
-files, and takes a third of a second to import: so it is imported only when a kubeconfig is read, and called outside
-the event loop. Errors quote paths and names, never file contents.
+The loader of kubernetes_asyncio merges the files and decodes certificates. It blocks, and writes client keys to
+temporary files: so it is imported only when a kubeconfig is read, and called outside the event loop. Errors quote paths
+and names, never file contents.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from hpad.api.text import shown
 from hpad.kube.auth import exec_plugin
 from hpad.kube.auth.credentials import ConfigError, Credentials
+from hpad.kube.auth.library import library
 
 REREAD_S = 60.0
 """Seconds between two readings of tokens and certificates in files, as in client-go (transport/token_source.go)."""
@@ -62,10 +63,8 @@ class KubeContext:
 
     def open(self) -> tuple[Any, Credentials]:
         """Returns the loader's Configuration and the credentials; creates or updates `tls`. Raises ConfigError."""
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import kube_config
-
-        configuration = type.__call__(Configuration)  # bypasses the shared default object
+        loaders = library()
+        configuration = type.__call__(loaders.Configuration)  # bypasses the shared default object
         with _temporary_folder() as folder:
             try:
                 loader = self._loader(folder)
@@ -73,7 +72,7 @@ class KubeContext:
                 self._update_tls(configuration)
             finally:
                 # The loader would keep its copies of keys and certificates until the process ends.
-                kube_config._cleanup_temp_files()
+                loaders.kube_config._cleanup_temp_files()
         token = configuration.api_key.get("BearerToken", "")
         expires = None if self.plugin_credentials is None else self.plugin_credentials.expiration_timestamp
         return configuration, Credentials(token.strip(), expires)
@@ -106,10 +105,9 @@ class KubeContext:
 
     def _loader(self, folder: str) -> Any:
         """Returns the loader of kubernetes_asyncio for this context, after checks with better errors than its own."""
-        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
-
+        loaders = library().kube_config
         try:
-            merger = KubeConfigMerger(os.pathsep.join(self.files))
+            merger = loaders.KubeConfigMerger(os.pathsep.join(self.files))
         except OSError as error:
             raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
         except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may contain secrets
@@ -121,7 +119,7 @@ class KubeContext:
         current = (each.get("current-context") for each in merger.config_files.values())
         merged.value["current-context"] = next(filter(None, current), None)
         self._prepare(merged.value)
-        return KubeConfigLoader(
+        return loaders.KubeConfigLoader(
             config_dict=merged, active_context=self.context, config_base_path=None, temp_file_path=folder
         )
 

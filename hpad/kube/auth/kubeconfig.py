@@ -12,6 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 from hpad.api.text import shown
 from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, tls_context
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
+from hpad.kube.auth.library import library
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SEARCHED = "KUBECONFIG is not set, ~/.kube/config does not exist, and hpad does not run in a pod"
@@ -86,17 +87,15 @@ def _from_pod(folder: Path) -> ClusterConfig:
 
 
 def _service_account(folder: Path) -> tuple[Any, Credentials]:
-    from kubernetes_asyncio.client import Configuration
-    from kubernetes_asyncio.config import ConfigException, load_incluster_config
-
-    configuration = type.__call__(Configuration)  # bypasses the shared default object
+    loaders = library()
+    configuration = type.__call__(loaders.Configuration)  # bypasses the shared default object
     try:
-        load_incluster_config(  # type: ignore[no-untyped-call]  # kubernetes_asyncio has no annotations here
+        loaders.incluster_config.load_incluster_config(
             client_configuration=configuration,
             token_filename=str(folder / "token"),
             cert_filename=str(folder / "ca.crt"),
         )
-    except (ConfigException, OSError, UnicodeDecodeError) as error:
+    except (loaders.ConfigException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{folder}: the pod's service account cannot be used: {error}") from None
     return configuration, Credentials(configuration.api_key.get("BearerToken", "").strip())
 
