@@ -3,9 +3,10 @@
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
-from hpad.api.sample import AdapterError, Sample
+from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.settle import Outcome, Settlement, settle
@@ -26,6 +27,11 @@ ATTEMPTS: Final = 5
 """How often the scale is written when each write meets a conflict (client-go, util/retry: DefaultRetry)."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
+_CONTINUED: Final = re.compile(r"(.*?)(?:(?<=Z)-([0-9]{1,9}))?(\.jsonl(?:\.gz)?)", re.DOTALL)
+
+
+Answers = Callable[[Sequence[Query | AdapterError]], Sequence[Sample | AdapterError]]
+"""Returns one answer per query, in order."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -45,10 +51,12 @@ def replay(scenario: dict[str, Any]) -> dict[str, Any]:
     Raises RecordingError (a ValueError) naming the field that cannot be read.
     """
     decoded = decode_scenario(scenario)
-    return {
-        "id": decoded.id,
-        "steps": [results(each.decision.scale_to, each.outcome, each.settlement) for each in run(decoded)],
-    }
+    return {"id": decoded.id, "steps": [results_of(each) for each in run(decoded)]}
+
+
+def results_of(step: Replayed) -> dict[str, Any]:
+    """Returns the results of one replayed step, in the format of the vectors."""
+    return results(step.decision.scale_to, step.outcome, step.settlement)
 
 
 def run(scenario: Scenario) -> Iterator[Replayed]:
@@ -76,7 +84,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             competitors=step.competitors,
             values_held=step.values_held,
         )
-        replayed = _reconcile(view, step, where)
+        replayed = reconcile(view, step, step.answer, where)
         history = replayed.settlement.history
         if replayed.settlement.status_changed:
             hpa = msgspec.structs.replace(hpa, status=replayed.settlement.status)
@@ -92,11 +100,17 @@ def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if name == "-" or not Path(name).is_dir():
         yield from _read(name)
         return
-    files = sorted(path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file())
+    files = [path for path in Path(name).iterdir() if path.name.endswith(_SUFFIXES) and path.is_file()]
     if not files:
         raise RecordingError(f"{name}: the folder has no file that ends in {' or '.join(_SUFFIXES)}")
-    for file in files:
+    for file in sorted(files, key=_in_order):
         yield from _read(str(file))
+
+
+def _in_order(path: Path) -> tuple[str, int, str]:
+    """Sorts files of `hpad run --record` by HPA and time: a continued file has a number, which counts as a number."""
+    begin, number, end = _CONTINUED.fullmatch(path.name).groups()  # type: ignore[union-attr] # it matches any name
+    return begin, int(number or 0), end
 
 
 def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -142,10 +156,14 @@ def agrees(ours: Any, expected: Any) -> bool:
     return type(ours) is type(expected) and bool(ours == expected)
 
 
-def _reconcile(view: View, step: Step, where: str) -> Replayed:
+def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
+    """Decides on `view` with the answers that `answer` gives; the write ends as in the step.
+
+    Raises RecordingError naming the field below `where`.
+    """
     try:
         verdict = examine(view)
-        answers = tuple(step.answer(verdict.queries))
+        answers = tuple(answer(verdict.queries))
         decision = decide(view, verdict, answers)
         outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
         settlement = settle(view, decision, outcome)

@@ -1,6 +1,5 @@
 """Scenarios replayed offline: the format, the state carried from step to step, the errors, and `hpad replay`."""
 
-import argparse
 import gzip
 import io
 import json
@@ -11,35 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.replays import called, scenario, step
 
-from hpad.cli import replay as command
 from hpad.engine.examine import examine
 from hpad.recording import replay
 from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
 from hpad.recording.format import RecordingError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
-
-QUEUE: dict[str, Any] = {
-    "type": "External",
-    "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"}},
-}
-
-
-def step(second: int, length: str = "60", replicas: int = 3, **fields: Any) -> dict[str, Any]:
-    recorded = {
-        "time": f"2026-01-01T12:00:{second:02}Z",
-        "scale": {"spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"}},
-        "externalMetrics": {"queue": {"items": [{"metricName": "queue", "value": length}]}},
-    }
-    return recorded | fields
-
-
-def scenario(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    target = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
-    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "metrics": [QUEUE], "behavior": {}}
-    hpa = {"metadata": {"name": "web", "namespace": "default"}, "spec": spec}
-    return {"id": "mine", "hpa": hpa, "steps": list(steps)} | fields
 
 
 def test_results_have_the_format_of_the_vectors() -> None:
@@ -159,14 +137,6 @@ def test_a_recording_of_a_replay_replays_alike(vectors: Vectors, name: str) -> N
     assert len(rows) >= 10
     for row in rows:
         assert replay.replay(recorded_again(row)) == replay.replay(row), row["id"]
-
-
-def called(*arguments: str) -> int:
-    parser = argparse.ArgumentParser(prog="hpad")
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["replay", *arguments])
-    status: int = args.run(args)
-    return status
 
 
 @pytest.fixture
