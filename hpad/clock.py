@@ -5,6 +5,7 @@ Objects that need time take a `Clock`; pure functions take `now` as an argument.
 
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -80,3 +81,13 @@ class SystemClock:
         import asyncio
 
         await asyncio.sleep(max(0.0, seconds))
+
+
+class LoopClock(SystemClock):
+    """The system's clock for the coroutines of one event loop, which ask it thirty times in each reconcile.
+
+    `monotonic` does not look for the running loop, which takes a system call each time.
+    """
+
+    def __init__(self, time_of_loop: Callable[[], float]) -> None:
+        self.monotonic = time_of_loop  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ import structlog
 
 from hpad import settings as hpad_settings
 from hpad.cli import flags
+from hpad.clock import LoopClock
 from hpad.daemon import app, garbage, logs, process
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
@@ -99,7 +100,7 @@ def check_manifests(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], writer: Writer) -> None:
-    daemon = app.App(settings)
+    daemon = app.App(settings, clock=LoopClock(asyncio.get_running_loop().time))
     daemon.telemetry.before_scrape(lambda: daemon.telemetry.process.log_lines_dropped(writer.dropped))
     notifier = process.Notifier()
     async with contextlib.AsyncExitStack() as stack:

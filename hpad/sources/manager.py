@@ -133,8 +133,8 @@ class Gatherer:
         calls, which other HPAs share.
         """
         asked = [self._ask(query, identity) for query in queries]
-        pending = {each.answer for each in asked if isinstance(each, _Waiting)}
-        if pending:
+        pending = {each.answer for each in asked if isinstance(each, _Waiting) and not each.answer.done()}
+        if pending:  # most answers are those to another HPA of the namespace
             await asyncio.wait(pending, timeout=deadline)
         return [_read(each, identity, deadline) if isinstance(each, _Waiting) else each for each in asked]
 
