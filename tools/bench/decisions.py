@@ -29,7 +29,7 @@ from hpad.decisions.log import DecisionLog
 from hpad.engine import decide, examine, settle
 from hpad.engine.trace.evidence import Evidence, make_trace
 from hpad.engine.view import View
-from tools.bench.engine import HPA
+from tools.bench.engine import spec as with_metrics
 
 SHORT = "--short" in sys.argv[1:]
 CONTINUED = 20 if SHORT else 20_000
@@ -49,8 +49,8 @@ def evidence(pods: int) -> Evidence:
         Pod(name=name, phase="Running", start_time=begun, ready="True", ready_since=begun, containers=request)
         for name in names
     ]
-    spec = decoded(HPA).spec
-    hpa = msgspec.structs.replace(decoded(HPA), spec=msgspec.structs.replace(spec, max_replicas=2 * pods))
+    one = decoded(with_metrics(1))
+    hpa = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, max_replicas=2 * pods))
     scale = Scale(spec=ScaleSpec(pods), status=ScaleStatus(pods, "app=checkout"))
     view = View(hpa=hpa, now=START, scale=scale, pods=found)
     sample = PodSample({name: PodValue(dice.randint(95, 105), START, timedelta(seconds=30)) for name in names}, START)
