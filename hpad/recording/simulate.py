@@ -1,0 +1,194 @@
+"""Decides recorded inputs under a changed spec, beside the decisions under the recorded one.
+
+State, status and the replica count run on under the new decisions. Metrics, pods and the rest of each step are those
+of the recording. They were measured with the recorded count: from the first turn that leaves another count, they are
+no longer what this workload would have had. No value is adjusted to the simulated count, since nobody knows how the
+workload would have answered.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, ScaleSpec
+from hpad.api.sample import AdapterError, Query, Sample
+from hpad.engine.examine import examine
+from hpad.engine.fallback_policy import FallbackPolicy
+from hpad.engine.history import History
+from hpad.engine.view import DRY_RUN, HPA, View, yielded
+from hpad.recording import replay, spec_changes
+from hpad.recording.format import Scenario, Step
+from hpad.recording.replay import Replayed
+from hpad.recording.spec_changes import Change
+
+_NO_POLICY: Final = FallbackPolicy()
+
+
+class NotRecorded(AdapterError):
+    """The answer to a query that the recording has no answer for."""
+
+
+class Difference(NamedTuple):
+    """The first turn that left another count than the recorded one."""
+
+    time: datetime
+    recorded: int
+    changed: int
+
+
+class Turn(NamedTuple):
+    """One step, decided under the recorded and under the changed spec.
+
+    `difference` is the one of this turn or of an earlier one, None where the counts have never differed. `valid`: no
+    earlier turn left another count, so the recorded answers are those that the workload would have had. `reset`: the
+    simulated count was given up, since another client has set the count in the recording.
+    """
+
+    recorded: Replayed
+    changed: Replayed
+    difference: Difference | None
+    valid: bool
+    reset: bool
+
+
+class Simulation:
+    """Simulates the scenarios of one HPA under a changed spec.
+
+    A scenario that begins with the state in which the one before ended continues it; any other one starts with the
+    recorded state and count (see `continues`).
+    """
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self._changes = tuple(changes)
+        self._spec: tuple[HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerSpec] | None = None
+        self._restart()
+
+    def _restart(self) -> None:
+        """Forgets all that was simulated."""
+        self._difference: Difference | None = None
+        self._last: Turn | None = None
+        self._hpa: HorizontalPodAutoscaler | None = None
+        self._history = History()
+        self._count: int | None = None
+        self._expected: int | None = None
+        self._withheld: set[str] = set()
+
+    def continues(self, scenario: Scenario) -> bool:
+        """Returns whether the scenario goes on where the one before ended: with the same HPA and its history."""
+        last = self._last
+        if last is None or last.recorded.view.hpa.metadata.key != scenario.hpa.metadata.key:
+            return False
+        return last.recorded.settlement.history == scenario.history
+
+    def run(self, scenario: Scenario) -> Iterator[Turn]:
+        """Yields the turns of a scenario. Raises RecordingError, and ChangeError for a change that does not fit."""
+        if not self.continues(scenario):
+            self._restart()
+            self._hpa, self._history = scenario.hpa, scenario.history
+        self._withheld |= _withheld_reasons(scenario.steps)
+        for index, recorded in enumerate(replay.run(scenario)):
+            self._last = turn = self._turn(recorded, f"steps[{index}]")
+            yield turn
+
+    def _turn(self, recorded: Replayed, where: str) -> Turn:
+        before, reset = self._difference, self._is_reset(recorded.step)
+        if reset:
+            self._count = None
+        changed = self._decide(recorded, where)
+        self._hpa, self._history = changed.view.hpa, changed.settlement.history
+        if changed.settlement.status_changed:
+            self._hpa = msgspec.structs.replace(self._hpa, status=changed.settlement.status)
+        self._follow(recorded, changed)
+        return Turn(recorded, changed, self._difference, before is None, reset and before is not None)
+
+    def _is_reset(self, step: Step) -> bool:
+        """Returns whether the recorded count is another one than the decision before left."""
+        known = None not in (self._count, self._expected) and step.scale is not None
+        return known and step.scale is not None and step.scale.spec.replicas != self._expected
+
+    def _follow(self, recorded: Replayed, changed: Replayed) -> None:
+        """Notes the counts after the turn."""
+        if recorded.view.scale is None:
+            return
+        self._expected, count = after(recorded), after(changed)
+        self._count = None if count == self._expected else count
+        if self._difference is None and count != self._expected:
+            self._difference = Difference(recorded.view.now, self._expected, count)
+
+    def _decide(self, recorded: Replayed, where: str) -> Replayed:
+        view, step = recorded.view, self._step(recorded)
+        assert self._hpa is not None
+        hpa = msgspec.structs.replace(self._hpa, spec=self._changed_spec(view))
+        changed = msgspec.structs.replace(view, hpa=hpa, history=self._history, scale=self._scale(view.scale))
+        changed = msgspec.structs.replace(changed, fallback_policies=self._policies(view, changed))
+        return replay.reconcile(changed, step, lambda queries: _answers(recorded, queries), where)
+
+    def _scale(self, scale: Scale | None) -> Scale | None:
+        if scale is None or self._count is None:
+            return scale
+        status = msgspec.structs.replace(scale.status, replicas=self._count)
+        return msgspec.structs.replace(scale, spec=ScaleSpec(self._count), status=status)
+
+    def _step(self, recorded: Replayed) -> Step:
+        """Returns the step with the reason for which a new count would not have been written, if there is one."""
+        step = recorded.step
+        if recorded.outcome is not None:
+            return step
+        rival = next((each for each in step.competitors if each.what == HPA), None)
+        if DRY_RUN.reason in self._withheld:
+            return msgspec.structs.replace(step, withheld=DRY_RUN)
+        if rival is not None and yielded(rival).reason in self._withheld:
+            return msgspec.structs.replace(step, withheld=yielded(rival))
+        return step
+
+    def _changed_spec(self, view: View) -> HorizontalPodAutoscalerSpec:
+        """Returns the changed form of the recorded spec, made once for each spec."""
+        if self._spec is None or self._spec[0] is not view.hpa.spec:
+            gates = view.tunables.gates
+            made = spec_changes.applied(view.hpa, self._changes, scale_to_zero=gates.HPAScaleToZero)
+            self._spec = view.hpa.spec, made.spec
+        return self._spec[1]
+
+    def _policies(self, recorded: View, changed: View) -> tuple[FallbackPolicy, ...]:
+        """Returns the policy of each metric: the recorded one of an equal query, replaced by changed annotations."""
+        queries = [metric.query for metric in changed.spec.metrics]
+        before = [metric.query for metric in recorded.spec.metrics]
+        found = recorded.fallback_policies
+        if queries != before and found:
+            found = tuple(found[at] if at is not None else _NO_POLICY for at in _places(queries, before))
+        found = spec_changes.annotated(changed.hpa, found, self._changes)
+        return found if any(each != _NO_POLICY for each in found) else ()
+
+
+def after(step: Replayed) -> int:
+    """Returns the replica count after a turn."""
+    written = step.outcome is not None and step.outcome.written
+    return step.decision.scale_to if written and step.decision.scale_to is not None else step.view.replicas
+
+
+def _answers(recorded: Replayed, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+    """Returns the recorded answer to each query, and an error for a query that was not recorded."""
+    asked = examine(recorded.view).queries
+    if tuple(queries) == asked:
+        return list(recorded.answers)
+    why = "the recorded spec does not ask for this metric" if asked else "the metrics were not read in this turn"
+    missing = NotRecorded(f"not recorded: {why}")
+    return [missing if at is None else recorded.answers[at] for at in _places(queries, asked)]
+
+
+def _places(wanted: Sequence[Any], known: Sequence[Any]) -> list[int | None]:
+    """Returns where each entry stands in `known`, None if it does not; equal entries in their order."""
+    found: list[int | None] = []
+    for index, each in enumerate(wanted):
+        places = [place for place, other in enumerate(known) if other == each]
+        nth = sum(1 for other in wanted[:index] if other == each)
+        found.append(places[min(nth, len(places) - 1)] if places else None)
+    return found
+
+
+def _withheld_reasons(steps: Sequence[Any]) -> set[str]:
+    """Returns why counts were withheld in a scenario: a turn that kept the count does not say it."""
+    found = (step.get("withheld") for step in steps if isinstance(step, dict))
+    return {str(each.get("reason")) for each in found if isinstance(each, dict)}

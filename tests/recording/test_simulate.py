@@ -1,0 +1,213 @@
+"""Recorded inputs under a changed spec: what stays, where the count differs, and what is not known."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.replays import scenario, step
+
+from hpad.api import hpa as v2
+from hpad.recording import replay
+from hpad.recording.format import decode_scenario
+from hpad.recording.simulate import NotRecorded, Simulation, Turn
+from hpad.recording.spec_changes import parse
+
+Vectors = Callable[[str], Iterator[dict[str, Any]]]
+
+NO_WINDOW = "spec.behavior.scaleDown.stabilizationWindowSeconds=0"
+
+
+def simulated(row: dict[str, Any], *changes: str) -> list[Turn]:
+    return list(Simulation([parse(each) for each in changes]).run(decode_scenario(row)))
+
+
+def counts(turns: list[Turn]) -> list[tuple[int, int]]:
+    """Returns the desired counts of each turn, recorded and changed."""
+    return [(turn.recorded.decision.desired, turn.changed.decision.desired) for turn in turns]
+
+
+def as_recorded(row: dict[str, Any]) -> list[str]:
+    """Returns changes that set fields of the spec to the values that they have in all steps."""
+    specs = [v2.to_builtins(decode_scenario(row).hpa.spec)]
+    specs += [each["spec"] for each in row["steps"] if "spec" in each]
+    same = [name for name, value in specs[0].items() if all(spec.get(name) == value for spec in specs)]
+    return [f"spec.{name}={json.dumps(specs[0][name])}" for name in same]
+
+
+@pytest.mark.parametrize("name", ["reconcile", "timeline"])
+def test_recorded_values_give_the_recorded_decisions(vectors: Vectors, name: str) -> None:
+    total = 0
+    for row in vectors(name):
+        turns = simulated(row, *as_recorded(row))
+        total += len(turns)
+        for turn in turns:
+            assert replay.results_of(turn.changed) == replay.results_of(turn.recorded), row["id"]
+            assert turn.changed.view == turn.recorded.view
+            assert (turn.difference, turn.valid, turn.reset) == (None, True, False)
+    assert total > 1000
+
+
+def pods(count: int, used: str) -> dict[str, Any]:
+    """Returns the fields of a step: so many pods that request 500m of CPU each, and what each of them uses."""
+    names = [f"web-{number}" for number in range(count)]
+    labels = {"app": "web"}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z"}
+    return {
+        "pods": [
+            {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "500m"}}}]},
+                "status": {"phase": "Running", "startTime": "2026-01-01T10:00:00Z", "conditions": [ready]},
+            }
+            for name in names
+        ],
+        "podMetrics": {
+            "items": [
+                {
+                    "metadata": {"name": name, "labels": labels},
+                    "timestamp": "2026-01-01T12:00:00Z",
+                    "window": "15s",
+                    "containers": [{"name": "app", "usage": {"cpu": used}}],
+                }
+                for name in names
+            ]
+        },
+    }
+
+
+def busy(*steps: dict[str, Any], most: int) -> dict[str, Any]:
+    """Returns a scenario of an HPA for 50 % of the requested CPU."""
+    row = scenario(*steps)
+    target = {"type": "Utilization", "averageUtilization": 50}
+    row["hpa"]["spec"] |= {
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        "maxReplicas": most,
+    }
+    return row
+
+
+def test_a_higher_maximum_shows_the_growth_where_the_recording_hit_it() -> None:
+    row = busy(
+        step(0, replicas=2, **pods(2, "250m")),
+        step(15, replicas=2, **pods(2, "500m")),
+        step(30, replicas=4, **pods(4, "500m")),
+        step(45, replicas=4, **pods(4, "500m")),
+        most=4,
+    )
+    turns = simulated(row, "spec.maxReplicas=20")
+    assert counts(turns) == [(2, 2), (4, 4), (4, 8), (4, 8)]
+    assert [turn.valid for turn in turns] == [True, True, True, False]
+    found = turns[-1].difference
+    assert found is not None
+    assert (f"{found.time:%H:%M:%S}", found.recorded, found.changed) == ("12:00:30", 4, 8)
+    assert [turn.difference for turn in turns] == [None, None, found, found]
+
+
+def test_recorded_pods_and_usages_are_used_as_they_are_beside_the_simulated_count() -> None:
+    """The proposal is recorded pods times ratio. A ratio within the tolerance keeps the simulated count."""
+    row = busy(
+        step(0, replicas=4, **pods(4, "500m")),
+        step(15, replicas=4, **pods(4, "375m")),
+        step(30, replicas=4, **pods(4, "250m")),
+        most=4,
+    )
+    turns = simulated(row, "spec.maxReplicas=20", NO_WINDOW)
+    assert counts(turns) == [(4, 8), (4, 6), (4, 6)]
+    scales = [turn.changed.view.scale for turn in turns]
+    assert [scale and (scale.spec.replicas, scale.status.replicas) for scale in scales] == [(4, 4), (8, 8), (6, 6)]
+    assert [len(turn.changed.view.pods) for turn in turns] == [4, 4, 4]
+
+
+def test_another_window_lets_the_count_fall_earlier() -> None:
+    row = scenario(step(0, "60", 6), step(15, "30", 6), step(30, "30", 6))
+    turns = simulated(row, NO_WINDOW)
+    assert counts(turns) == [(6, 6), (6, 3), (6, 3)]
+    assert turns[1].changed.decision.desired == turns[2].changed.view.replicas == 3
+
+
+def test_a_total_is_compared_with_the_simulated_count() -> None:
+    row = scenario(step(0, "60", 3), step(15, "60", 6), step(30, "90", 6))
+    turns = simulated(row, "spec.metrics[0].external.target.averageValue=20")
+    assert counts(turns) == [(6, 3), (6, 3), (9, 5)]
+
+
+def test_each_spec_of_the_recording_is_changed() -> None:
+    row = scenario(step(0, "60", 3), step(15, "900", 6), step(30, "900", 6))
+    row["steps"][1]["spec"] = row["hpa"]["spec"] | {"maxReplicas": 7, "minReplicas": 2}
+    turns = simulated(row, "spec.maxReplicas=11")
+    assert [turn.changed.view.spec.max_replicas for turn in turns] == [11, 11, 11]
+    assert [turn.changed.view.spec.min_replicas for turn in turns] == [1, 2, 2]
+    assert counts(turns) == [(6, 6), (7, 11), (7, 11)]
+
+
+def test_a_metric_that_was_not_recorded_is_missing_and_not_zero() -> None:
+    row = scenario(step(0, "60", 3), step(15, "30", 6))
+    [turn, _] = simulated(row, "spec.metrics[0].external.metric.name=other", NO_WINDOW)
+    assert turn.changed.answers == (NotRecorded("not recorded: the recorded spec does not ask for this metric"),)
+    assert str(turn.changed.decision) == (
+        "cannot decide: external metric other fails: not recorded: the recorded spec does not ask for this metric"
+    )
+    assert turn.changed.decision.desired == 3
+
+
+def test_answers_without_lists_are_found_by_their_query() -> None:
+    other = {"type": "External", "external": {"metric": {"name": "other"}, "target": {"type": "Value", "value": "1"}}}
+    row = scenario(step(0, answers=[{"values": [60000]}, {"values": [1000]}]))
+    row["hpa"]["spec"]["metrics"].append(other)
+    (turn,) = simulated(row, "spec.metrics[0]=null")
+    assert turn.changed.answers == turn.recorded.answers[1:]
+
+
+def test_metrics_that_were_not_read_in_a_turn_are_missing() -> None:
+    """The recorded count was above the maximum, so the recorded turn needed no metrics."""
+    (turn,) = simulated(scenario(step(0, "900", replicas=12)), "spec.maxReplicas=20")
+    assert counts([turn]) == [(10, 12)]
+    assert "not recorded: the metrics were not read in this turn" in str(turn.changed.decision)
+
+
+def test_a_count_that_another_client_set_is_taken_over() -> None:
+    row = scenario(step(0, "60", 3), step(15, "60", 6), step(30, "60", 9), step(45, "60", 6))
+    turns = simulated(row, "spec.metrics[0].external.target.averageValue=20", NO_WINDOW)
+    assert [turn.reset for turn in turns] == [False, False, True, False]
+    assert turns[2].changed.view.replicas == 9
+    assert not turns[2].valid
+
+
+def test_in_a_dry_run_nothing_is_written_and_no_count_differs() -> None:
+    withheld = {"reason": "DryRun", "message": "this is a dry run"}
+    row = scenario(step(0, "20", 3), step(15, "60", 3, withheld=withheld), step(30, "90", 3, withheld=withheld))
+    turns = simulated(row, "spec.minReplicas=5")
+    assert [turn.changed.decision.scale_to for turn in turns] == [5, 5, 5]
+    assert all(turn.changed.outcome is not None and turn.changed.outcome.withheld is not None for turn in turns)
+    assert all(turn.difference is None for turn in turns)
+
+
+def test_a_failed_write_leaves_the_count() -> None:
+    row = scenario(step(0, "60", 3, scaleUpdateErrors=["boom"]), step(15, "60", 3))
+    turns = simulated(row, "spec.maxReplicas=5")
+    assert turns[0].difference is None
+    assert turns[1].difference is not None
+
+
+def test_a_fallback_is_set_by_its_annotation() -> None:
+    row = scenario(step(0, replicas=3, answers=[{"error": "the broker is down"}]))
+    (turn,) = simulated(row, 'metadata.annotations["hpad.io/fallback"]=replicas:7 after 0s')
+    assert counts([turn]) == [(3, 7)]
+    row["steps"][0]["terms"] = [{"fallback": "replicas:7 after 0s"}]
+    (turn,) = simulated(row, "metadata.annotations['hpad.io/fallback']=null")
+    assert counts([turn]) == [(7, 3)]
+
+
+def test_the_state_runs_on_in_a_scenario_that_continues_the_one_before() -> None:
+    whole = scenario(step(0, "60", 3), step(15, "60", 6), step(30, "60", 6), step(45, "60", 6))
+    state = list(replay.run(decode_scenario(whole)))[1].settlement
+    later = whole | {"steps": whole["steps"][2:], "history": v2.to_builtins(state.history)}
+    simulation = Simulation([parse("spec.maxReplicas=4")])
+    first = decode_scenario(whole | {"steps": whole["steps"][:2]})
+    turns = [*simulation.run(first), *simulation.run(decode_scenario(later))]
+    assert counts(turns) == [(6, 4)] * 4
+    assert [turn.valid for turn in turns] == [True, False, False, False]
+    fresh = later | {"history": {}}
+    assert not simulation.continues(decode_scenario(fresh))
+    assert [turn.valid for turn in simulation.run(decode_scenario(fresh))] == [True, False]
