@@ -163,7 +163,7 @@ def _cells(row: Row) -> Iterator[Span]:
     yield _counts(row.recorded)
     yield _counts(row.changed)
     yield Span("" if row.valid else _MARK, WARN)
-    reset = f"another client had set {row.changed.current}; " if row.reset else ""
+    reset = f"{row.changed.current} was set by other means; " if row.reset else ""
     yield Span(f"{reset}{row.changed.sentence}")
 
 
@@ -220,7 +220,7 @@ def _row_as_json(row: Row) -> dict[str, Any]:
     return {
         "time": _moment(row.time),
         "valid": row.valid,
-        "setByOther": row.reset,
+        "reset": row.reset,
         "recorded": _side_as_json(row.recorded),
         "changed": _side_as_json(row.changed),
     }

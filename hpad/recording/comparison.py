@@ -36,7 +36,7 @@ class Side(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A turn in which either decision changes the count, or another client had (`reset`)."""
+    """A turn in which either decision changes the count, or another client had (`reset`, see `Turn`)."""
 
     time: datetime
     recorded: Side

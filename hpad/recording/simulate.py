@@ -19,9 +19,9 @@ from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.view import DRY_RUN, HPA, View, yielded
 from hpad.recording import replay, spec_changes
-from hpad.recording.format import Scenario, Step
+from hpad.recording.format import Scenario, Step, decode_step
 from hpad.recording.replay import Replayed
-from hpad.recording.spec_changes import Change
+from hpad.recording.spec_changes import Change, ChangeError
 
 _NO_POLICY: Final = FallbackPolicy()
 
@@ -43,7 +43,7 @@ class Turn(NamedTuple):
 
     `difference` is the one of this turn or of an earlier one, None where the counts have never differed. `valid`: no
     earlier turn left another count, so the recorded answers are those that the workload would have had. `reset`: the
-    simulated count was given up, since another client has set the count in the recording.
+    simulated count was given up, since the recorded count is not that of the decision before: another client set it.
     """
 
     recorded: Replayed
@@ -76,11 +76,12 @@ class Simulation:
         self._withheld: set[str] = set()
 
     def continues(self, scenario: Scenario) -> bool:
-        """Returns whether the scenario goes on where the one before ended: with the same HPA and its history."""
-        last = self._last
-        if last is None or last.recorded.view.hpa.metadata.key != scenario.hpa.metadata.key:
+        """Returns whether the scenario goes on where the one before ended: later, with the same HPA and its history."""
+        last = None if self._last is None else self._last.recorded
+        if last is None or not scenario.steps or last.view.hpa.metadata.key != scenario.hpa.metadata.key:
             return False
-        return last.recorded.settlement.history == scenario.history
+        first = decode_step(scenario.steps[0], "steps[0]")
+        return first.time > last.view.now and last.settlement.history == scenario.history
 
     def run(self, scenario: Scenario) -> Iterator[Turn]:
         """Yields the turns of a scenario. Raises RecordingError, and ChangeError for a change that does not fit."""
@@ -147,7 +148,10 @@ class Simulation:
         """Returns the changed form of the recorded spec, made once for each spec."""
         if self._spec is None or self._spec[0] is not view.hpa.spec:
             gates = view.tunables.gates
-            made = spec_changes.applied(view.hpa, self._changes, scale_to_zero=gates.HPAScaleToZero)
+            try:
+                made = spec_changes.applied(view.hpa, self._changes, scale_to_zero=gates.HPAScaleToZero)
+            except ChangeError as error:
+                raise ChangeError(f"{error} (its spec at {view.now:%Y-%m-%dT%H:%M:%SZ})") from None
             self._spec = view.hpa.spec, made.spec
         return self._spec[1]
 

@@ -11,7 +11,7 @@ from hpad.api import hpa as v2
 from hpad.recording import replay
 from hpad.recording.format import decode_scenario
 from hpad.recording.simulate import NotRecorded, Simulation, Turn
-from hpad.recording.spec_changes import parse
+from hpad.recording.spec_changes import ChangeError, parse
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 
@@ -211,3 +211,21 @@ def test_the_state_runs_on_in_a_scenario_that_continues_the_one_before() -> None
     fresh = later | {"history": {}}
     assert not simulation.continues(decode_scenario(fresh))
     assert [turn.valid for turn in simulation.run(decode_scenario(fresh))] == [True, False]
+
+
+def test_a_change_that_fits_only_the_first_spec_names_the_time_of_the_other() -> None:
+    row = scenario(step(0), step(15))
+    row["steps"][1]["spec"] = row["hpa"]["spec"] | {"minReplicas": 6}
+    with pytest.raises(ChangeError) as caught:
+        simulated(row, "spec.maxReplicas=5")
+    assert str(caught.value).startswith("--set spec.maxReplicas=5: the API server would refuse default/web: spec.max")
+    assert str(caught.value).endswith(" (its spec at 2026-01-01T12:00:15Z)")
+
+
+def test_a_scenario_of_an_earlier_time_starts_with_the_recorded_state() -> None:
+    """Two HPAs of one name may both have no history."""
+    row = decode_scenario(scenario(step(15, scale=None, scaleError="gone")))
+    simulation = Simulation([parse("spec.maxReplicas=4")])
+    list(simulation.run(row))
+    assert not simulation.continues(decode_scenario(scenario(step(0))))
+    assert simulation.continues(decode_scenario(scenario(step(30))))
