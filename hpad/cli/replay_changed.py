@@ -117,7 +117,8 @@ def _as_lines(compared: Comparison, changes: Sequence[Change]) -> Iterator[Line]
     for note in _notes(compared):
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     if compared.difference is not None:
-        yield labelled("Differs", Span(_statement(compared, compared.difference), WARN), width=_WIDTH)
+        apart = f"; {compared.apart} of {counted(compared.turns, 'reconcile')} began with another count"
+        yield labelled("Differs", Span(f"{_statement(compared, compared.difference)}{apart}", WARN), width=_WIDTH)
     yield BLANK
     yield from _rows(compared.rows)
     yield BLANK
@@ -200,6 +201,7 @@ def _as_json(compared: Comparison, changes: Sequence[Change]) -> dict[str, Any]:
             "time": _moment(found.time),
             "recorded": found.recorded,
             "changed": found.changed,
+            "reconciles": compared.apart,
             "text": _statement(compared, found),
         }
     return {

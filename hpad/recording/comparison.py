@@ -87,12 +87,16 @@ class Tally:
 
 
 class Comparison:
-    """The turns of one HPA in a selected interval, without a gap in its state."""
+    """The turns of one HPA in a selected interval, without a gap in its state.
+
+    `apart` of the `turns` began with another count than the recorded one.
+    """
 
     def __init__(self, key: Key, tracer: Tracer | None = None) -> None:
         self.key = key
         self.rows: list[Row] = []
         self.turns = 0
+        self.apart = 0
         self.begin: datetime | None = None
         self.end: datetime | None = None
         self.difference: Difference | None = None
@@ -114,6 +118,7 @@ class Comparison:
         """Adds a turn of the interval."""
         self.note(turn)
         self.turns += 1
+        self.apart += turn.changed.view.replicas != turn.recorded.view.replicas
         self.begin, self.end = self.begin or turn.changed.view.now, turn.changed.view.now
         self.recorded.add(turn.recorded)
         self.changed.add(turn.changed)

@@ -40,7 +40,7 @@ def test_the_comparison_as_text(file: str, capsys: Captured) -> None:
         "HPA:       default/web",
         "Time:      2026-01-01 12:00:00Z to 2026-01-01 12:00:59Z, 5 reconciles",
         "Set:       spec.maxReplicas=20",
-        f"Differs:   {STATEMENT}",
+        f"Differs:   {STATEMENT}; 2 of 5 reconciles began with another count",
         "",
         "TIME                  RECORDED  CHANGED    DECISION WITH THE CHANGES",
         "2026-01-01 12:00:00Z  3 -> 6    3 -> 6     scale web from 3 to 6: external metric queue above target"
@@ -86,7 +86,13 @@ def test_the_comparison_as_json(file: str, capsys: Captured) -> None:
         "reconciles": 5,
         "set": ["spec.maxReplicas=20"],
         "notes": [],
-        "difference": {"time": "2026-01-01T12:00:30Z", "recorded": 10, "changed": 12, "text": STATEMENT},
+        "difference": {
+            "time": "2026-01-01T12:00:30Z",
+            "recorded": 10,
+            "changed": 12,
+            "reconciles": 2,
+            "text": STATEMENT,
+        },
     }
 
 

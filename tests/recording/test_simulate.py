@@ -159,6 +159,16 @@ def test_answers_without_lists_are_found_by_their_query() -> None:
     assert turn.changed.answers == turn.recorded.answers[1:]
 
 
+def test_equal_queries_keep_their_own_answers() -> None:
+    def external(name: str) -> dict[str, Any]:
+        return {"type": "External", "external": {"metric": {"name": name}, "target": {"type": "Value", "value": "1"}}}
+
+    row = scenario(step(0, answers=[{"values": [1000]}, {"values": [2000]}, {"values": [3000]}]))
+    row["hpa"]["spec"]["metrics"] = [external("queue"), external("other"), external("queue")]
+    (turn,) = simulated(row, "spec.metrics[1]=null")
+    assert turn.changed.answers == (turn.recorded.answers[0], turn.recorded.answers[2])
+
+
 def test_metrics_that_were_not_read_in_a_turn_are_missing() -> None:
     """The recorded count was above the maximum, so the recorded turn needed no metrics."""
     (turn,) = simulated(scenario(step(0, "900", replicas=12)), "spec.maxReplicas=20")
