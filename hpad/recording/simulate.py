@@ -179,7 +179,10 @@ def _answers(recorded: Replayed, queries: Sequence[Query | AdapterError]) -> lis
         return list(recorded.answers)
     why = "the recorded spec does not ask for this metric" if asked else "the metrics were not read in this turn"
     missing = NotRecorded(f"not recorded: {why}")
-    return [missing if at is None else recorded.answers[at] for at in _places(queries, asked)]
+    return [
+        recorded.answers[at] if at is not None else query if isinstance(query, AdapterError) else missing
+        for query, at in zip(queries, _places(queries, asked), strict=True)
+    ]
 
 
 def _places(wanted: Sequence[Any], known: Sequence[Any]) -> list[int | None]:

@@ -8,6 +8,7 @@ import pytest
 from support.replays import scenario, step
 
 from hpad.api import hpa as v2
+from hpad.api.sample import AdapterError
 from hpad.recording import replay
 from hpad.recording.format import decode_scenario
 from hpad.recording.simulate import NotRecorded, Simulation, Turn
@@ -149,6 +150,15 @@ def test_a_metric_that_was_not_recorded_is_missing_and_not_zero() -> None:
         "cannot decide: external metric other fails: not recorded: the recorded spec does not ask for this metric"
     )
     assert turn.changed.decision.desired == 3
+
+
+def test_a_metric_that_cannot_be_queried_has_its_own_error() -> None:
+    selector = "{matchExpressions: [{key: queue, operator: Like, values: [orders]}]}"
+    (turn,) = simulated(scenario(step(0)), f"spec.metrics[0].external.metric.selector={selector}")
+    (answer,) = turn.changed.answers
+    assert isinstance(answer, AdapterError)
+    assert not isinstance(answer, NotRecorded)
+    assert answer.blame == "spec"
 
 
 def test_answers_without_lists_are_found_by_their_query() -> None:
