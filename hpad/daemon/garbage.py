@@ -9,11 +9,14 @@ import gc
 from typing import Final
 
 _YOUNG: Final = 20_000
-"""New objects between two searches among these: those of a few hundred reconciles."""
-_MIDDLE: Final = 20
-"""Searches among new objects between two among those that have survived one."""
-_ALL: Final = 50
-"""The same between two searches among all objects: at 300 reconciles per second more than ten minutes."""
+"""New objects, less those that were freed, between two searches among the new ones.
+
+While all goes well that is minutes. Errors with their tracebacks are the garbage that is left: each search finds it.
+"""
+_MIDDLE: Final = 5
+"""Searches among new objects between two among those that have survived one, as errors that are kept for a while do."""
+_ALL: Final = 10
+"""The same between two searches among all objects but those of `keep_all`."""
 
 
 def collect_seldom() -> None:
