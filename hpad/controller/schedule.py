@@ -32,7 +32,7 @@ from hpad.controller.grid import Grid
 from hpad.controller.workers import Worker
 from hpad.controller.workqueue import DelayingQueue
 from hpad.engine import recovery
-from hpad.engine.history import EARLY_SECONDS, assessed
+from hpad.engine.history import EARLY_SECONDS
 from hpad.engine.view import Competitor
 from hpad.store.store import Store
 
@@ -101,21 +101,15 @@ async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> No
     """Notes a turn before its planned time in the store, which marks the stored state as incomplete.
 
     Otherwise a restart shortly afterwards would not know that a turn is missing. Raises TooEarly if the store cannot be
-    written; the planned turn needs no note.
+    written; the planned turn needs no note. The first turn after a clean stop also comes before the validity ends; the
+    store begins to note these turns when it loads the state (`hpad.store.persistent`).
     """
     memory = await store.get_loaded(key)
     left = memory.validity_remaining(moment)
     if memory.validity is None or left <= EARLY_SECONDS:
         return
-    noted = False
-    # Assessed before: this process still counts the memory as complete, only the next one must not.
-    store.put(key, msgspec.structs.replace(assessed(memory, moment), validity=memory.validity.invalidated()))
-    try:
-        async with worker.released():
-            noted = await store.flush_now(key)
-    finally:
-        if not noted:  # also after a cancellation: no turn was made, so the memory is complete as before
-            store.put(key, memory)
+    async with worker.released():
+        noted = await store.reopen(key, moment)
     if not noted:
         raise TooEarly(left)
 

@@ -6,9 +6,9 @@ turn. A memory loaded before that time is complete, since no turn can have been 
 may have a gap. Two mechanisms keep this true:
 
 - A turn before the planned one (the HPA was edited, or hpad was just started) is first noted in the store, which
-  invalidates the memory there (`invalidated`).
+  invalidates the memory there (`reopened`).
 - A process that ends, or hands the HPA off, notes that it makes no further turn (`closed`). Such a memory is complete
-  until the planned turn is a period late, on another machine as well.
+  until the planned turn is a period late, on another machine as well. The next process reopens it before its own turn.
 
 Time is measured by the monotonic clock if both processes run in one boot of one machine, so a wall clock that is set
 does not matter. Across boots only wall times are known, which two machines do not share exactly. There a memory is
@@ -252,3 +252,9 @@ def closed(memory: Memory, now: Moment) -> Memory:
         return memory
     validity = memory.validity.close(memory.at, now)
     return memory if validity == memory.validity else msgspec.structs.replace(memory, validity=validity)
+
+
+def reopened(memory: Memory, now: Moment) -> Memory:
+    """Returns the memory before a turn that the next process could not know of: complete here, if it is now, only."""
+    validity = None if memory.validity is None else memory.validity.invalidated()
+    return msgspec.structs.replace(assessed(memory, now), validity=validity)

@@ -14,6 +14,15 @@ had failed.
 
 While the backend fails, decisions go on, and each rescale first tries once to save. A later start then reads records
 with a gap after them. `Validity` detects the gap, and recovery only ever keeps the target's count for longer.
+
+A record that is valid for longer than until the next turn of this process must not be found by the next process, which
+would take it as complete. `reopen` saves it as invalid first. The memory here stays valid until that turn, so a process
+that ends without the turn closes the record again.
+
+After a clean stop of the process before, every record is closed, and the first turn of each HPA comes while its record
+is valid. Therefore the records are reopened together right after they were loaded, with one write per group. A turn
+waits only if the write of its own record has not succeeded yet. A crash before the first turn of an HPA then leaves an
+invalid record, and its target keeps the count for a whole window.
 """
 
 import asyncio
@@ -23,11 +32,12 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
-from hpad.engine.history import NOTHING, Memory, assessed, closed, invalidated, loaded
+from hpad.engine.history import EARLY_SECONDS, NOTHING, Memory, assessed, closed, invalidated, loaded, reopened
 from hpad.store import record
 from hpad.telemetry import Telemetry
 
@@ -36,7 +46,7 @@ GRACE = timedelta(hours=1)
 MOST_GONE = 1 << 14
 """The number of deleted HPAs whose state is kept; of more, the latest ones."""
 _PATIENCE = 2.0
-"""Seconds that a rescale waits for the backend."""
+"""Seconds that a rescale waits for the backend, and a turn that needs its record reopened waits for the next write."""
 _RETRY = 1.0
 _GROUPS = 8
 """The number of groups per call of the backend, so that an urgent record waits for one call, not for all groups."""
@@ -92,6 +102,13 @@ class SaveIntervals(NamedTuple):
     loading: float = 10.0
 
 
+class _Reopening(msgspec.Struct):
+    """A memory that is still valid here, and saved as invalid. `waiting` ends with the write of its group."""
+
+    waiting: asyncio.Future[None]
+    saved: bool = False
+
+
 class PersistentStore:
     """A Store on a storage backend. `run` it in the background, then `stop` it, which saves the rest.
 
@@ -117,6 +134,9 @@ class PersistentStore:
         self._saving: set[Key] = set()
         """Keys of the save that is running; they are not in `_changed`."""
         self._urgent: dict[Key, asyncio.Future[None]] = {}
+        self._reopenings: dict[Key, _Reopening] = {}
+        self._parts = 0
+        """The number of writes of some groups that have ended."""
         self._gone: dict[Key, datetime] = {}
         self._loaded = asyncio.Event()
         self._stale: set[Key] | None = None
@@ -137,6 +157,7 @@ class PersistentStore:
 
     def put(self, key: Key, memory: Memory) -> None:
         self._gone.pop(key, None)
+        self._reopenings.pop(key, None)
         self._memories[key] = memory
         self._changed.add(key)
 
@@ -156,17 +177,66 @@ class PersistentStore:
         return self.get(key)
 
     async def flush_now(self, key: Key) -> bool:
-        waiting = self._urgent.setdefault(key, asyncio.get_running_loop().create_future())
-        self._save_now.set()
+        waiting = self._request(key)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.shield(waiting)  # other callers wait for the same future
         # A key that changed again, or failed, is in `_changed`.
         return waiting.done() and key not in self._changed and self._owns(key)
 
+    def _request(self, key: Key) -> asyncio.Future[None]:
+        """Requests an urgent save; returns what ends with the write of the group."""
+        self._save_now.set()
+        return self._urgent.setdefault(key, asyncio.get_running_loop().create_future())
+
+    async def reopen(self, key: Key, moment: Moment) -> bool:
+        is_new = key not in self._reopenings
+        if is_new:
+            self._begin_reopening(key)
+        reopening = self._reopenings[key]
+        try:
+            if not reopening.saved:
+                await self._wait_saved(key, reopening)
+        finally:
+            known = self._reopenings.get(key) is reopening
+            if known and is_new and not reopening.saved:  # also after a cancellation: there was no turn
+                del self._reopenings[key]
+                self._changed.add(key)
+        if not known or not reopening.saved or not self._owns(key):
+            return False
+        del self._reopenings[key]
+        self._memories[key] = reopened(self._memories[key], moment)  # as it is saved
+        return True
+
+    def _begin_reopening(self, key: Key) -> None:
+        self._changed.add(key)
+        self._reopenings[key] = _Reopening(self._request(key))
+
+    async def _wait_saved(self, key: Key, reopening: _Reopening) -> None:
+        """Waits for the write of the record; gives up once `_PATIENCE` has passed without the end of any write."""
+        if reopening.waiting.done():  # the write before has failed
+            self._changed.add(key)
+            reopening.waiting = self._request(key)
+        while not reopening.waiting.done():
+            parts = self._parts
+            await asyncio.wait([reopening.waiting], timeout=_PATIENCE)
+            if parts == self._parts:
+                return
+
+    def _reopen_closed(self) -> None:
+        """Starts to reopen all closed records that a first turn would find valid, so that one save does for all."""
+        now = Moment.now(self._clock)
+        for key, memory in self._memories.items():
+            if not memory.loaded or memory.validity is None or not memory.validity.closed or not self._owns(key):
+                continue
+            if key not in self._reopenings and memory.validity_remaining(now) > EARLY_SECONDS:
+                self._begin_reopening(key)
+
     def mark_closed(self, keys: Collection[Key]) -> None:
         now = Moment.now(self._clock)
         for key in self._memories.keys() & set(keys):
+            if self._reopenings.pop(key, None) is not None:  # no turn was made: the memory is valid as it was loaded
+                self._changed.add(key)
             memory = closed(self._memories[key], now)
             if memory is not self._memories[key]:
                 self._memories[key] = memory
@@ -183,6 +253,8 @@ class PersistentStore:
 
     def refresh(self, keys: Collection[Key] | None = None) -> None:
         """Reads the records again of HPAs that another process owned; `get_loaded` waits for the result."""
+        for key in tuple(self._reopenings) if keys is None else keys:
+            self._reopenings.pop(key, None)  # the other process may have written its own record since
         if keys is None:
             self._stale = None
         elif self._loaded.is_set():
@@ -242,6 +314,7 @@ class PersistentStore:
         self._telemetry.store.size(len(self._memories), await self._backend.size())
         if not self._reread.is_set():  # unless HPAs were gained during the load, after their rows were read
             self._loaded.set()
+            self._reopen_closed()
 
     def _merge(self, rows: list[tuple[Key, bytes]]) -> set[Key]:
         """Replaces memories of stale HPAs by newer records; returns the keys of damaged records."""
@@ -282,23 +355,23 @@ class PersistentStore:
         rest: each is saved after one write of every other group at most.
         """
         rest = dict.fromkeys(map(self._backend.group, self._changed)) if everything else {}
-        hurried: dict[Hashable, None] = {}
-        waiting: list[tuple[Key, asyncio.Future[None]]] = []
+        hurried: dict[Hashable, list[asyncio.Future[None]]] = {}
+        waiting: list[asyncio.Future[None]] = []
         failed: dict[Key, str] = {}
         tried, first = False, True
         try:
             while first or hurried or rest:
                 urgent, self._urgent, first = self._urgent, {}, False
-                waiting += urgent.items()
-                hurried |= dict.fromkeys(map(self._backend.group, urgent))
-                chosen = set(itertools.islice(hurried | rest, _GROUPS))
-                for group in chosen:
-                    hurried.pop(group, None)
-                    rest.pop(group, None)
+                for key, future in urgent.items():
+                    hurried.setdefault(self._backend.group(key), []).append(future)
+                chosen = set(itertools.islice(dict.fromkeys([*hurried, *rest]), _GROUPS))
+                waiting = [future for group in chosen for future in hurried.pop(group, ())]
+                rest = {group: None for group in rest if group not in chosen}
                 tried = await self._save_groups(chosen, failed) or tried
-                _resolve([future for key, future in waiting if self._backend.group(key) in chosen])
+                self._parts += 1
+                _resolve(waiting)
         finally:  # also after a cancellation, or the callers would wait for the whole of `_PATIENCE`
-            _resolve([future for _, future in waiting])
+            _resolve([*waiting, *itertools.chain.from_iterable(hurried.values())])
         if tried:
             self._report("save", next(iter(failed.values()), None))
             self._telemetry.store.size(len(self._memories), await self._backend.size())
@@ -324,6 +397,9 @@ class PersistentStore:
         finally:
             self._saving = set()
         failed.update(refused)
+        for key in keys - refused.keys() - self._changed:  # a key that changed meanwhile is saved again
+            if key in self._reopenings:
+                self._reopenings[key].saved = True
         # After the records have vanished from the backend, all of them must be saved again.
         self._changed.update(self._memories if self._backend.emptied() else refused)
         return True
@@ -333,6 +409,8 @@ class PersistentStore:
         changes: dict[Key, bytes | None] = {}
         for number, key in enumerate(keys, start=1):
             memory = self._memories.get(key)
+            if memory is not None and key in self._reopenings:
+                memory = invalidated(memory)
             changes[key] = None if memory is None else record.encode(key, memory)
             if number % _ENCODED == 0:
                 await self._clock.sleep(0)
@@ -362,6 +440,7 @@ class PersistentStore:
             if number < surplus or now - vanished >= GRACE:
                 del self._gone[key]
                 self._memories.pop(key, None)
+                self._reopenings.pop(key, None)
                 self._changed.add(key)
 
     @contextlib.contextmanager

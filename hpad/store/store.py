@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Protocol
 
 from hpad.api.metadata import Key
+from hpad.clock import Moment
 from hpad.engine.history import NOTHING, Memory, invalidated
 
 
@@ -35,6 +36,14 @@ class Store(Protocol):
         """Waits until the newest memory is saved, or cannot be; at most some seconds.
 
         Returns whether it is saved. Always True for a store that ends with the process.
+        """
+        ...
+
+    async def reopen(self, key: Key, moment: Moment) -> bool:
+        """Marks the saved memory of an HPA as incomplete, before a turn that the next process could not know of.
+
+        Returns whether it is saved so, after some seconds at most. The memory of this process then counts as complete
+        if it was at `moment`. Otherwise nothing has changed, and the turn must not be made.
         """
         ...
 
@@ -72,6 +81,9 @@ class InMemory:
         return self.get(key)
 
     async def flush_now(self, key: Key) -> bool:
+        return True
+
+    async def reopen(self, key: Key, moment: Moment) -> bool:
         return True
 
     def mark_closed(self, keys: Collection[Key]) -> None:
