@@ -224,9 +224,11 @@ class PersistentStore:
                 return
 
     def _reopen_closed(self) -> None:
-        """Starts to reopen all closed records that a first turn would find valid, so that one save does for all."""
+        """Starts to reopen the closed records just loaded that a first turn would find valid, with one save for all."""
         now = Moment.now(self._clock)
-        for key, memory in self._memories.items():
+        # Not those loaded before: this process may be handing them off, closed.
+        for key in self._memories if self._stale is None else self._memories.keys() & self._stale:
+            memory = self._memories[key]
             if not memory.loaded or memory.validity is None or not memory.validity.closed or not self._owns(key):
                 continue
             if key not in self._reopenings and memory.validity_remaining(now) > EARLY_SECONDS:

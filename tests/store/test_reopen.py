@@ -118,6 +118,21 @@ async def test_records_of_hpas_handed_off_without_a_turn_are_closed_again() -> N
 
 
 @in_virtual_time
+async def test_records_handed_off_stay_closed_when_others_are_gained() -> None:
+    backend = handed_over(Backend())
+    process = Process(backend)
+    await process.store.get_loaded(WEB)
+    await asyncio.sleep(3)
+    process.store.mark_closed((WEB,))
+    await process.store.flush((WEB,))
+    process.store.refresh((API,))
+    await process.store.get_loaded(API)
+    await asyncio.sleep(20)
+    assert saved(backend) == CLOSED.validity
+    await process.crash()
+
+
+@in_virtual_time
 async def test_a_record_closed_during_the_write_is_not_open() -> None:
     """Nor is one of which another process may have written a record since."""
     for during in (lambda store: store.mark_closed(KEYS), lambda store: store.refresh(KEYS)):
