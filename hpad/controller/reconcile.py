@@ -180,9 +180,11 @@ class Reconciler:
         if not queries:
             return _Gathered(verdict, identity)
         began = self._clock.monotonic()
-        async with worker.released():
-            answers = await self._metrics.gather(queries, deadline=self._options.patience, identity=identity)
-        return _Gathered(verdict, identity, queries, answers, self._clock.monotonic() - began)
+        asked = self._metrics.ask(queries, deadline=self._options.patience, identity=identity)
+        if not asked.done:  # most answers are there: those to another HPA of the namespace
+            async with worker.released():
+                await asked.wait()
+        return _Gathered(verdict, identity, queries, asked.answers(), self._clock.monotonic() - began)
 
     async def _decide(self, turn: Turn, gathered: _Gathered, worker: Worker) -> _Done:
         """Decides and writes; decides again by the new spec if an edit comes before the write.

@@ -132,11 +132,15 @@ class Gatherer:
         without an answer by then gets an error. Raises nothing but CancelledError; a cancellation does not end the
         calls, which other HPAs share.
         """
-        asked = [self._ask(query, identity) for query in queries]
-        pending = {each.answer for each in asked if isinstance(each, _Waiting) and not each.answer.done()}
-        if pending:  # most answers are those to another HPA of the namespace
-            await asyncio.wait(pending, timeout=deadline)
-        return [_read(each, identity, deadline) if isinstance(each, _Waiting) else each for each in asked]
+        asked = self.ask(queries, deadline=deadline, identity=identity)
+        await asked.wait()
+        return asked.answers()
+
+    def ask(
+        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
+    ) -> "Asked":
+        """Asks the queries; `gather` describes the answers."""
+        return Asked([self._ask(query, identity) for query in queries], deadline, identity)
 
     def _ask(self, query: Query | AdapterError, identity: HPAIdentity | None) -> _Waiting | AdapterError:
         if isinstance(query, AdapterError):
@@ -198,6 +202,35 @@ def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Con
 def _broken(source: settings.SourceSettings, offer: Offer, error: AdapterError) -> _Opened:
     message = Redactor(source.settings)(error.message)
     return _Opened(source, replace(offer, problem=message), error=AdapterError(message, error.blame))
+
+
+class Asked:
+    """Queries that were asked, and their answers (see `Gatherer.gather`)."""
+
+    __slots__ = ("_asked", "_deadline", "_identity")
+
+    def __init__(self, asked: Sequence[_Waiting | AdapterError], deadline: float, identity: HPAIdentity | None) -> None:
+        self._asked = asked
+        self._deadline = deadline
+        self._identity = identity
+
+    @property
+    def done(self) -> bool:
+        """Whether all answers are known."""
+        return all(isinstance(each, AdapterError) or each.answer.done() for each in self._asked)
+
+    async def wait(self) -> None:
+        """Waits until all answers are known, or the deadline has passed."""
+        pending = {each.answer for each in self._asked if isinstance(each, _Waiting) and not each.answer.done()}
+        if pending:
+            await asyncio.wait(pending, timeout=self._deadline)
+
+    def answers(self) -> list[Answer]:
+        """Returns one answer per query; for one without an answer, the reason."""
+        return [
+            each if isinstance(each, AdapterError) else _read(each, self._identity, self._deadline)
+            for each in self._asked
+        ]
 
 
 def _read(waiting: _Waiting, identity: HPAIdentity | None, deadline: float) -> Answer:
@@ -269,11 +302,11 @@ class Sources:
         if problems:
             raise SourcesRejected("\n".join(problems))
 
-    async def gather(
+    def ask(
         self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
-    ) -> list[Answer]:
-        """Calls Gatherer.gather of the current sources."""
-        return await self.current.gather(queries, deadline=deadline, identity=identity)
+    ) -> Asked:
+        """Calls Gatherer.ask of the current sources."""
+        return self.current.ask(queries, deadline=deadline, identity=identity)
 
     def fallback(self, query: Query) -> Fallback | None:
         """Calls Gatherer.fallback of the current sources."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from e2e import crash_troubles
+from support.asked import Gathering
 
 from hpad.api.metadata import Key
 from hpad.api.sample import Sample
@@ -78,7 +79,7 @@ class Pulse:
             rest = rest[os.write(self._pipe, rest) :]
 
 
-class World:
+class World(Gathering):
     """The cluster and metrics of the current step; each call is a moment at which the child may be killed."""
 
     def __init__(self, pulse: Pulse) -> None:

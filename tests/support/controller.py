@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from support import virtual_time
+from support.asked import Gathering
 
 from hpad.api import hpa as v2
 from hpad.api.hpa import (
@@ -202,7 +203,7 @@ class FakeCluster:
         return written
 
 
-class Metrics:
+class Metrics(Gathering):
     """External metrics by name, in whole units. A value may be an error, or an async function that returns a value."""
 
     def __init__(self, clock: virtual_time.VirtualClock) -> None:

@@ -1,0 +1,31 @@
+"""Metrics of tests, which answer by a coroutine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Later:
+    """Queries whose answers an async function returns; it is called once they are waited for."""
+
+    done = False
+
+    def __init__(self, gather: Any, queries: Sequence[Any], how: dict[str, Any]) -> None:
+        self._gather = gather
+        self._queries = queries
+        self._how = how
+        self._answers: list[Any] = []
+
+    async def wait(self) -> None:
+        self._answers = await self._gather(self._queries, **self._how)
+
+    def answers(self) -> list[Any]:
+        return self._answers
+
+
+class Gathering:
+    """Metrics with a method `gather`."""
+
+    gather: Any
+
+    def ask(self, queries: Sequence[Any], **how: Any) -> Later:
+        return Later(self.gather, queries, how)
