@@ -1,5 +1,6 @@
 """Parts of the cluster bench: histograms of scrapes, and the answers of the stub server."""
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -43,6 +44,34 @@ def test_a_status_is_stored_with_a_new_version_and_an_old_version_is_a_conflict(
     assert int(stored["metadata"]["resourceVersion"]) > int(read["metadata"]["resourceVersion"])
     assert asked(api, "PUT", STATUS, written)[0] == 409
     assert api.traffic.requests["update horizontalpodautoscalers/status"] == 2
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_a_change_right_after_the_request_for_a_watch_reaches_the_watch() -> None:
+    api, transport = Api(POPULATION), Transport()
+    connection = Connection(api.handle)
+    connection.connection_made(transport)
+    read = json.loads(asked(api, "GET", STATUS.removesuffix("/status"))[1])
+    query = f"watch=true&timeoutSeconds=60&resourceVersion={read['metadata']['resourceVersion']}"
+    path = "/apis/autoscaling/v2/horizontalpodautoscalers"
+    assert api.handle(connection, Request("GET", path, query, b"", b"")) is None
+    assert asked(api, "PUT", STATUS, {**read, "status": {"desiredReplicas": 2}})[0] == 200
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert b'"type":"MODIFIED"' in transport.sent
 
 
 def test_a_scale_changes_the_pods_and_their_metrics() -> None:

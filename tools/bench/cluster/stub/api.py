@@ -143,7 +143,8 @@ class Api:
             initial = (change.line for change in missed if namespace in ("", change.namespace))
         connection.transport.write(http.stream_head())
         scope = Scope(namespace, float(query.get("timeoutSeconds", _DEFAULT_WATCH_SECONDS)))
-        task = asyncio.create_task(feed.serve(connection, scope, initial, version))
+        # Opened here, not by the task: changes before its first step would reach neither the watch nor the list.
+        task = asyncio.create_task(feed.serve(feed.open(connection, scope), initial, version))
         self._watches.add(task)
         task.add_done_callback(self._watches.discard)
         return None

@@ -30,7 +30,7 @@ class Feed:
     def __init__(self, api_version: str, kind: str) -> None:
         self._head = f'"kind":"{kind}","apiVersion":"{api_version}"'.encode()
         self._changes: deque[Change] = deque(maxlen=_KEPT)
-        self._watches: set[_Watch] = set()
+        self._watches: set[Watch] = set()
         self._flushing = False
 
     def publish(self, change: Change) -> None:
@@ -59,13 +59,17 @@ class Feed:
         document = b'{%b,"metadata":{"resourceVersion":"%d"%b}}' % (self._head, version, annotations)
         return line(b"BOOKMARK", document)
 
-    async def serve(self, connection: Connection, watch: "Scope", initial: Iterable[bytes], version: int) -> None:
+    def open(self, connection: Connection, scope: "Scope") -> "Watch":
+        """Returns a watch that keeps changes from now on, for `serve`."""
+        opened = Watch(connection, scope)
+        connection.closed = lambda: self._watches.discard(opened)
+        self._watches.add(opened)
+        return opened
+
+    async def serve(self, served: "Watch", initial: Iterable[bytes], version: int) -> None:
         """Sends the initial lines, then changes, until the time of the watch is over or the client leaves."""
-        served = _Watch(connection, watch.namespace)
-        connection.closed = lambda: self._watches.discard(served)
-        self._watches.add(served)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + watch.seconds
+        connection, loop = served.connection, asyncio.get_running_loop()
+        end = loop.time() + served.seconds
         await _send(connection, initial)
         served.start()
         while not connection.transport.is_closing() and (rest := end - loop.time()) > 0:
@@ -85,13 +89,14 @@ class Scope(NamedTuple):
     seconds: float
 
 
-class _Watch:
+class Watch:
     """One watch; its changes wait until the initial lines are sent, and until `flush`."""
 
-    def __init__(self, connection: Connection, namespace: str) -> None:
+    def __init__(self, connection: Connection, scope: Scope) -> None:
         self.version = 0
-        self._connection = connection
-        self._namespace = namespace
+        self.connection = connection
+        self.seconds = scope.seconds
+        self._namespace = scope.namespace
         self._pending: list[bytes] = []
         self._started = False
 
@@ -105,8 +110,8 @@ class _Watch:
         self.flush()
 
     def flush(self) -> None:
-        if self._pending and self._started and not self._connection.transport.is_closing():
-            self._connection.transport.write(b"".join(self._pending))
+        if self._pending and self._started and not self.connection.transport.is_closing():
+            self.connection.transport.write(b"".join(self._pending))
             self._pending.clear()
 
 
