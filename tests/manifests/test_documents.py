@@ -145,7 +145,8 @@ def test_the_lines_of_many_errors_are_found_in_linear_time() -> None:
     [found] = parse("".join(f"a{number}: 1\n" for number in range(10_000)))
     began = time.process_time()
     assert [found.line_of(f"a{number}") for number in range(10_000)] == list(range(1, 10_001))
-    assert time.process_time() - began < began - before  # a search from the top for each takes far longer
+    # A search from the top for each takes hundreds of times as long as the parser, a collection of garbage a few times.
+    assert time.process_time() - began < 20 * (began - before)
 
 
 def test_json_lines_are_read_after_a_broken_one() -> None:
