@@ -213,6 +213,14 @@ class HorizontalPodAutoscaler(_Wire, frozen=True):
     status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
 
 
+_NO_STATUS: Final = HorizontalPodAutoscalerStatus()
+
+
+def without_status(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Returns the HPA with an empty status."""
+    return msgspec.structs.replace(hpa, status=_NO_STATUS)
+
+
 def dec_hook(kind: type, value: Any) -> Any:
     """Decodes quantities, which may be text or numbers."""
     if kind is Quantity:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.hpa import without_status
 from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle
 from hpad.engine.addresses import addresses
@@ -145,7 +145,7 @@ def count(
 def decided(series: DecisionSeries, view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> None:
     """Replaces the decision about an HPA of which the next scrape makes series."""
     # Without its status: the object is replaced by each write, and would be kept by this alone.
-    bare = msgspec.structs.replace(view, hpa=msgspec.structs.replace(view.hpa, status=HorizontalPodAutoscalerStatus()))
+    bare = msgspec.structs.replace(view, hpa=without_status(view.hpa))
     series.decided(view.hpa.metadata.key, functools.partial(_hpa_figures, bare, decision, outcome))
 
 

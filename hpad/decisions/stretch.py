@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, without_status
 from hpad.api.sample import AdapterError
 from hpad.decisions.compact import Stored, pack
 from hpad.decisions.entry import Entry, first, numbers
@@ -124,11 +124,6 @@ class Stretch:
         """Returns the entry as it is now, with the trace of its first turn, to be stored."""
         entry = msgspec.structs.replace(self.entry, ended=self.ended, turns=self.turns)
         return pack(entry, self.points, trace)
-
-
-def without_status(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """Returns the HPA with an empty status."""
-    return msgspec.structs.replace(hpa, status=_NO_STATUS)
 
 
 def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:

@@ -22,7 +22,7 @@ import structlog
 from hpad.api import decode
 from hpad.api import hpa as v2
 from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscaler, without_status
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.manifests import documents, hpas
@@ -354,7 +354,7 @@ def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
 
 def _digested(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Returns the HPA without status, and with a digest of its content as resourceVersion."""
-    hpa = msgspec.structs.replace(hpa, status=HorizontalPodAutoscalerStatus())
+    hpa = without_status(hpa)
     content = msgspec.json.encode(hpa, enc_hook=v2.enc_hook, order="sorted")
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, resource_version=digest))

@@ -9,7 +9,8 @@ import pytest
 from conformance.scenarios import MANY
 from support import recompute
 
-from hpad.decisions.stretch import kept, without_status
+from hpad.api.hpa import without_status
+from hpad.decisions.stretch import kept
 from hpad.engine import trace
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins, without_status
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
-from hpad.decisions.stretch import kept, without_status
+from hpad.decisions.stretch import kept
 from hpad.engine import annotations as own
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
