@@ -32,6 +32,7 @@ from hpad.settings import Settings
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
+from hpad.store.backend import Backend
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
@@ -259,7 +260,7 @@ def _store(
             log.info("state will not survive a restart: name a file with --store sqlite:FILE")
         return InMemory()
     if settings.store.kind == "sqlite" and settings.store.path is not None:
-        backend: persistent.Backend = sqlite.Sqlite(settings.store.path, clock)
+        backend: Backend = sqlite.Sqlite(settings.store.path, clock)
     else:
         backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save)
     return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), may_save)

@@ -104,7 +104,7 @@ class _Box:
 
 
 class ConfigMaps:
-    """A storage backend for `store.persistent`; its protocol `Backend` describes the methods.
+    """A storage backend for `store.persistent`; the protocol `backend.Backend` describes the methods.
 
     `owns` returns whether this process owns an HPA at this moment.
     """

@@ -28,9 +28,9 @@ invalid record, and its target keeps the count for a whole window.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -39,6 +39,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.engine.history import EARLY_SECONDS, NOTHING, Memory, assessed, closed, invalidated, loaded, reopened
 from hpad.store import record
+from hpad.store.backend import Backend
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)
@@ -53,42 +54,6 @@ _GROUPS = 8
 _ENCODED = 100
 """Other tasks run after this number of encoded records, a few milliseconds of work."""
 _SWEEP = 60.0
-
-
-class Backend(Protocol):
-    """The place where records survive the process. No method raises: errors are returned as sentences.
-
-    `group` returns which keys are written together: the records of one group are one write.
-    """
-
-    name: str
-
-    def group(self, key: Key) -> Hashable: ...
-
-    async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
-        """Returns all records, possibly several of one key, and an error after which a load may be tried again."""
-        ...
-
-    async def save(self, changes: Mapping[Key, bytes | None]) -> Mapping[Key, str]:
-        """Writes records (None: delete), all of a group or none. Returns the keys not written, with the errors."""
-        ...
-
-    async def quarantine(self, keys: Collection[Key]) -> None:
-        """Moves damaged records aside for inspection, so that `load` does not return them again.
-
-        Other records may be moved with them; they are saved again.
-        """
-        ...
-
-    def emptied(self) -> bool:
-        """Whether saved records were found missing since the last call; all records are then saved again."""
-        ...
-
-    async def size(self) -> int:
-        """Returns the size in bytes."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class SaveIntervals(NamedTuple):

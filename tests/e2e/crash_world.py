@@ -19,7 +19,7 @@ from hpad.clock import SystemClock
 from hpad.kube import errors
 from hpad.recording import encode
 from hpad.recording.format import Step
-from hpad.store import persistent
+from hpad.store.backend import Backend
 
 
 class StepClock:
@@ -138,7 +138,7 @@ class World(Gathering):
 class Witness:
     """A storage backend that notes all loads and saves for the parent."""
 
-    def __init__(self, backend: persistent.Backend, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
+    def __init__(self, backend: Backend, pulse: Pulse, trouble: crash_troubles.Trouble) -> None:
         self.name = backend.name
         self._trouble = trouble
         self._backend = backend

@@ -52,6 +52,7 @@ from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.recording.format import Scenario, Step, decode_scenario, decode_step
 from hpad.store import configmaps, persistent, sqlite
+from hpad.store.backend import Backend
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
@@ -158,7 +159,7 @@ async def opened(
     async with contextlib.AsyncExitStack() as stack:
         if where.startswith("http"):
             api = await stack.enter_async_context(client.Client(ClusterConfig(server=where), SystemClock()))
-            backend: persistent.Backend = configmaps.ConfigMaps(api, "default", "hpad-history")
+            backend: Backend = configmaps.ConfigMaps(api, "default", "hpad-history")
         else:
             backend = sqlite.Sqlite(Path(where), SystemClock())
         store = persistent.PersistentStore(Witness(backend, pulse, trouble), now, Telemetry(), intervals)

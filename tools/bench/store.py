@@ -30,6 +30,7 @@ from hpad.kube import client
 from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
 from hpad.store import configmaps, persistent, sqlite
+from hpad.store.backend import Backend
 from hpad.telemetry import Telemetry
 
 SHORT = "--short" in sys.argv[1:]
@@ -73,13 +74,13 @@ def serve(pipe: Connection) -> None:
 
 
 @contextlib.asynccontextmanager
-async def in_a_file() -> AsyncIterator[persistent.Backend]:
+async def in_a_file() -> AsyncIterator[Backend]:
     with tempfile.TemporaryDirectory() as folder:
         yield sqlite.Sqlite(Path(folder) / "history.db", SystemClock())
 
 
 @contextlib.asynccontextmanager
-async def in_the_cluster() -> AsyncIterator[persistent.Backend]:
+async def in_the_cluster() -> AsyncIterator[Backend]:
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
     process = spawning.Process(target=serve, args=(theirs,))
@@ -114,7 +115,7 @@ async def timed(keys: list[Key], store: persistent.PersistentStore) -> Cost:
     return cost
 
 
-async def measure(name: str, backend: persistent.Backend, count: int) -> None:
+async def measure(name: str, backend: Backend, count: int) -> None:
     keys = [Key(f"team-{number % 50}", f"web-{number}") for number in range(count)]
     store = persistent.PersistentStore(backend, SystemClock(), Telemetry(), NEVER)
     running = asyncio.create_task(store.run())
