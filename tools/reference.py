@@ -40,7 +40,44 @@ _ANNOTATIONS = {
         "a number, or `METRIC=NUMBER,…`",
         "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
     ),
+    "hpad.io/tolerance-up": (
+        "a number of 0 or more such as `0.05`",
+        "by how much the ratio of usage to target must exceed 1 for more replicas, where `spec.behavior.scaleUp` has no"
+        " `tolerance`; for servers without that field",
+    ),
+    "hpad.io/tolerance-down": (
+        "a number of 0 or more",
+        "the same below 1, for fewer replicas, where `spec.behavior.scaleDown` has no `tolerance`",
+    ),
+    "hpad.io/initialization-period": (
+        "a duration from `0s` to `24h`",
+        "how long after its start the CPU usage of a pod counts only while it is ready, instead of"
+        " `cpu_initialization_period`; for workloads that start slowly",
+    ),
+    "hpad.io/readiness-delay": (
+        "a duration from `0s` to `24h`",
+        "how long after its start a pod that is not ready counts as never ready yet, instead of"
+        " `initial_readiness_delay`",
+    ),
 }
+_CONFIGURED = """## HPAs that cannot be annotated
+
+The section `hpas` of the configuration gives annotations to HPAs. Each entry selects HPAs by `namespaces`, `names`
+(both with patterns such as `worker-*`) and `labels`, and sets fields named as the annotations, with underscores:
+
+```yaml
+hpas:
+  - namespaces: [shop]
+    names: ["java-*"]
+    initialization_period: 10m
+  - labels: {tier: batch}
+    tolerance_up: 0.05
+    fallback: replicas:5
+```
+
+An entry that selects nothing by name, namespace or label is for every HPA. Of two entries that set the same field, the
+later one wins; an annotation of the HPA itself wins over both. Annotations of the HPA that are invalid count as absent,
+and hpad's default holds. The section is read again on SIGHUP."""
 _METRICS = """## One metric of several
 
 A value holds for all metrics of the HPA, or it has parts with commas between: `METRIC=VALUE` for some metrics, and at
@@ -302,7 +339,8 @@ def _annotations() -> str:
         raise SystemExit(f"tools/reference.py lacks annotations: {set(annotations.ANNOTATIONS) ^ set(_ANNOTATIONS)}")
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
-    return _page("Annotations", text, _table(["annotation", "value", "meaning"], rows), _POLICIES, _METRICS, _ERRORS)
+    table = _table(["annotation", "value", "meaning"], rows)
+    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _ERRORS)
 
 
 def _series() -> str:

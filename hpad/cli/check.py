@@ -15,7 +15,7 @@ from hpad.api import hpa as v2
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import output
-from hpad.engine.annotations import policies_of
+from hpad.engine.annotations import PLAIN
 from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
@@ -185,7 +185,7 @@ def _unset(place: Place) -> FieldError:
 def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[FieldError]:
     """Errors in the annotations that the daemon reads; the API server accepts any value."""
     present = hpa.metadata.annotations or {}
-    for name, error, _ in policies_of(hpa, None).errors:
+    for name, error, _ in PLAIN.of(hpa).errors:
         yield invalid(f"metadata.annotations[{name}]", present[name], error)
 
 

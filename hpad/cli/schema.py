@@ -15,7 +15,7 @@ from hpad.api import duration
 from hpad.api.sample import SOURCE_TYPES
 from hpad.cli import adapters
 from hpad.engine.view import Gates
-from hpad.settings import fields, model, parsers
+from hpad.settings import fields, hpas, model, parsers
 
 SETTINGS: Final[Mapping[str, str]] = {
     "kubeconfig": "how to reach the API server (default: $KUBECONFIG, ~/.kube/config, or the pod's service account)",
@@ -39,6 +39,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "feature_gates": "feature gates by name, such as HPAScaleToZero, as with kube-controller-manager",
     "sources": "metric sources: a name of your choice -> an adapter and its settings",
     "routes": "exceptions to the sources' own `match`; the first that matches wins",
+    "hpas": "annotations for HPAs that cannot be annotated",
     "listen": "host:port of metrics, health, JSON API and status page, or none",
     "decision_series": "export the metrics, proposals and decision of each HPA as series, about nine for an HPA",
     "tls_cert_file": "serve TLS with this certificate (PEM), reloaded when it changes",
@@ -88,6 +89,11 @@ MATCH: Final[Mapping[str, str]] = {
     "metrics": "names of metrics, or patterns such as queue_*; empty: any",
     "namespaces": "namespaces of HPAs, or patterns; empty: any",
     "labels": "labels that the metric's selector must have: label -> value or pattern",
+}
+HPAS: Final[Mapping[str, str]] = {
+    "namespaces": "namespaces of HPAs, or patterns; empty: any",
+    "names": "names of HPAs, or patterns such as worker-*; empty: any",
+    "labels": "labels that the HPA must have: label -> value or pattern",
 }
 _FIELD_NAMES: Final = re.compile(r"(?:^|(?<=[.;] ))(\w+(?:(?:, | and |, and )\w+)*): ")
 _DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
@@ -218,6 +224,8 @@ _FORMS[fields.matches] = {"anyOf": [_FORMS[fields.match], _list(_FORMS[fields.ma
 _FORMS[fields.limits] = _closed(_fields(fields.LIMITS, LIMITS))
 _FORMS[fields.sources] = {"type": "object"}
 _FORMS[fields.routes] = _list(_closed(_fields(fields.ROUTE, {})) | {"required": list(fields.ROUTE)})
+_ANNOTATION: Final[Json] = {"type": ["string", "number", "boolean"]}
+_FORMS[hpas.entries] = _list(_closed({**_fields(hpas.SELECTING, HPAS), **dict.fromkeys(hpas.ANNOTATIONS, _ANNOTATION)}))
 _FORMS[fields.store] = _or_text(_closed(_fields(fields.STORE, {})), "memory, cluster, sqlite or sqlite:FILE")
 
 

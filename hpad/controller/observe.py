@@ -19,7 +19,7 @@ from hpad.controller.overlap import Overlap
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, fallback_policy, recovery
+from hpad.engine import annotations, recovery
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
@@ -82,7 +82,7 @@ class Turn(NamedTuple):
 
 
 class Observer:
-    """Builds the View of each turn. `options` and `fallbacks` apply from the next turn on."""
+    """Builds the View of each turn. `options` and `own` apply from the next turn on."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class Observer:
         store: Store,
         overlap: Overlap,
         options: Options,
-        fallbacks: fallback_policy.Fallbacks | None,
+        own: annotations.Reader,
     ) -> None:
         self._cluster = cluster
         self._store = store
         self._overlap = overlap
         self.options = options
-        self.fallbacks = fallbacks
+        self.own = own
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
@@ -138,11 +138,11 @@ class Observer:
         if unreported is not None:
             hpa = msgspec.structs.replace(hpa, status=unreported.status)
         pods = self._pods(key.namespace, scale)
-        policies = annotations.policies_of(hpa, self.fallbacks)
+        own = self.own.of(hpa)
         view = View(
             hpa=hpa,
             now=moment.wall,
-            tunables=self.options.tunables,
+            tunables=self.options.tunables.of_hpa(own.controls),
             history=memory.history,
             scale=scale,
             scale_error=None if failure is None else _scale_error(failure),
@@ -150,9 +150,10 @@ class Observer:
             competing_hpas=self._overlap.others(key, scale, pods),
             set_by_other=self._set_by_other(hpa, loaded, scale),
             competitors=self._competitors(hpa),
-            fallback_policies=policies.policies,
-            annotation_error=policies.error,
-            annotation_reason=policies.reason,
+            fallback_policies=own.policies,
+            annotation_error=own.error,
+            annotation_reason=own.reason,
+            controls=own.controls,
         )
         # By the state as loaded: the state of a former target also knows the rescales that the status reports.
         unseen = recovery.rescaled_since(loaded, hpa.status)

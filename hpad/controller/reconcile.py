@@ -16,7 +16,7 @@ from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import conditions, decide, examine, fallback_policy, settle
+from hpad.engine import annotations, conditions, decide, examine, settle
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
 from hpad.engine.trace import TimingTrace
@@ -83,14 +83,14 @@ class Reconciler:
         telemetry: Telemetry,
         recorder: ReconcileRecorder | None = None,
         decisions: DecisionLog | None = None,
-        fallbacks: fallback_policy.Fallbacks | None = None,
+        own: annotations.Reader = annotations.PLAIN,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
         self._metrics = metrics
         self._store = store
         self.overlap = Overlap(cluster, selectors)
-        self._observer = Observer(cluster, store, self.overlap, options, fallbacks)
+        self._observer = Observer(cluster, store, self.overlap, options, own)
         self._telemetry = telemetry
         self._recorder = recorder
         self._decisions = decisions
@@ -101,9 +101,9 @@ class Reconciler:
     def _options(self) -> Options:
         return self._observer.options
 
-    def retune(self, options: Options, fallbacks: fallback_policy.Fallbacks | None) -> None:
-        """Changes the options from the next reconcile on."""
-        self._observer.options, self._observer.fallbacks = options, fallbacks
+    def retune(self, options: Options, own: annotations.Reader) -> None:
+        """Changes the options, and how HPAs are read, from the next reconcile on."""
+        self._observer.options, self._observer.own = options, own
         if not options.figures:
             self._telemetry.controller.decisions.clear()
 

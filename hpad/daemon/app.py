@@ -30,6 +30,7 @@ RELOADABLE = frozenset(
     {
         "sources",
         "routes",
+        "hpas",
         "tunables",
         "sync_period",
         "sync_tick",

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 
 from hpad import __version__
-from hpad.adapter import Query
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
@@ -23,12 +22,12 @@ from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.election import lease
 from hpad.election.owner import EVERYTHING, Coordinator
-from hpad.engine.fallback_policy import Fallback
+from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import writer
-from hpad.settings import Settings
+from hpad.settings import Settings, hpas
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
@@ -97,7 +96,7 @@ def build(
         telemetry=telemetry,
         recorder=recorder,
         decisions=decisions,
-        fallbacks=_fallbacks(settings, metrics),
+        own=_own(settings, metrics),
     )
     period = settings.sync_period.total_seconds()
     tick = settings.sync_tick.total_seconds()
@@ -136,7 +135,7 @@ def build(
 
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
-    components.reconciler.retune(options(settings), _fallbacks(settings, components.metrics))
+    components.reconciler.retune(options(settings), _own(settings, components.metrics))
     period, tick = settings.sync_period.total_seconds(), settings.sync_tick.total_seconds()
     components.controller.retune(period=period, workers=settings.workers, tick=tick)
     if components.handoff is not None and components.coordinator is not None:
@@ -186,9 +185,10 @@ def gatherer(settings: Settings, watched: cluster.Cluster, clock: Clock, telemet
     )
 
 
-def _fallbacks(settings: Settings, metrics: manager.Sources) -> Callable[[Query], Fallback | None] | None:
-    """Returns the fallback policies of sources, None if no source has one."""
-    return metrics.fallback if any(source.fallback for source in settings.sources) else None
+def _own(settings: Settings, metrics: manager.Sources) -> annotations.Reader:
+    """Returns how it is read what HPAs set for themselves."""
+    fallbacks = metrics.fallback if any(source.fallback for source in settings.sources) else None
+    return annotations.Reader(fallbacks, hpas.defaults(settings.hpas))
 
 
 def _api(

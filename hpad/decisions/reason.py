@@ -53,7 +53,7 @@ def reason(evidence: Evidence) -> Reason:
     held = () if restrained is None else (restrained.deciding is None or restrained.able[0], restrained.limited[0])
     troubles = _troubles(decision, outcome)
     return Reason(
-        (view.hpa.metadata.uid, view.hpa.spec, view.tunables, view.fallback_policies),
+        (view.hpa.metadata.uid, view.hpa.spec, view.tunables, view.fallback_policies, view.controls),
         None if view.scale is None else decision.current,
         troubles,
         (leader, held, decision.scale_to, _blames(evidence)) if troubles else (leader, held),

@@ -1,5 +1,6 @@
-"""The annotations of an HPA under `hpad.io/`: its fallback policies, activation thresholds, and errors in them.
+"""What an HPA sets for itself: its annotations under `hpad.io/`, and those that the configuration gives it.
 
+These are its fallback policies, its activation thresholds, and its controls (`hpad.engine.controls`).
 docs/reference/annotations.md describes them. An invalid annotation has no effect, and the others hold.
 """
 
@@ -14,18 +15,21 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import fallback_policy, parts
+from hpad.engine import controls, fallback_policy, parts
 from hpad.engine.addresses import Identity, identities
+from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
 T = TypeVar("T")
 
-PREFIX: Final = "hpad.io/"
 FALLBACK: Final = "hpad.io/fallback"
 FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
 ACTIVATION: Final = "hpad.io/activation"
-ANNOTATIONS: Final = (FALLBACK, FAILURE_DURATION, ACTIVATION)
+ANNOTATIONS: Final = (FALLBACK, FAILURE_DURATION, ACTIVATION, *controls.CONTROLS)
+
+Defaults = Callable[[HorizontalPodAutoscaler], Mapping[str, str]]
+"""Returns the annotations that the configuration gives an HPA; those of the HPA itself replace them one by one."""
 
 UNKNOWN: Final = "UnknownAnnotation"
 INVALID: Final = "InvalidAnnotation"
@@ -46,10 +50,14 @@ class AnnotationError(NamedTuple):
         return f"annotation {visible(self.annotation)}: {self.text}"
 
 
-class Policies(NamedTuple):
-    """The policy of each metric, in order (empty: none), and the errors in the annotations."""
+class Own(NamedTuple):
+    """What an HPA sets for itself.
+
+    `policies` has the policy of each metric, in order (empty: none), `errors` the errors in the annotations.
+    """
 
     policies: tuple[FallbackPolicy, ...] = ()
+    controls: Controls = NO_CONTROLS
     errors: tuple[AnnotationError, ...] = ()
 
     @property
@@ -65,24 +73,42 @@ class Policies(NamedTuple):
         return INVALID if INVALID in reasons else UNKNOWN if reasons else None
 
 
-NO_POLICIES: Final = Policies()
+NOTHING: Final = Own()
 
 
-def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric]) -> Policies:
-    """Returns the policies of these metrics, and the errors in the annotations under `hpad.io/`. Never raises."""
+def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric]) -> Own:
+    """Returns what these annotations set for these metrics, and the errors in them. Never raises."""
     own = _own(annotations)
-    return _read(own, identities(metrics)) if own else NO_POLICIES
+    return _read(own, identities(metrics)) if own else NOTHING
 
 
-def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Policies:
-    """Returns the policy of each metric of the HPA, in order; none where neither the HPA nor a source has any."""
-    own = _own(hpa.metadata.annotations)
-    if fallbacks is None and not own:
-        return NO_POLICIES
-    metrics = compiled_spec(hpa).metrics
-    found = _read(own, identities(metrics)) if own else NO_POLICIES
-    if fallbacks is None:
-        return found
+class Reader(NamedTuple):
+    """Reads what HPAs set for themselves.
+
+    `fallbacks` are those of metric sources, for metrics without a policy of their own; `defaults` are those of the
+    configuration.
+    """
+
+    fallbacks: Fallbacks | None = None
+    defaults: Defaults | None = None
+
+    def of(self, hpa: HorizontalPodAutoscaler) -> Own:
+        """Returns what the HPA sets for itself. Never raises."""
+        annotations = hpa.metadata.annotations
+        own = _own(annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})})
+        if self.fallbacks is None and not own:
+            return NOTHING
+        metrics = compiled_spec(hpa).metrics
+        found = _read(own, identities(metrics)) if own else NOTHING
+        return found if self.fallbacks is None else _with_sources(found, metrics, self.fallbacks)
+
+
+PLAIN: Final = Reader()
+"""Reads annotations alone."""
+
+
+def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fallbacks) -> Own:
+    """Adds the fallbacks of metric sources, for metrics without one of their own."""
     of_sources = [None if metric.error is not None else fallbacks(metric.query) for metric in metrics]
     if not any(of_sources):
         return found
@@ -91,7 +117,7 @@ def policies_of(hpa: HorizontalPodAutoscaler, fallbacks: Fallbacks | None) -> Po
         policy if policy.fallback is not None else msgspec.structs.replace(policy, fallback=fallback)
         for policy, fallback in zip(policies, of_sources, strict=True)
     )
-    return Policies(merged, found.errors)
+    return found._replace(policies=merged)
 
 
 _Own = tuple[tuple[str, str], ...]
@@ -105,7 +131,7 @@ def _own(annotations: Mapping[str, str] | None) -> _Own:
 
 
 @functools.lru_cache(4096)
-def _read(own: _Own, metrics: tuple[Identity, ...]) -> Policies:
+def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     """Parses the annotations. Cached, since each turn of an HPA needs the result."""
     texts, errors = dict(own), list(_unknown(own))
 
@@ -124,7 +150,9 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Policies:
         for fallback, seconds, threshold in zip(fallbacks, after, thresholds, strict=True)
     )
     some = any(policy != FallbackPolicy() for policy in policies)
-    return Policies(policies if some else (), tuple(errors))
+    found = controls.read(texts)
+    errors += [AnnotationError(name, text) for name, text in found.errors]
+    return Own(policies if some else (), found.controls, tuple(errors))
 
 
 def _unknown(own: _Own) -> list[AnnotationError]:

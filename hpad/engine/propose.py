@@ -131,12 +131,17 @@ def untolerated(view: View, proposal: Proposal) -> int:
 
 
 def tolerances(view: View) -> Tolerances:
-    """Returns the tolerances of spec.behavior, or of the settings (horizontal.go: tolerancesForHpa)."""
-    own, behavior = view.tunables.tolerance, view.spec.behavior
+    """Returns the tolerances of spec.behavior, of the HPA's annotations, or of the settings.
+
+    Source: Kubernetes 1.36, horizontal.go: tolerancesForHpa.
+    """
+    settings, own, behavior = view.tunables.tolerance, view.controls, view.spec.behavior
+    down = settings if own.tolerance_down is None else own.tolerance_down
+    up = settings if own.tolerance_up is None else own.tolerance_up
     if behavior is None or not view.tunables.gates.HPAConfigurableTolerance:
-        return Tolerances(own, own)
-    down, up = behavior.down.tolerance, behavior.up.tolerance
-    return Tolerances(own if down is None else down, own if up is None else up)
+        return Tolerances(down, up)
+    of_down, of_up = behavior.down.tolerance, behavior.up.tolerance
+    return Tolerances(down if of_down is None else of_down, up if of_up is None else of_up)
 
 
 def _failed(metric: CompiledMetric, before: str, cause: str, *, no_sample: bool = False) -> Proposal:

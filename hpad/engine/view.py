@@ -9,6 +9,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.pod import Pod
 from hpad.engine import conditions
+from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.spec import CompiledSpec, compiled_spec
@@ -68,6 +69,17 @@ class Tunables(msgspec.Struct, frozen=True, kw_only=True):
     cpu_initialization_period: timedelta = timedelta(seconds=300)
     initial_readiness_delay: timedelta = timedelta(seconds=30)
     gates: Gates = Gates()
+
+    def of_hpa(self, own: Controls) -> "Tunables":
+        """Returns the settings with the periods that an HPA sets for itself."""
+        initialization, delay = own.initialization_period, own.readiness_delay
+        if initialization is None and delay is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            cpu_initialization_period=self.cpu_initialization_period if initialization is None else initialization,
+            initial_readiness_delay=self.initial_readiness_delay if delay is None else delay,
+        )
 
 
 HPA: Final = "hpa"
@@ -144,6 +156,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
     after this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do
     not change a decision. `values_held`: a change of measured values alone does not change the status in this turn.
+    `controls` are those of the HPA; `tunables` have its own periods already.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -160,6 +173,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
+    controls: Controls = NO_CONTROLS
 
     @property
     def spec(self) -> CompiledSpec:

@@ -89,6 +89,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         fallback_texts=tuple(map(_fallback_text, view.fallback_policies)),
         annotation_error=view.annotation_error,
         annotation_reason=view.annotation_reason,
+        control_texts=dict(view.controls.texts),
         set_by_other=view.set_by_other,
         competitors=tuple(view.competitors),
         values_held=view.values_held,

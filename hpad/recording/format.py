@@ -9,6 +9,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `terms` of a step: the fallback policy of each metric.
 - `termsFlaw` and `annotationReason` of a step: the errors in annotations of the HPA, and the reason of the condition
   HpadAnnotationsValid. Recordings of earlier builds, which did not set this condition, have no reason.
+- `controls` of a step: the annotations that set the controls of the HPA, as written.
 - `competitors` of a step: other writers of the target or the status.
 - `setByOther` of a step: another client has set the replicas since the HPA did.
 - `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
@@ -43,7 +44,8 @@ from hpad.api.sample import (
     Sample,
 )
 from hpad.api.selector import Selector, SelectorError
-from hpad.engine import fallback_policy
+from hpad.engine import controls, fallback_policy
+from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY, History
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Tunables, Withheld
@@ -117,6 +119,7 @@ class Step(_Lenient, frozen=True):
     fallback_texts: tuple[FallbackText, ...] = msgspec.field(default=(), name="terms")
     annotation_error: str | None = msgspec.field(default=None, name="termsFlaw")
     annotation_reason: str | None = None
+    control_texts: dict[str, str] = msgspec.field(default_factory=dict, name="controls")
     set_by_other: bool = False
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
@@ -144,6 +147,16 @@ class Step(_Lenient, frozen=True):
             )
         except ValueError as error:
             raise RecordingError(f"terms: {error}") from error
+
+    @property
+    def controls(self) -> Controls:
+        """The controls of the HPA. Raises RecordingError for one that cannot be read."""
+        found = controls.read(self.control_texts)
+        errors = [f"{name}: {text}" for name, text in found.errors]
+        errors += [f"{name}: there is no such control" for name in self.control_texts if name not in controls.CONTROLS]
+        if errors:
+            raise RecordingError(f"controls: {'; '.join(errors)}")
+        return found.controls
 
     def selected(self) -> tuple[Pod, ...]:
         """Returns the pods that match the scale's selector, in order; none without a valid selector."""

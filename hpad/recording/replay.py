@@ -68,21 +68,26 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
         step = decode_step(value, where)
         if step.spec is not None:
             hpa = msgspec.structs.replace(hpa, spec=step.spec)
+        try:
+            own, policies = step.controls, step.fallback_policies
+        except RecordingError as error:
+            raise RecordingError(f"{where}.{error}") from error
         view = View(
             hpa=hpa,
             now=_moment(step, where),
-            tunables=tunables,
+            tunables=tunables.of_hpa(own),
             history=history,
             scale=step.scale,
             scale_error=step.scale_failure,
             pods=step.selected(),
             competing_hpas=step.competing_hpas(others),
-            fallback_policies=step.fallback_policies,
+            fallback_policies=policies,
             annotation_error=step.annotation_error,
             annotation_reason=step.annotation_reason,
             set_by_other=step.set_by_other,
             competitors=step.competitors,
             values_held=step.values_held,
+            controls=own,
         )
         replayed = reconcile(view, step, step.answer, where)
         history = replayed.settlement.history

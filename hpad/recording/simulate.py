@@ -123,7 +123,13 @@ class Simulation:
         assert self._hpa is not None
         hpa = msgspec.structs.replace(self._hpa, spec=self._changed_spec(view))
         changed = msgspec.structs.replace(view, hpa=hpa, history=self._history, scale=self._scale(view.scale))
-        changed = msgspec.structs.replace(changed, fallback_policies=self._policies(view, changed))
+        own = spec_changes.controlled(changed.hpa, view.controls, self._changes)
+        changed = msgspec.structs.replace(
+            changed,
+            fallback_policies=self._policies(view, changed),
+            controls=own,
+            tunables=view.tunables.of_hpa(own),
+        )
         return replay.reconcile(changed, step, lambda queries: _answers(recorded, queries), where)
 
     def _scale(self, scale: Scale | None) -> Scale | None:

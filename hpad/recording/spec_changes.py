@@ -15,7 +15,8 @@ from hpad.api import decode, validation
 from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown, visible
-from hpad.engine import annotations
+from hpad.engine import annotations, controls
+from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.spec import compiled_spec
 from hpad.manifests import hpas, yaml_reader
@@ -24,7 +25,7 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _INDEX: Final = re.compile(r"\[([0-9]{1,9})\]")
 _KEY: Final = re.compile(r"""\[(?:"([^"]*)"|'([^']*)')\]""")
 _ROOTS: Final = ("spec", "metadata")
-_SETTABLE: Final = f"only spec and the annotations under {annotations.PREFIX} can be set"
+_SETTABLE: Final = f"only spec and the annotations under {controls.PREFIX} can be set"
 _IN_BRACKETS: Final = f'metadata.annotations["{annotations.FALLBACK}"]'
 
 Part = str | int
@@ -104,7 +105,7 @@ def _check_root(change: Change) -> None:
         raise change.error("name a field of the spec, as in spec.maxReplicas=20")
     if path[0] == "metadata" and (len(path) != 3 or path[1] != "annotations" or not isinstance(path[2], str)):
         raise change.error(f"{_SETTABLE}, as in {_IN_BRACKETS}")
-    if change.annotation is not None and not change.annotation.startswith(annotations.PREFIX):
+    if change.annotation is not None and not change.annotation.startswith(controls.PREFIX):
         raise change.error(f"this annotation changes no decision: {_SETTABLE}")
 
 
@@ -168,7 +169,7 @@ def annotated(
     Recordings hold no annotations, but the policies that came of them. So a changed annotation replaces its part of
     the recorded policies.
     """
-    own = {change.annotation: change for change in changes if change.annotation is not None}
+    own = {name: change for name, change in _annotations(changes).items() if name not in controls.CONTROLS}
     if not own:
         return policies
     alone = own.get(annotations.FAILURE_DURATION)
@@ -187,6 +188,23 @@ def annotated(
         )
         for old, new in zip(policies or none, found.policies or none, strict=True)
     )
+
+
+def controlled(hpa: HorizontalPodAutoscaler, recorded: Controls, changes: Sequence[Change]) -> Controls:
+    """Returns the controls with the changed annotations; null removes one. Raises ChangeError."""
+    own = {name: change for name, change in _annotations(changes).items() if name in controls.CONTROLS}
+    if not own:
+        return recorded
+    texts = {name: text for name, text in recorded.texts if name not in own}
+    texts |= {name: str(change.value) for name, change in own.items() if change.value is not None}
+    found = controls.read(texts)
+    for name, text in found.errors:
+        raise own[name].error(f"{hpa.metadata.key}: {text}")
+    return found.controls
+
+
+def _annotations(changes: Sequence[Change]) -> dict[str, Change]:
+    return {change.annotation: change for change in changes if change.annotation is not None}
 
 
 def _put(document: dict[str, Any], change: Change, hpa: HorizontalPodAutoscaler) -> None:

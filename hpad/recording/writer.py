@@ -26,6 +26,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.history import History
+from hpad.engine.view import Tunables
 from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
 from hpad.recording.format import RecordingError
 from hpad.telemetry.episode import Episode
@@ -92,7 +93,7 @@ class Rotation:
 
 
 class _File(msgspec.Struct):
-    """A file, its last scenario, and the HPA and history after the last step.
+    """A file, its last scenario, and the HPA, history and tunables after the last step.
 
     `scenarios` counts the lines of the file, `steps` those of the last line; 0 if that line cannot be continued.
     `number` is that in the name of a continued file.
@@ -104,6 +105,7 @@ class _File(msgspec.Struct):
     uid: str = ""
     spec: HorizontalPodAutoscalerSpec | None = None
     history: History | None = None
+    tunables: Tunables | None = None
     size: int = 0
     number: int = 0
 
@@ -196,13 +198,15 @@ def _write_step(file: _File, done: RecordedReconcile) -> None:
     """Adds a step to the last scenario, or starts a new one. Raises OSError; ValueError for text that is not UTF-8."""
     hpa, steps = done.view.hpa, file.steps
     file.steps = 0  # if this write fails, the line may be incomplete, and the next step starts a new one
-    if steps in (0, _MAX_STEPS) or done.view.history != file.history or hpa.metadata.uid != file.uid:
+    continues = done.view.history == file.history and done.view.tunables == file.tunables
+    if steps in (0, _MAX_STEPS) or not continues or hpa.metadata.uid != file.uid:
         _start_scenario(file, done)
         steps = 0
     else:
         _continue_scenario(file, done)
     file.steps = steps + 1
     file.uid, file.spec, file.history = hpa.metadata.uid, hpa.spec, done.settlement.history
+    file.tunables = done.view.tunables
 
 
 def _start_scenario(file: _File, done: RecordedReconcile) -> None:

@@ -17,7 +17,7 @@ from hpad.clock import Clock
 from hpad.decisions.entry import Entry
 from hpad.decisions.subscription import Subscription
 from hpad.election.leader import Replica
-from hpad.engine.annotations import policies_of
+from hpad.engine import annotations
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
@@ -207,7 +207,7 @@ class Api:
             spec_metrics=hpa.spec.metrics,
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
-            annotation_errors={name: text for name, text, _ in policies_of(hpa, None).errors},
+            annotation_errors={name: text for name, text, _ in annotations.PLAIN.of(hpa).errors},
             outlook=_outlook(trace),
             owner=next((each.identity for each in self._replicas([row.key]) if each.owned), ""),
             behavior=hpa.spec.behavior,

@@ -7,7 +7,7 @@ from typing import Any
 from hpad.api.sample import SOURCE_TYPES
 from hpad.api.text import shown
 from hpad.engine import fallback_policy
-from hpad.settings import parsers
+from hpad.settings import hpas, parsers
 from hpad.settings.model import COMPETING, LOG_FORMATS, LOG_LEVELS, STORES, Match, Route, SourceLimits, SourceSettings
 
 Parser = Callable[[Any], Any]
@@ -140,6 +140,7 @@ PARSERS: dict[str, Parser] = {
     "feature_gates": parsers.gates,
     "sources": sources,
     "routes": routes,
+    "hpas": hpas.entries,
     "listen": parsers.address,
     "decision_series": parsers.flag,
     "tls_cert_file": parsers.path,

@@ -26,7 +26,7 @@ from hpad.settings.model import (
     serving_problems,
 )
 
-_NOT_IN_ENVIRONMENT = ("sources", "routes")
+_NOT_IN_ENVIRONMENT = ("sources", "routes", "hpas")
 _SELECTING = ("namespaces", "hpa_selector", "manifests")
 """Settings that select HPAs."""
 

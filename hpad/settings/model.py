@@ -187,6 +187,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+class HpaEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Gives annotations to HPAs that cannot be annotated; those of the HPA itself win.
+
+    `namespaces` and `names` hold names or patterns ("worker-*"), `labels` label -> value or pattern of the HPA; what is
+    empty selects every HPA. `annotations`: annotation -> text.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the state of HPAs is kept: the file `path` (`sqlite`), ConfigMaps NAME-0, NAME-1, ... (`cluster`), or
     only in the process (`memory`).
@@ -235,6 +248,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     election: Election = Election()
     sources: tuple[SourceSettings, ...] = ()
     routes: tuple[Route, ...] = ()
+    hpas: tuple[HpaEntry, ...] = ()
     listen: tuple[str, int] | None = ("127.0.0.1", 8473)
     decision_series: bool = True
     serving: Serving = Serving()

@@ -11,8 +11,8 @@ from support.engine import compiled
 
 from hpad.api.hpa import from_builtins
 from hpad.api.sample import AdapterError
-from hpad.engine import annotations, fallback_policy
-from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK, INVALID, UNKNOWN, AnnotationError, Policies
+from hpad.engine import annotations, controls, fallback_policy
+from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK, INVALID, UNKNOWN, AnnotationError, Own
 from hpad.engine.conditions import ANNOTATIONS_VALID, find
 from hpad.engine.view import READ_FAILED, ScaleError
 
@@ -180,7 +180,7 @@ def test_the_fallback_of_a_source_holds_for_an_invalid_annotation():
     metadata = {"name": "web", "annotations": {FALLBACK: "a=hold,b=never"}}
     hpa = from_builtins({"metadata": metadata, "spec": {"metrics": [A, B]}})
     of_source = fallback_policy.parse("replicas:3")
-    found = annotations.policies_of(hpa, lambda query: of_source if query.name == "a" else None)
+    found = annotations.Reader(lambda query: of_source if query.name == "a" else None).of(hpa)
     assert [policy.fallback for policy in found.policies] == [of_source, None]
     assert [error.annotation for error in found.errors] == [FALLBACK]
 
@@ -189,11 +189,7 @@ def test_the_fallback_of_a_source_holds_for_an_invalid_annotation():
     ("name", "text"),
     [
         ("hpad.io/activate", 'there is no such annotation; did you mean "hpad.io/activation"?'),
-        (
-            "hpad.io/x",
-            "there is no such annotation; "
-            "there are hpad.io/fallback, hpad.io/failure-duration-seconds, hpad.io/activation",
-        ),
+        ("hpad.io/x", f"there is no such annotation; there are {', '.join(annotations.ANNOTATIONS)}"),
     ],
 )
 def test_an_unknown_annotation_is_an_error(name, text):
@@ -232,7 +228,7 @@ def test_control_characters_in_an_annotation_do_not_reach_the_error():
 @given(st.text("q#{}=,()@0 ai\x1b") | st.text())
 def test_no_text_raises(text):
     found = annotations.read(dict.fromkeys(annotations.ANNOTATIONS, text), compiled(ORDERS, MAILS, CPU_OF_APP))
-    assert isinstance(found, Policies)
+    assert isinstance(found, Own)
     assert (found.error is None) == (found.reason is None) == (found.errors == ())
 
 
@@ -245,7 +241,7 @@ class TestCondition:
     """The condition HpadAnnotationsValid: False while there are errors, else absent."""
 
     def workload(self, **present: str) -> engine.Workload:
-        prefixed = {annotations.PREFIX + name: text for name, text in present.items()}
+        prefixed = {controls.PREFIX + name: text for name, text in present.items()}
         return engine.Workload(A, replicas=3, annotations=prefixed)
 
     def condition(self, web: engine.Workload) -> tuple[str, str, str] | None:

@@ -9,7 +9,7 @@ import yaml
 
 from hpad.api.hpa import from_builtins
 from hpad.cli import main
-from hpad.engine.annotations import Policies, policies_of
+from hpad.engine.annotations import PLAIN, Own
 from hpad.manifests.keda import conversion, scaledobject
 from hpad.manifests.keda.conversion import ConversionError, Converted
 
@@ -54,9 +54,9 @@ def hpa_of(found: Converted) -> dict[str, Any]:
     return found.hpa
 
 
-def policies(found: Converted) -> Policies:
+def policies(found: Converted) -> Own:
     """Returns what hpad reads in the annotations of the HPA, which have no errors."""
-    read = policies_of(from_builtins(hpa_of(found)), None)
+    read = PLAIN.of(from_builtins(hpa_of(found)))
     assert read.errors == ()
     return read
 

@@ -24,7 +24,7 @@ from support.scaled_objects import (
 )
 
 from hpad.cli import convert
-from hpad.engine.annotations import policies_of
+from hpad.engine.annotations import PLAIN
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import conversion, scaledobject
@@ -143,7 +143,7 @@ def test_the_result_is_valid(document: dict[str, Any]) -> None:
     loaded = hpas.load(Document("file", 0, 1, found.hpa), scale_to_zero=True)
     assert [str(error) for error in loaded.errors] == []
     assert loaded.hpa is not None
-    assert policies_of(loaded.hpa, None).errors == ()
+    assert PLAIN.of(loaded.hpa).errors == ()
     assert convert.settings_errors(conversion.settings_document([found]), found.sources) == []
 
 

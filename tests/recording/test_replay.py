@@ -254,3 +254,27 @@ def test_a_file_that_is_not_a_recording_is_an_error(
     file.write_bytes(content)
     assert called("--check", str(file)) == 2
     assert capsys.readouterr().err == f"hpad replay: {file}: {words}\n"
+
+
+def test_recorded_controls_decide_as_before() -> None:
+    """60 of 10 per replica and 5 replicas: 1.2 of the target, which only the wide tolerance allows."""
+    wide = {"hpad.io/tolerance-up": "0.5"}
+    steps = [step(0, replicas=5), step(15, replicas=5, controls=wide), step(30, replicas=5)]
+    row = scenario(*steps)
+    assert [each["scaleTo"] for each in replay.replay(row)["steps"]] == [6, None, 6]
+    again = recorded_again(row)
+    assert [each.get("controls", {}) for each in again["steps"]] == [{}, wide, {}]
+    assert replay.replay(again) == replay.replay(row)
+
+
+@pytest.mark.parametrize(
+    ("controls", "message"),
+    [
+        ({"hpad.io/tolerance-up": "-1"}, "steps[0].controls: hpad.io/tolerance-up: '-1' is not a tolerance"),
+        ({"hpad.io/x": "1"}, "steps[0].controls: hpad.io/x: there is no such control"),
+    ],
+)
+def test_the_error_of_a_recorded_control_names_it(controls: dict[str, str], message: str) -> None:
+    with pytest.raises(RecordingError) as caught:
+        replay.replay(scenario(step(0, controls=controls)))
+    assert str(caught.value).startswith(message)

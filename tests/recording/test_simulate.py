@@ -249,3 +249,14 @@ def test_a_scenario_of_an_earlier_time_starts_with_the_recorded_state() -> None:
     list(simulation.run(row))
     assert not simulation.continues(decode_scenario(scenario(step(0))))
     assert simulation.continues(decode_scenario(scenario(step(30))))
+
+
+def test_a_changed_control_replaces_the_recorded_one() -> None:
+    wide = {"hpad.io/tolerance-up": "0.5"}
+    row = scenario(step(0, replicas=5, controls=wide), step(15, replicas=5, controls=wide))
+    name = 'metadata.annotations["hpad.io/tolerance-up"]'
+    assert counts(simulated(row, f"{name}=0.1")) == [(5, 6), (5, 6)]
+    assert counts(simulated(row, f"{name}=null")) == [(5, 6), (5, 6)]
+    assert counts(simulated(row, f"{name}=0.3")) == [(5, 5), (5, 5)]
+    with pytest.raises(ChangeError, match="'wide' is not a tolerance"):
+        simulated(row, f"{name}=wide")

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from hpad import settings
+from hpad.api.hpa import from_builtins
+from hpad.engine import annotations
 from hpad.engine.view import Gates, Tunables
+from hpad.settings import hpas
 
 CONFIG = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 
@@ -286,3 +289,59 @@ def test_a_budget_of_the_decision_history_names_what_would_be_right(tmp_path: Pa
         assert problem(tmp_path, f"decision_history_memory: {value}") == f"hpad.yaml: {expected}"
     assert "has no unit" in problem(tmp_path, "decision_history: 24")
     assert "decision_history_entries: 0 is not" in problem(tmp_path, "decision_history_entries: 0")
+
+
+HPAS = """
+hpas:
+  - {namespaces: [shop], names: ["java-*"], initialization_period: 10m, tolerance_up: 0.05}
+  - {labels: {tier: "b*"}, tolerance_up: 0.2, fallback: "replicas:5"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "labels", "expected"),
+    [
+        ("shop", "java-1", {}, {"initialization-period": "10m", "tolerance-up": "0.05"}),
+        ("shop", "web", {}, {}),
+        ("mail", "java-1", {"tier": "front"}, {}),
+        ("mail", "web", {"tier": "batch"}, {"tolerance-up": "0.2", "fallback": "replicas:5"}),
+        (
+            "shop",
+            "java-1",
+            {"tier": "batch"},
+            {"initialization-period": "10m", "tolerance-up": "0.2", "fallback": "replicas:5"},
+        ),
+    ],
+)
+def test_the_configuration_annotates_hpas(
+    tmp_path: Path, namespace: str, name: str, labels: dict[str, str], expected: dict[str, str]
+) -> None:
+    loaded = settings.load(written(tmp_path, HPAS), {}, {})
+    read = hpas.defaults(loaded.hpas)
+    assert read is not None
+    found = read(from_builtins({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {}}))
+    assert found == {f"hpad.io/{annotation}": text for annotation, text in expected.items()}
+
+
+def test_the_annotations_of_an_hpa_win_over_the_configuration(tmp_path: Path) -> None:
+    loaded = settings.load(written(tmp_path, "hpas: [{tolerance_up: 0.2, tolerance_down: 0.25}]"), {}, {})
+    metadata = {"name": "web", "namespace": "shop", "annotations": {"hpad.io/tolerance-up": "0.5"}}
+    found = annotations.Reader(defaults=hpas.defaults(loaded.hpas)).of(from_builtins({"metadata": metadata}))
+    assert (found.controls.tolerance_up, found.controls.tolerance_down) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hpas: {a: 1}", "hpad.yaml: hpas: hpas are a list of {namespaces: […]"),
+        ("hpas: [{names: [web]}]", "hpad.yaml: hpas: [0]: the entry sets nothing; it can set fallback, "),
+        ("hpas: [{tolerance_up: -1}]", "hpad.yaml: hpas: [0]: tolerance_up: '-1' is not a tolerance"),
+        ("hpas: [{tolerance_upp: 1}]", "unknown field 'tolerance_upp'; did you mean 'tolerance_up'?"),
+        ("hpas: [{readiness_delay: [1]}]", "hpad.yaml: hpas: [0]: readiness_delay: [1] is not a text or a number"),
+        ("hpas: [{labels: {a: 1}, readiness_delay: 1s}]", "labels: {a: 1} is not a mapping of labels"),
+    ],
+)
+def test_mistakes_in_the_annotations_of_the_configuration(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(settings.SettingsError) as failure:
+        settings.load(written(tmp_path, text), {}, {})
+    assert expected in str(failure.value)

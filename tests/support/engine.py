@@ -159,7 +159,12 @@ class Workload:
         view = View(**(defaults | fields))
         found = own.read(self.annotations, view.spec.metrics)
         return msgspec.structs.replace(
-            view, fallback_policies=found.policies, annotation_error=found.error, annotation_reason=found.reason
+            view,
+            fallback_policies=found.policies,
+            annotation_error=found.error,
+            annotation_reason=found.reason,
+            controls=found.controls,
+            tunables=view.tunables.of_hpa(found.controls),
         )
 
     def reconcile(self, *answers: Answer, after: float = 0, refused: str | None = None, **fields: Any) -> Decision:

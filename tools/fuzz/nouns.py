@@ -109,7 +109,7 @@ def hpa(data: bytes) -> None:
 
 def _annotations(hpa: v2.HorizontalPodAutoscaler) -> None:
     """An annotation has an effect or an error; the canonical address of each metric stands for this metric alone."""
-    found = annotations.policies_of(hpa, None)
+    found = annotations.PLAIN.of(hpa)
     assert all(error.text for error in found.errors)
     assert len(found.policies) in (0, len(hpa.spec.metrics))
     known = addresses.identities(compiled_spec(hpa).metrics)

@@ -1,0 +1,104 @@
+"""What one HPA sets for itself beyond the Kubernetes API, apart from its fallback policies.
+
+Each control is an annotation `hpad.io/NAME`, or a field of the section `hpas` of the configuration with underscores in
+its name. Recordings keep the texts of the valid ones. docs/reference/annotations.md describes them.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from hpad.api import duration
+from hpad.api.quantity import Quantity, QuantityError
+from hpad.api.text import shown
+
+PREFIX: Final = "hpad.io/"
+Texts = tuple[tuple[str, str], ...]
+"""Annotations of controls and their values, sorted."""
+_LONGEST_PERIOD: Final = timedelta(hours=24)
+
+
+class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What an HPA sets for itself beyond the Kubernetes API; None where the settings of the daemon apply.
+
+    The tolerances are those for servers without the field of spec.behavior, which wins. `texts` are the annotations
+    that gave these values, as written.
+    """
+
+    tolerance_up: float | None = None
+    tolerance_down: float | None = None
+    initialization_period: timedelta | None = None
+    readiness_delay: timedelta | None = None
+    texts: tuple[tuple[str, str], ...] = ()
+
+
+NO_CONTROLS: Final = Controls()
+
+
+class _Control(NamedTuple):
+    """One control: the field of `Controls` with its value, and the parser of its text, which raises ValueError."""
+
+    field: str
+    parse: Callable[[str], Any]
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(Quantity.parse(text))
+    except QuantityError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{shown(text)} is not a tolerance: a number of 0 or more such as 0.05 is needed")
+    return value
+
+
+def _period(text: str) -> timedelta:
+    value = duration.parse(text)
+    if not timedelta(0) <= value <= _LONGEST_PERIOD:
+        raise ValueError(f"{shown(text)} is not between 0s and {duration.write(_LONGEST_PERIOD)}")
+    return value
+
+
+CONTROLS: Final[dict[str, _Control]] = {
+    f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
+    f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),
+    f"{PREFIX}initialization-period": _Control("initialization_period", _period),
+    f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
+}
+"""The controls by their annotation."""
+
+
+class Read(NamedTuple):
+    """The controls of an HPA, and the error of each annotation that cannot be read; its default holds."""
+
+    controls: Controls
+    errors: tuple[tuple[str, str], ...] = ()
+
+
+def read(texts: Mapping[str, str]) -> Read:
+    """Returns the controls that these annotations set. Never raises. Ignores annotations that are no controls."""
+    own = tuple(sorted((name, text) for name, text in texts.items() if name in CONTROLS))
+    return _read(own) if own else NOTHING
+
+
+NOTHING: Final = Read(Controls())
+
+
+@functools.lru_cache(4096)
+def _read(own: Texts) -> Read:
+    """Parses the texts. Cached, since each turn of an HPA needs the result."""
+    values: dict[str, Any] = {}
+    valid, errors = [], []
+    for name, text in own:
+        control = CONTROLS[name]
+        try:
+            values[control.field] = control.parse(text)
+        except ValueError as error:
+            errors.append((name, str(error)))
+        else:
+            valid.append((name, text))
+    return Read(Controls(**values, texts=tuple(valid)) if valid else Controls(), tuple(errors))

@@ -1,0 +1,95 @@
+"""The section `hpas`: what the configuration sets for HPAs that cannot be annotated.
+
+Each entry selects HPAs and gives them annotations under `hpad.io/`. A field has the name of the annotation with
+underscores: `tolerance_up` stands for `hpad.io/tolerance-up`.
+"""
+
+import datetime
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.text import shown
+from hpad.engine import annotations, controls
+from hpad.settings import parsers
+from hpad.settings.model import HpaEntry
+
+
+def _text(value: Any) -> str:
+    """Returns the text that the annotation would have. YAML reads some texts as numbers, times and truth values."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    if isinstance(value, str | int | float) and value != "":
+        return str(value)
+    raise ValueError(f"{shown(value)} is not a text or a number, as the annotation of that name takes it")
+
+
+def _valued(annotation: str, value: Any) -> str:
+    """Returns the text of an annotation. The policies of metrics are checked with the metrics of each HPA."""
+    text = _text(value)
+    if annotation in controls.CONTROLS:
+        controls.CONTROLS[annotation].parse(text)
+    return text
+
+
+def _field(annotation: str) -> str:
+    return annotation.removeprefix(controls.PREFIX).replace("-", "_")
+
+
+ANNOTATIONS: Final = {_field(annotation): annotation for annotation in annotations.ANNOTATIONS}
+"""The annotation of each field."""
+SELECTING: Final[dict[str, Callable[[Any], Any]]] = {
+    "namespaces": parsers.names,
+    "names": parsers.names,
+    "labels": parsers.labels,
+}
+ENTRY: Final[dict[str, Callable[[Any], Any]]] = {
+    **SELECTING,
+    **{field: partial(_valued, annotation) for field, annotation in ANNOTATIONS.items()},
+}
+"""The parser of each field of an entry."""
+
+
+def entries(value: Any) -> tuple[HpaEntry, ...]:
+    """Parses the section. Raises ValueError with every problem."""
+    if not isinstance(value, list):
+        raise ValueError("hpas are a list of {namespaces: […], names: […], labels: {…}, tolerance_up: …, …}")
+    return tuple(parsers.each((index, partial(_entry, entry)) for index, entry in enumerate(value)))
+
+
+def _entry(value: Any) -> HpaEntry:
+    read = parsers.fields(value, ENTRY)
+    selecting = {field: read.pop(field) for field in SELECTING if field in read}
+    if not read:
+        raise ValueError(f"the entry sets nothing; it can set {', '.join(ANNOTATIONS)}")
+    return HpaEntry(**selecting, annotations={ANNOTATIONS[field]: text for field, text in read.items()})
+
+
+def defaults(given: Sequence[HpaEntry]) -> annotations.Defaults | None:
+    """Returns which annotations an HPA gets from these entries; of two entries the later one wins. None without any."""
+    return partial(_defaults, tuple(given)) if given else None
+
+
+def _defaults(given: tuple[HpaEntry, ...], hpa: HorizontalPodAutoscaler) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for entry in given:
+        if _selects(entry, hpa):
+            found.update(entry.annotations)
+    return found
+
+
+def _selects(entry: HpaEntry, hpa: HorizontalPodAutoscaler) -> bool:
+    metadata, labels = hpa.metadata, hpa.metadata.labels or {}
+    return (
+        _one_of(entry.namespaces, metadata.namespace)
+        and _one_of(entry.names, metadata.name)
+        and all(name in labels and fnmatch.fnmatchcase(labels[name], text) for name, text in entry.labels.items())
+    )
+
+
+def _one_of(patterns: tuple[str, ...], name: str) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
