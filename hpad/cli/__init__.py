@@ -16,7 +16,7 @@ import hpad
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "check", "convert"),
+    *("run", "demo", "cluster", "explain", "replay", "simulate", "check", "convert"),
     *("sources", "adapters", "doctor", "config", "version"),
 )
 _DESCRIPTION: Final = """\

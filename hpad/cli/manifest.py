@@ -1,0 +1,75 @@
+"""Reads the HPA that `hpad simulate` and `hpad backtest` try, from a manifest, with the changes of `--set`."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from hpad import settings
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.text import shown
+from hpad.cli.output import Failure
+from hpad.engine.view import Tunables
+from hpad.manifests import documents, hpas
+from hpad.recording import spec_changes
+from hpad.recording.spec_changes import Change, ChangeError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hpa", metavar="[NAMESPACE/]NAME", help="the HPA to take, if the manifest has several")
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="change this field of the HPA, such as spec.maxReplicas=20 (YAML; null removes it); may be repeated",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings in YAML: tolerance, periods, feature gates"
+    )
+
+
+def tunables(args: argparse.Namespace) -> settings.Settings:
+    """Returns the settings of `--config`, else the defaults. Raises SettingsError."""
+    return settings.load(args.config, {}, {})
+
+
+def read(file: str, name: str | None, changes: Sequence[str], given: Tunables) -> HorizontalPodAutoscaler:
+    """Returns the HPA of a manifest, with defaults and changes. Raises Failure naming file, field and value."""
+    zero = given.gates.HPAScaleToZero
+    found = [
+        hpas.load(document, scale_to_zero=zero)
+        for document in documents.read_all([file])
+        if not document.parsed or hpas.is_hpa(document.value)
+    ]
+    if name is not None:
+        found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}")]
+    if len(found) != 1:
+        of = "" if name is None else f" {shown(name)}"
+        known = ", ".join(str(each) for each in found)
+        raise Failure(f"{file}: there is no HPA{of}" if not found else f"{file}: choose one with --hpa: {known}")
+    (loaded,) = found
+    if loaded.hpa is None or loaded.errors:
+        raise Failure(f"{file}: {'; '.join(hpas.explained(each).message for each in loaded.errors)}")
+    return changed(loaded.hpa, changes, scale_to_zero=zero)
+
+
+def changed(hpa: HorizontalPodAutoscaler, texts: Sequence[str], *, scale_to_zero: bool) -> HorizontalPodAutoscaler:
+    """Returns the HPA with these `--set`. Raises Failure."""
+    try:
+        changes = [spec_changes.parse(text) for text in texts]
+        hpa = spec_changes.applied(hpa, changes, scale_to_zero=scale_to_zero)
+        return _annotated(hpa, changes)
+    except ChangeError as error:
+        raise Failure(str(error)) from None
+
+
+def _annotated(hpa: HorizontalPodAutoscaler, changes: Sequence[Change]) -> HorizontalPodAutoscaler:
+    given = {change.annotation: change.value for change in changes if change.annotation is not None}
+    if not given:
+        return hpa
+    own = {**(hpa.metadata.annotations or {}), **{name: str(value) for name, value in given.items()}}
+    kept = {name: text for name, text in own.items() if given.get(name, text) is not None}
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=kept))

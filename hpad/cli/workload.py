@@ -1,0 +1,239 @@
+"""The flags of a simulated workload, and the model they describe; `hpad simulate` and `hpad backtest` share them."""
+
+import argparse
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from hpad.api import duration
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.quantity import MAX_INT32, QuantityError, parse_milli
+from hpad.api.text import shown
+from hpad.cli.output import Failure
+from hpad.engine.spec import compiled_spec
+from hpad.simulation import model, queue, service
+from hpad.simulation.fleet import Container
+from hpad.simulation.load import Load
+from hpad.simulation.run import Workload
+
+SERVICE: Final = "service"
+QUEUE: Final = "queue"
+
+
+def seconds(text: str) -> float:
+    """Parses a duration of zero or more."""
+    try:
+        value = duration.parse(text).total_seconds()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is negative")
+    return value
+
+
+def some_seconds(text: str) -> float:
+    """Parses a duration above zero."""
+    value = seconds(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is zero; a duration above zero is needed")
+    return value
+
+
+def number(text: str) -> float:
+    """Parses a number of zero or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of 0 or more")
+    return value
+
+
+def some(text: str) -> float:
+    """Parses a number above zero."""
+    value = number(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """Parses a whole number of zero or more."""
+    if not text.isascii() or not text.isdigit() or int(text) > MAX_INT32:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Parses a whole number of one or more."""
+    value = count(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of 1 or more")
+    return value
+
+
+def amount(text: str) -> int:
+    """Parses a Kubernetes quantity of zero or more: milli-units."""
+    try:
+        value = parse_milli(text)
+    except QuantityError:
+        value = -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not an amount such as 500m, 2 or 64Mi")
+    return value
+
+
+class _Flag(NamedTuple):
+    """One parameter of a model: `of` names the model, "" for both."""
+
+    of: str
+    name: str
+    metavar: str
+    parse: Callable[[str], Any]
+    default: str
+    help: str
+
+
+_FLAGS: Final = (
+    _Flag("", "--startup", "DURATION", seconds, "10s", "time until a new replica is ready and works"),
+    _Flag("", "--scrape", "DURATION", some_seconds, "15s", "interval between two values of a metric"),
+    _Flag("", "--lag", "DURATION", seconds, "0s", "time after which a value is seen"),
+    _Flag("", "--cpu-request", "AMOUNT", amount, "500m", "CPU request of a pod; 0: none"),
+    _Flag("", "--memory-request", "AMOUNT", amount, "0", "memory request of a pod; 0: none"),
+    _Flag("", "--cpu", "AMOUNT", amount, "500m", "CPU of a replica that serves its capacity, or works on a message"),
+    _Flag(SERVICE, "--capacity", "UNITS", some, "100", "units per second that a replica can serve; more is lost"),
+    _Flag(SERVICE, "--cpu-idle", "AMOUNT", amount, "0", "CPU of a replica without work"),
+    _Flag(SERVICE, "--cpu-startup", "AMOUNT", amount, "0", "CPU of a replica until it is ready"),
+    _Flag(SERVICE, "--memory", "AMOUNT", amount, "0", "memory of a replica"),
+    _Flag(SERVICE, "--noise", "FRACTION", number, "0", "relative standard deviation of a pod's CPU"),
+    _Flag(QUEUE, "--service-time", "DURATION", some_seconds, "1s", "mean time that a message takes"),
+    _Flag(QUEUE, "--distribution", "KIND", str, queue.EXPONENTIAL, f"of these times: {', '.join(queue.DISTRIBUTIONS)}"),
+    _Flag(QUEUE, "--variation", "FACTOR", number, "1", "standard deviation by mean, of lognormal times"),
+    _Flag(QUEUE, "--prefetch", "N", positive, "1", "messages that a consumer holds unacknowledged"),
+    _Flag(QUEUE, "--backlog", "N", count, "0", "messages at the start"),
+    _Flag(QUEUE, "--arrivals", "KIND", str, "random", "random, or even: messages at equal intervals"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the workload")
+    group.add_argument(
+        "--workload",
+        choices=(SERVICE, QUEUE),
+        default=SERVICE,
+        help="service (default): ready replicas share the load; queue: consumers take messages from a queue",
+    )
+    group.add_argument(
+        "--shows",
+        metavar="METRIC=QUANTITY",
+        action="append",
+        default=[],
+        help="what a metric of the HPA shows: of pods cpu, memory, rate; of all load, served, backlog, waiting "
+        "(default: cpu and memory, rate for Pods metrics, load of a service and backlog of a queue for the others)",
+    )
+    for flag in _FLAGS:
+        of = f"{flag.of}: " if flag.of else ""
+        group.add_argument(
+            flag.name,
+            metavar=flag.metavar,
+            type=flag.parse,
+            default=None,
+            help=f"{of}{flag.help} (default: {flag.default})",
+        )
+
+
+class Made(NamedTuple):
+    """A workload, and its parameters as they are shown."""
+
+    workload: Workload
+    parameters: tuple[tuple[str, str], ...]
+
+
+class Recipe:
+    """Reads the flags once, and makes equal workloads. Raises Failure for flags that do not fit."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.kind: str = args.workload
+        self.values: dict[str, Any] = {}
+        self.texts: list[tuple[str, str]] = [("workload", self.kind)]
+        for flag in _FLAGS:
+            field = flag.name.removeprefix("--").replace("-", "_")
+            value = getattr(args, field)
+            if flag.of not in ("", self.kind):
+                if value is not None:
+                    raise Failure(f"{flag.name} is for --workload {flag.of}")
+                continue
+            self.values[field] = flag.parse(flag.default) if value is None else value
+            self.texts.append((flag.name.removeprefix("--"), _written(flag, self.values[field])))
+        self._shows = dict(_pair(text) for text in args.shows)
+        choices = {"distribution": queue.DISTRIBUTIONS, "arrivals": ("random", "even")}
+        for field, known in choices.items():
+            if field in self.values and self.values[field] not in known:
+                raise Failure(f"--{field} {shown(self.values[field])}: there are {', '.join(known)}")
+
+    def make(self, hpa: HorizontalPodAutoscaler, load: Load, start: datetime, replicas: int, seed: int) -> Made:
+        """Returns a workload with these replicas. Raises Failure for a metric that cannot show what it is to show."""
+        values = self.values
+        try:
+            shows = model.shows(hpa, "load" if self.kind == SERVICE else "backlog", self._shows)
+        except ValueError as error:
+            raise Failure(f"--shows: {error}") from None
+        common: dict[str, Any] = {
+            "start": start,
+            "replicas": replicas,
+            "shown": shows,
+            "scraping": model.Scraping(interval=values["scrape"], lag=values["lag"]),
+            "seed": seed,
+        }
+        container = Container(name=_container(hpa), cpu=values["cpu_request"], memory=values["memory_request"])
+        workload: Workload
+        if self.kind == SERVICE:
+            described = service.Service(
+                capacity=values["capacity"],
+                cpu_full=values["cpu"],
+                cpu_idle=values["cpu_idle"],
+                cpu_startup=values["cpu_startup"],
+                memory=values["memory"] / 1000,
+                startup=values["startup"],
+                noise=values["noise"],
+                container=container,
+            )
+            workload = service.ServiceModel(described, load, **common)
+        else:
+            consumers = queue.Queue(
+                service_seconds=values["service_time"],
+                distribution=values["distribution"],
+                variation=values["variation"],
+                prefetch=values["prefetch"],
+                even=values["arrivals"] == "even",
+                startup=values["startup"],
+                backlog=values["backlog"],
+                cpu=values["cpu"],
+                container=container,
+            )
+            workload = queue.QueueModel(consumers, load, **common)
+        shown_as = [(f"metric {name}", quantity) for name, quantity in shows.items()]
+        return Made(workload, (*self.texts, *shown_as))
+
+
+def _container(hpa: HorizontalPodAutoscaler) -> str:
+    """Returns the name of the pods' only container: that of the first ContainerResource metric."""
+    named = (metric.query.container for metric in compiled_spec(hpa).metrics)
+    return next((name for name in named if name), "app")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, quantity = text.rpartition("=")
+    if not equals or not name:
+        raise Failure(f"--shows {shown(text)}: METRIC=QUANTITY is needed, as in queue_messages=backlog")
+    return name, quantity
+
+
+def _written(flag: _Flag, value: Any) -> str:
+    """Returns a value as the flag takes it."""
+    if flag.parse is amount:
+        return f"{value}m" if value % 1000 else str(value // 1000)
+    if flag.parse in (seconds, some_seconds):
+        return f"{value:g}s"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,245 @@
+"""Synthetic loads: units of work per second as a function of time.
+
+A load is written as SHAPE:PARAMETERS, such as `step:from=20,to=80,at=10m`; several loads add up. What a unit is, the
+workload says: a request, a message.
+"""
+
+import csv
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from hpad.api import duration
+from hpad.api.text import shown
+
+
+class LoadError(ValueError):
+    """A load that cannot be read. The message names its text, the parameter, the value and what would be right."""
+
+
+class Load(Protocol):
+    """Units of work per second at a time, in seconds since the start."""
+
+    def __call__(self, at: float) -> float: ...
+
+
+class _Parameter(NamedTuple):
+    read: Callable[[str], float]
+    default: float | None = None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{shown(text)} is not a number of 0 or more")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = duration.parse(text).total_seconds()
+    if value < 0:
+        raise ValueError(f"{shown(text)} is negative")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _seconds(text)
+    if value == 0:
+        raise ValueError(f"{shown(text)} is zero; a duration above zero is needed")
+    return value
+
+
+def _constant(rate: float) -> Load:
+    return lambda at: rate
+
+
+def _step(before: float, after: float, begin: float, length: float) -> Load:
+    return lambda at: after if begin <= at < begin + length else before
+
+
+def _ramp(first: float, last: float, begin: float, length: float) -> Load:
+    return lambda at: first + (last - first) * min(max((at - begin) / length, 0.0), 1.0)
+
+
+def _sine(mean: float, amplitude: float, period: float) -> Load:
+    """Begins at the mean and rises; never below zero."""
+    return lambda at: max(0.0, mean + amplitude * math.sin(2 * math.pi * at / period))
+
+
+def _spikes(height: float, every: float, length: float) -> Load:
+    """The first spike begins after the first interval."""
+    return lambda at: height if at >= every and at % every < length else 0.0
+
+
+class _Poisson:
+    """Arrivals at random with a mean rate: the count of each second, the same for the same seed."""
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self._rate = rate
+        self._seed = seed
+
+    def __call__(self, at: float) -> float:
+        return float(poisson(random.Random(f"{self._seed} {math.floor(at)}"), self._rate))
+
+
+def poisson(chance: random.Random, mean: float) -> int:
+    """Returns a Poisson variate; for a large mean by the normal approximation (error below 1 % from 100 on)."""
+    if mean >= 100:
+        return max(0, round(chance.gauss(mean, math.sqrt(mean))))
+    limit, count, product = math.exp(-mean), 0, chance.random()
+    while product > limit:
+        count += 1
+        product *= chance.random()
+    return count
+
+
+_RATE: Final = _Parameter(_number)
+_SHAPES: Final[dict[str, tuple[dict[str, _Parameter], Callable[..., Load]]]] = {
+    "constant": ({"rate": _RATE}, _constant),
+    "step": (
+        {"from": _RATE, "to": _RATE, "at": _Parameter(_seconds), "for": _Parameter(_positive, math.inf)},
+        _step,
+    ),
+    "ramp": (
+        {"from": _RATE, "to": _RATE, "at": _Parameter(_seconds, 0.0), "over": _Parameter(_positive)},
+        _ramp,
+    ),
+    "sine": ({"mean": _RATE, "amplitude": _RATE, "period": _Parameter(_positive)}, _sine),
+    "spikes": ({"height": _RATE, "every": _Parameter(_positive), "for": _Parameter(_positive)}, _spikes),
+}
+FORMS: Final = (
+    "constant:rate=40",
+    "step:from=20,to=80,at=10m[,for=5m]",
+    "ramp:from=10,to=100,over=30m[,at=5m]",
+    "sine:mean=50,amplitude=30,period=1h",
+    "spikes:height=200,every=30m,for=1m",
+    "poisson:rate=40",
+    "csv:FILE",
+)
+"""The forms of a load, for help texts."""
+
+
+def parse(text: str, seed: int = 0) -> Load:
+    """Reads one load. Raises LoadError. Blocks: reads the file of `csv:FILE`."""
+    shape, colon, rest = text.partition(":")
+    if not colon or shape not in {*_SHAPES, "poisson", "csv"}:
+        raise LoadError(f"--load {shown(text)}: there is no shape {shown(shape)}; there are {', '.join(FORMS)}")
+    try:
+        if shape == "csv":
+            return Series(read_csv(Path(rest)))
+        if shape == "poisson":
+            return _Poisson(_values(rest, {"rate": _RATE})["rate"], seed)
+        parameters, make = _SHAPES[shape]
+        return make(*_values(rest, parameters).values())
+    except ValueError as error:
+        raise LoadError(f"--load {shown(text)}: {error}") from None
+
+
+def _values(text: str, parameters: Mapping[str, _Parameter]) -> dict[str, float]:
+    """Returns the value of each parameter, in their order. Raises ValueError."""
+    given: dict[str, float] = {}
+    if "=" not in text and len(parameters) == 1:
+        text = f"{next(iter(parameters))}={text}"
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name not in parameters:
+            raise ValueError(f"{shown(part.strip())} is not one of {', '.join(f'{each}=…' for each in parameters)}")
+        if name in given:
+            raise ValueError(f"{name} is given twice")
+        try:
+            given[name] = parameters[name].read(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    missing = [name for name, parameter in parameters.items() if parameter.default is None and name not in given]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    return {name: given.get(name, parameter.default or 0.0) for name, parameter in parameters.items()}
+
+
+def together(loads: Sequence[Load]) -> Load:
+    """Returns the sum of the loads."""
+    if len(loads) == 1:
+        return loads[0]
+    return lambda at: sum(load(at) for load in loads)
+
+
+class Series:
+    """Recorded values, each in force until the next one: pairs of seconds since the first one, and the value.
+
+    Before the first value and after the last one the nearest value holds.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[float, float]]) -> None:
+        self._times = [at for at, _ in pairs]
+        self._values = [value for _, value in pairs]
+
+    def __call__(self, at: float) -> float:
+        return self._values[max(0, bisect_right(self._times, at) - 1)]
+
+    @property
+    def length(self) -> float:
+        """Seconds from the first to the last value."""
+        return self._times[-1] - self._times[0]
+
+
+def read_csv(path: Path) -> list[tuple[float, float]]:
+    """Reads lines of TIME,VALUE; TIME is in seconds or in RFC 3339, and rises. A first line of names is left out.
+
+    Returns seconds since the first line. Raises ValueError naming the file and the line. Blocks.
+    """
+    pairs: list[tuple[float, float]] = []
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            for number, row in enumerate(csv.reader(lines), start=1):
+                if not row or (number == 1 and not _is_time(row[0])):
+                    continue
+                try:
+                    pairs.append(_pair(row, pairs[-1][0] if pairs else -math.inf))
+                except ValueError as error:
+                    raise ValueError(f"{path}, line {number}: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: not a CSV file in UTF-8: {error}") from None
+    if not pairs:
+        raise ValueError(f"{path}: has no line TIME,VALUE")
+    begin = pairs[0][0]
+    return [(at - begin, value) for at, value in pairs]
+
+
+def _pair(row: Sequence[str], before: float) -> tuple[float, float]:
+    if len(row) != 2:
+        raise ValueError(f"{len(row)} columns; TIME,VALUE are needed")
+    at, value = _time(row[0]), _number(row[1].strip())
+    if at <= before:
+        raise ValueError(f"{shown(row[0])} is not after the time of the line before")
+    return at, value
+
+
+def _is_time(text: str) -> bool:
+    try:
+        _time(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _time(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(f"{shown(text)} is neither seconds nor a time such as 2026-01-31T08:00:00Z") from None
+        value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(value):
+        raise ValueError(f"{shown(text)} is not a time")
+    return value
