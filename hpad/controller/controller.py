@@ -19,6 +19,7 @@ from hpad.controller.schedule import Change, Phase, Plan, Schedule, Timing, TooE
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner, Permit, decides_alike
+from hpad.engine.spec import compiled_spec
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode, Episodes
@@ -103,7 +104,7 @@ class Controller:
         for hpa in known:
             self._reconciler.overlap.register(hpa)
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
-        self._schedule.start([hpa.metadata.key for hpa in known], at_once=self.workers)
+        self._schedule.start([compiled_spec(hpa).key for hpa in known], at_once=self.workers)
         # No await since `known` was read, so that no change is missed.
         self._source.subscribe(self._changed)
 

@@ -14,9 +14,9 @@ none.
 """
 
 import asyncio
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -27,6 +27,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.selector import Operator, Selector
 from hpad.controller.cluster import Cluster
+from hpad.engine.spec import compiled_spec
 from hpad.kube import errors
 
 Group = tuple[str, ...]
@@ -37,23 +38,25 @@ class _Groups:
 
     def __init__(self) -> None:
         self._groups: dict[Key, Group] = {}
-        self._keys: dict[Group, set[Key]] = defaultdict(set)
+        self._keys: dict[Group, tuple[Key, ...]] = {}
+        """Not sets: nearly all groups have one HPA, and a set of one takes four times the memory of a tuple."""
 
-    def keys(self, group: Group) -> AbstractSet[Key]:
-        return self._keys.get(group, frozenset())
+    def keys(self, group: Group) -> tuple[Key, ...]:
+        return self._keys.get(group, ())
 
     def put(self, key: Key, group: Group) -> None:
         self.remove(key)
         self._groups[key] = group
-        self._keys[group].add(key)
+        self._keys[group] = (*self.keys(group), key)
 
     def remove(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
         group = self._groups.pop(key, None)
-        if group is not None:
-            self._keys[group].discard(key)
-            if not self._keys[group]:
-                del self._keys[group]
+        if group is None:
+            return
+        others = tuple(other for other in self._keys.pop(group) if other != key)
+        if others:
+            self._keys[group] = others
 
 
 class SelectorIndex:
@@ -130,12 +133,18 @@ class Targets:
         ref = self._references.get(key)
         if ref is None:
             return []
-        others = self._groups.keys(_group(key, ref)) - {key}
+        others = (other for other in self._groups.keys(_group(key, ref)) if other != key)
         return [other.name for other in others if _is_same_kind(self._references[other].kind, ref.kind)]
 
 
 def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
-    return key.namespace, ref.api_version.rpartition("/")[0], ref.kind.lower(), ref.name
+    return key.namespace, *_group_and_kind(ref.api_version, ref.kind), ref.name
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _group_and_kind(api_version: str, kind: str) -> tuple[str, str]:
+    """Returns the API group and the kind in lower case; cached, so that all HPAs share these texts."""
+    return api_version.rpartition("/")[0], kind.lower()
 
 
 def _is_same_kind(one: str, other: str) -> bool:
@@ -167,7 +176,7 @@ class Overlap:
 
         Whether such an HPA last computed metrics is not known here; it is assumed while its target has replicas.
         """
-        key, ref = hpa.metadata.key, hpa.spec.scale_target_ref
+        key, ref = compiled_spec(hpa).key, hpa.spec.scale_target_ref
         self._targets.refer(key, ref)
         scale = self._cluster.peek_scale(key.namespace, ref)
         if scale is None:

@@ -42,9 +42,9 @@ class ReconcileRecorder(Protocol):
 
 
 class DecisionLog(Protocol):
-    """Keeps the decisions of each HPA. Must not wait."""
+    """Keeps the decisions of each HPA. Must not wait. `add` returns the evidence as it is kept."""
 
-    def add(self, evidence: Evidence) -> None: ...
+    def add(self, evidence: Evidence) -> Evidence: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -136,17 +136,18 @@ class Reconciler:
         await self._publish(done)
         series, now = self._telemetry.controller, self._clock.monotonic()
         report.count(series, turn.view, settlement, gathered.seconds, began, now)
-        if self._options.figures:
-            report.decided(series.decisions, turn.view, decision, outcome)
+        stages = TimingTrace(
+            late=max(0.0, began - timing.moment.monotonic),
+            observe=observed,
+            gather=gathered.seconds,
+            act=max(0.0, acted - began - observed - gathered.seconds),
+            publish=now - acted,
+        )
+        evidence = Evidence(turn.view, gathered.answers, decision, outcome, settlement, stages)
         if self._decisions is not None:
-            stages = TimingTrace(
-                late=max(0.0, began - timing.moment.monotonic),
-                observe=observed,
-                gather=gathered.seconds,
-                act=max(0.0, acted - began - observed - gathered.seconds),
-                publish=now - acted,
-            )
-            self._decisions.add(Evidence(turn.view, gathered.answers, decision, outcome, settlement, stages))
+            evidence = self._decisions.add(evidence)  # the series share what the history keeps
+        if self._options.figures:
+            report.decided(series.decisions, evidence)
         return settlement
 
     def forget(self, key: Key) -> None:
@@ -171,7 +172,7 @@ class Reconciler:
         # Competing HPAs register their selectors as well, before the check (horizontal.go: validateAndParseSelector).
         unobservable = isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
         if unobservable or isinstance(verdict, examine.Proceed):
-            self.overlap.register_selector(view.hpa.metadata.key, view.scale)
+            self.overlap.register_selector(view.key, view.scale)
         return verdict
 
     async def _gather(self, view: View, verdict: examine.Verdict, worker: Worker) -> _Gathered:
@@ -264,7 +265,7 @@ class Reconciler:
             loaded=False,
             validity=turn.validity,
         )
-        self._store.put(view.hpa.metadata.key, memory)
+        self._store.put(view.key, memory)
 
     def _give_up(self, turn: Turn, decision: decide.Decision) -> None:
         """Keeps the recommendation of a decision that an edit has discarded."""
@@ -275,7 +276,7 @@ class Reconciler:
 
     async def _publish(self, done: _Done) -> None:
         turn, _, decision, outcome, settlement = done
-        view, hpa, key = turn.view, turn.view.hpa, turn.view.hpa.metadata.key
+        view, hpa, key = turn.view, turn.view.hpa, turn.view.key
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in settlement.events:

@@ -1,13 +1,11 @@
 """Reports a reconcile: the last decision for the page, log lines for changes, other writers, and series."""
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api.hpa import without_status
 from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle
 from hpad.engine.addresses import addresses
@@ -15,6 +13,7 @@ from hpad.engine.history import Last
 from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.trace.evidence import Evidence
 from hpad.engine.view import HPA, Competitor, View, Withheld, yielded
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
@@ -142,11 +141,18 @@ def count(
         series.computed(kind, action, error, gathering)
 
 
-def decided(series: DecisionSeries, view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> None:
+def decided(series: DecisionSeries, evidence: Evidence) -> None:
     """Replaces the decision about an HPA of which the next scrape makes series."""
-    # Without its status: the object is replaced by each write, and would be kept by this alone.
-    bare = msgspec.structs.replace(view, hpa=without_status(view.hpa))
-    series.decided(view.hpa.metadata.key, functools.partial(_hpa_figures, bare, decision, outcome))
+    series.decided(evidence.view.key, _Figures(evidence))
+
+
+class _Figures(msgspec.Struct, frozen=True, gc=False):
+    """Works out the figures of a decision when it is called. Smaller than a closure, as each HPA has one."""
+
+    evidence: Evidence
+
+    def __call__(self) -> HpaFigures:
+        return _hpa_figures(self.evidence.view, self.evidence.decision, self.evidence.outcome)
 
 
 def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> HpaFigures:

@@ -69,10 +69,14 @@ class DecisionLog:
         self._last = 0
         """The number of the latest entry."""
 
-    def add(self, evidence: Evidence) -> None:
-        """Takes one decision. Never waits, never raises."""
-        key, why = evidence.view.hpa.metadata.key, reason(evidence)
-        stretch = self._open.get(key)
+    def add(self, evidence: Evidence) -> Evidence:
+        """Takes one decision, and returns its evidence as it is kept. Never waits, never raises."""
+        key = evidence.view.key
+        self._add(key, evidence)
+        return self._open[key].evidence
+
+    def _add(self, key: Key, evidence: Evidence) -> None:
+        stretch, why = self._open.get(key), reason(evidence)
         if stretch is not None and not stretch.full:
             if stretch.takes(evidence, why):
                 if stretch.settled:

@@ -9,11 +9,11 @@ reason that had not lasted when a change of the first kind came are a stretch as
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, without_status
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale, ScaleStatus, without_status
 from hpad.api.sample import AdapterError
 from hpad.decisions.compact import Stored, pack
 from hpad.decisions.entry import Entry, first, numbers
@@ -30,6 +30,7 @@ SETTLED: Final = 8
 LONGEST: Final = timedelta(days=1)
 """A longer stretch is continued by another, so that its trace is of the same day."""
 _NO_STATUS: Final = HorizontalPodAutoscalerStatus()
+_NO_METADATA: Final[dict[str, Any]] = {}
 
 
 class _Run:
@@ -127,13 +128,14 @@ class Stretch:
 
 
 def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
-    """Returns the evidence without what a trace does not need: the status of the HPA, the new one and tracebacks.
+    """Returns the evidence without what a trace does not need.
 
-    These are half of its memory. `hpa` replaces the HPA of the view.
+    That is the status of the HPA, the new one, all of the scale but its counts and selector, and tracebacks: half of
+    the memory of the evidence. `hpa` replaces the HPA of the view.
     """
     view, answers, decision, outcome, settlement, timing = evidence
     return Evidence(
-        msgspec.structs.replace(view, hpa=hpa),
+        msgspec.structs.replace(view, hpa=hpa, scale=None if view.scale is None else _bare_scale(view.scale)),
         _without_tracebacks(answers),
         decision,
         outcome,
@@ -152,12 +154,16 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
     )
 
 
-def _without_tracebacks(answers: Sequence[Answer]) -> Sequence[Answer]:
+def _bare_scale(scale: Scale) -> Scale:
+    """Returns the scale without metadata and parsed selector, for each of which it has a dict."""
+    return Scale(
+        metadata=_NO_METADATA, spec=scale.spec, status=ScaleStatus(scale.status.replicas, scale.status.selector)
+    )
+
+
+def _without_tracebacks(answers: Sequence[Answer]) -> tuple[Answer, ...]:
     """Copies errors that were raised: their tracebacks hold the frames of the calls."""
-    for answer in answers:
-        if isinstance(answer, AdapterError):
-            return tuple(map(_bare, answers))
-    return answers
+    return tuple(map(_bare, answers))
 
 
 def _bare(answer: Answer) -> Answer:

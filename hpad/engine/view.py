@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.engine import conditions
 from hpad.engine.controls import NO_CONTROLS, Controls
@@ -179,6 +180,11 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def spec(self) -> CompiledSpec:
         """The compiled spec of the HPA."""
         return compiled_spec(self.hpa)
+
+    @property
+    def key(self) -> Key:
+        """The key of the HPA, one object for all turns with the same spec."""
+        return self.spec.key
 
     @property
     def replicas(self) -> int:

@@ -215,8 +215,9 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     def _index(
         self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None
     ) -> None:
-        before = self._originals.pop(key, None)
+        before = self._originals.get(key)
         if new is None or new.original is None:
+            self._originals.pop(key, None)
             return
         self._originals[key] = new.original
         if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:

@@ -13,7 +13,7 @@ import msgspec
 from hpad.api import pod as pods
 from hpad.api import quantity
 from hpad.api import selector as selector_module
-from hpad.api.hpa import HorizontalPodAutoscaler, dec_hook
+from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec, dec_hook, enc_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.kube import errors, managed_fields
@@ -23,7 +23,7 @@ UNDECODABLE: Final = (msgspec.DecodeError, ValueError, KeyError, RecursionError)
 """Raised for an object that does not match its resource; the message names the field, never its value."""
 _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
-_RECENT = 1 << 10  # cached selectors
+_RECENT = 1 << 10  # cached selectors, and metrics of HPAs
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
@@ -167,6 +167,8 @@ _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)
 _HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=dec_hook)
+_METRICS = msgspec.json.Decoder(tuple[MetricSpec, ...], dec_hook=dec_hook)
+_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
 _AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
 _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
@@ -190,8 +192,19 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
     """Decodes an autoscaling/v2 HPA; raises UNDECODABLE."""
-    value = _HPA.decode(raw)
+    value = _with_shared_parts(_HPA.decode(raw))
     return DecodedObject(value.metadata.key, value.metadata.resource_version, value)
+
+
+def _with_shared_parts(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Returns the HPA with the same objects as other HPAs for what many HPAs have in common: about 700 bytes."""
+    ref = hpa.spec.scale_target_ref
+    spec = msgspec.structs.replace(
+        hpa.spec,
+        scale_target_ref=CrossVersionObjectReference(_interned(ref.kind), ref.name, _interned(ref.api_version)),
+        metrics=_metrics(_ENCODER.encode(hpa.spec.metrics)),
+    )
+    return msgspec.structs.replace(hpa, kind=_interned(hpa.kind), api_version=_interned(hpa.api_version), spec=spec)
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
@@ -268,6 +281,12 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
 def _interned(text: str) -> str:
     """Returns the same object for equal texts. Unlike sys.intern, it does not keep every text for ever."""
     return text
+
+
+@functools.lru_cache(maxsize=_RECENT)
+def _metrics(encoded: bytes) -> tuple[MetricSpec, ...]:
+    """Returns the metrics of a spec; HPAs with the same metrics in text share the tuple."""
+    return _METRICS.decode(encoded)
 
 
 def labels(raw: msgspec.Raw) -> dict[str, str]:

@@ -13,6 +13,7 @@ from support.virtual_time import in_virtual_time
 from hpad.api.sample import AdapterError
 from hpad.controller import report
 from hpad.controller.observe import Options
+from hpad.engine import annotations
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
 from hpad.engine.view import Gates, ScaleError, Tunables
 from hpad.telemetry import Telemetry
@@ -39,7 +40,7 @@ async def exported(web: Workload, *answers: Any, **fields: Any) -> Found:
     web.reconcile(*answers, **fields)
     made, telemetry = web.evidence, Telemetry()
     assert made is not None
-    report.decided(telemetry.controller.decisions, made.view, made.decision, made.outcome)
+    report.decided(telemetry.controller.decisions, made)
     return await samples(telemetry)
 
 
@@ -184,10 +185,10 @@ async def test_the_series_can_be_switched_off_and_on_again() -> None:
     bench.controller.start()
     await asyncio.sleep(1)
     assert of_metrics(await samples(bench.telemetry)) == {}
-    bench.reconciler.retune(options, None)
+    bench.reconciler.retune(options, annotations.PLAIN)
     await asyncio.sleep(15)
     assert of_metrics(await samples(bench.telemetry)) == {"web": (10, 10, 1)}
-    bench.reconciler.retune(msgspec.structs.replace(options, figures=False), None)
+    bench.reconciler.retune(msgspec.structs.replace(options, figures=False), annotations.PLAIN)
     assert of_metrics(await samples(bench.telemetry)) == {}, "at once"
     await asyncio.sleep(15)
     assert of_metrics(await samples(bench.telemetry)) == {}
