@@ -245,10 +245,10 @@ class Controller:
     def _over(self, key: Key, worker: Worker, turn: asyncio.Task[TurnResult]) -> None:
         """Ends a turn. A callback of the task, so that it runs also if the task is cancelled before its first step."""
         result = TurnResult.CANCELLED if turn.cancelled() else turn.result()
-        worker.give(finished=result not in {TurnResult.CANCELLED, TurnResult.TIMED_OUT})
+        worker.give(finished=result not in (TurnResult.CANCELLED, TurnResult.TIMED_OUT))
         try:
             self._plan_next(key, result)
-            if result in {TurnResult.DONE, TurnResult.SCALED}:
+            if result in (TurnResult.DONE, TurnResult.SCALED):
                 self._bugs.ended(subject=key, hpa=str(key))
                 self._timeouts.ended(subject=key)
         except Exception as error:  # noqa: BLE001  # nothing else would plan another turn for this HPA
@@ -270,9 +270,9 @@ class Controller:
             return TurnResult.COOLING_DOWN
         record.cooldown_until = None
         # Before the deadline starts, because the first turn waits here until the store has been read.
-        last = await self._reconciler.last(key)
+        await self._reconciler.loaded(key)
         if record.planned is None:
-            record.planned = last
+            record.planned = self._reconciler.last(key)
         late, moment = self._schedule.lateness(key), self._schedule.moment(key)
         if late is not None:
             self._telemetry.controller.lateness.observe(late)

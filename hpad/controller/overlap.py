@@ -199,7 +199,8 @@ class Overlap:
     def is_complete(self, hpa: Key) -> bool:
         """Whether all other HPAs of the namespace are known; this one may act only then."""
         # Its own target is read by its turn in any case.
-        return not self._unread.get(hpa.namespace, {}).keys() - {hpa}
+        unread = self._unread.get(hpa.namespace)
+        return not unread or not unread.keys() - {hpa}
 
     async def complete(self, hpa: Key) -> errors.ApiError | None:
         """Reads the unknown targets of the namespace. Returns an error if the caches are too old to decide.

@@ -159,9 +159,13 @@ class Reconciler:
         self._telemetry.controller.forget(key)
         self._unwritten.ended(subject=key)
 
-    async def last(self, key: Key) -> Moment | None:
+    async def loaded(self, key: Key) -> None:
+        """Waits until the stored state of the HPA has been read."""
+        await self._store.get_loaded(key)
+
+    def last(self, key: Key) -> Moment | None:
         """Returns the moment of the HPA's last turn; None if there was none in this boot of the machine."""
-        memory, now = await self._store.get_loaded(key), Moment.now(self._clock)
+        memory, now = self._store.get(key), Moment.now(self._clock)
         if memory.at is None or memory.validity is None or not memory.validity.comparable(now):
             return None
         return now._replace(wall=memory.at, monotonic=memory.validity.ticks)

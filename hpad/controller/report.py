@@ -1,5 +1,7 @@
 """Reports a reconcile: the last decision for the page, log lines for changes, other writers, and series."""
 
+import functools
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -26,7 +28,7 @@ def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
-        sentence=settle.sentence(decision, outcome),
+        text=functools.partial(settle.sentence, decision, outcome),
         error=(failed or decision.cause or settlement.error) if settlement.error else None,
         withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
         fallbacks=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
@@ -49,8 +51,10 @@ def log_decision(
         write = log.warning
     elif scales or other_error or now.withheld != before.withheld:
         write = log.info
-    else:
+    elif log.is_enabled_for(logging.DEBUG):
         write = log.debug
+    else:
+        return  # nearly always: the sentence is not even made
     write(
         now.sentence,
         hpa=str(view.hpa.metadata.key),

@@ -46,7 +46,10 @@ class Workers:
 
     async def begin(self) -> None:
         """Waits until a worker is free, no reconcile has its metrics and waits for one, and `limit` allows another."""
-        await self._wait(self._starting)
+        if self._free and not self._starting and self._next_queue() is self._starting:
+            self._free -= 1  # as `_wait` would, without a future
+        else:
+            await self._wait(self._starting)
 
     def give(self) -> None:
         """Frees a worker."""

@@ -42,12 +42,17 @@ def with_condition(
 
 def without_condition(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
     """Returns the conditions without the given type."""
+    if find(conditions, kind) is None:
+        return conditions
     return tuple(condition for condition in conditions if condition.type != kind)
 
 
 def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Returns the condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == kind), None)
+    for condition in conditions:
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def truncated_to_seconds(moment: datetime) -> datetime:

@@ -15,6 +15,7 @@ does not matter. Across boots only wall times are known, which two machines do n
 complete only if it was closed.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -169,15 +170,20 @@ class Validity(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_un
 class Last(msgspec.Struct, frozen=True, gc=False):
     """The last decision as a sentence, and the cause of the reconcile's failure, if it failed.
 
-    `withheld` is the count that was decided but not written, None where nothing was withheld. `fallbacks` are the
-    labels of the metrics for which a fallback is in force.
+    `text` is the sentence, or a function that makes it: each turn has a new one, which is rarely read. `withheld` is
+    the count that was decided but not written, None where nothing was withheld. `fallbacks` are the labels of the
+    metrics for which a fallback is in force.
     """
 
     at: datetime
-    sentence: str
+    text: str | Callable[[], str]
     error: str | None = None
     withheld: int | None = None
     fallbacks: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return self.text if isinstance(self.text, str) else self.text()
 
 
 class PendingRescale(msgspec.Struct, frozen=True, gc=False):

@@ -195,7 +195,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def scale_to_zero_disabled(self) -> bool:
         """Whether minReplicas is 0 without the gate HPAScaleToZero: a target at zero could not be scaled up again."""
         gates = self.tunables.gates
-        return gates.HPAMinimumOfOne and not gates.HPAScaleToZero and self.spec.min_replicas == 0
+        return self.hpa.spec.min_replicas == 0 and gates.HPAMinimumOfOne and not gates.HPAScaleToZero
 
     @property
     def min_replicas(self) -> int:

@@ -67,7 +67,7 @@ class Cache(Generic[T]):
 
     def covers(self, namespace: str) -> bool:
         """Returns whether the cache is synced and watches that namespace."""
-        return self.synced.is_set() and bool(self._reflectors_of(namespace))
+        return self.synced.is_set() and self._reflector_of(namespace) is not None
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Calls back on every change from now on.
@@ -81,7 +81,10 @@ class Cache(Generic[T]):
 
         For all namespaces (""), the seconds of the stalest reflector.
         """
-        return max(now - reflector.last_received for reflector in self._reflectors_of(namespace) or self._reflectors)
+        reflector = self._reflector_of(namespace)
+        if reflector is not None:
+            return now - reflector.last_received
+        return max(now - reflector.last_received for reflector in self._reflectors)
 
     def offer(self, decoded: DecodedObject[T]) -> None:
         """Stores an object that was read or written outside the watch, if it is newer than the stored one."""
@@ -138,8 +141,12 @@ class Cache(Generic[T]):
         """Returns the keys of the stored objects of one namespace, or of all ("")."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
 
-    def _reflectors_of(self, namespace: str) -> list[Reflector[T]]:
-        return [reflector for reflector in self._reflectors if reflector.namespace in {"", namespace}]
+    def _reflector_of(self, namespace: str) -> Reflector[T] | None:
+        """Returns the reflector that watches the namespace, None if there is none; for "" the one of all namespaces."""
+        for reflector in self._reflectors:
+            if reflector.namespace in ("", namespace):
+                return reflector
+        return None
 
     def _as_new(self, stored: T, value: T, version: str, trusted: bool) -> bool:
         if self.kind.version is None:

@@ -19,6 +19,7 @@ from hpad.telemetry.series import KUBERNETES, SeriesFactory
 
 ACTIONS: Final = ("scale_down", "scale_up", "none")
 ERRORS: Final = ("spec", "internal", "none")
+_GOOD: Final = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
 _LATENESS_BUCKETS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 
@@ -119,8 +120,7 @@ class ControllerSeries(registry.Collector):
 
     def conditions(self, key: Key, conditions: Iterable[Condition]) -> None:
         """Replaces the conditions of an HPA; exports those that keep it from its desired size."""
-        good = {ABLE_TO_SCALE: TRUE, SCALING_ACTIVE: TRUE, SCALING_LIMITED: FALSE}
-        bad = [(each.type, each.reason) for each in conditions if each.status != good.get(each.type, each.status)]
+        bad = [(each.type, each.reason) for each in conditions if each.status != _GOOD.get(each.type, each.status)]
         self._held_back[key] = bad
 
     def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:

@@ -81,7 +81,7 @@ async def test_an_hpa_that_fails_in_part_is_failing(world: World) -> None:
 
 async def test_a_fallback_is_a_state_before_the_status_is_written(world: World) -> None:
     world.source.put(hpa("web"))
-    world.store.put(Key("default", "web"), Memory(last=Last(at=START, sentence="", fallbacks=("queue",))))
+    world.store.put(Key("default", "web"), Memory(last=Last(at=START, text="", fallbacks=("queue",))))
     assert await states(world) == ["fallback"]
 
 
@@ -139,7 +139,7 @@ async def test_the_last_decision_is_an_order(world: World) -> None:
     for second, name in enumerate(("one", "three", "two")):
         world.source.put(hpa(name))
         at = START.replace(second=59 - second)
-        world.store.put(Key("default", name), Memory(last=Last(at=at, sentence="")))
+        world.store.put(Key("default", name), Memory(last=Last(at=at, text="")))
     world.source.put(hpa("never"))
     assert await world.names("hpas?sort=lastDecision") == ["never", "two", "three", "one"]
 

@@ -72,7 +72,7 @@ async def client() -> AsyncIterator[Client]:
 
 async def test_hpas_as_json(client: Client) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, sentence="keep 2: all is well", error=None)))
+    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, text="keep 2: all is well", error=None)))
     status, kind, rows = await client.get("/api/hpas")
     assert (status, kind) == (200, "application/json")
     api, web = rows

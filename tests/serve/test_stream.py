@@ -157,7 +157,7 @@ async def idle_client(world: World) -> AsyncIterator[None]:
     """Opens a stream of the namespace `default`, whose events have 200 kB each, and reads nothing."""
     text = "x" * 200_000
     world.decided(scaled_up())
-    world.store.put(Key("default", "web"), Memory(last=Last(at=START, sentence=text)))
+    world.store.put(Key("default", "web"), Memory(last=Last(at=START, text=text)))
     host, port = world.server.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     before = len(world.server.streams)

@@ -138,7 +138,7 @@ class Fleet:
         withheld = None if outcome is None or outcome.withheld is None else evidence.decision.desired
         last = Last(
             at=now,
-            sentence=sentence(evidence.decision, outcome),
+            text=sentence(evidence.decision, outcome),
             error=settled.error,
             withheld=withheld,
             fallbacks=tuple(each.metric.label for each in evidence.decision.proposals if each.fallback),
