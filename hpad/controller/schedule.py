@@ -221,6 +221,7 @@ class Schedule:
         """Plans the first turns of these HPAs: all now if they are at most `at_once`, else spread over a period."""
         for key in keys:
             self._namespaces[key.namespace].add(key)
+            self.records.setdefault(key, Record())
         for key in keys:
             if len(keys) <= at_once:
                 self._queue.add(key)
@@ -266,7 +267,7 @@ class Schedule:
         if due is None:
             members = self._namespaces[key.namespace]
             members.add(key)
-            place = self._grid.place(key, len(members))
+            place = self._grid.place(key, len(members), len(self.records))
             begin = math.floor((now - place) / self._period) + 1  # not now + …: equal places need equal due times
             return begin * self._period + place
         if due > now + _AT_ONCE:

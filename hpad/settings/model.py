@@ -218,10 +218,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All validated settings.
 
     `manifests`: HPAs come from this folder instead of the API server. `competing_hpas`: whether hpad writes to a target
-    that another HPA of the API server scales. `sync_tick`: HPAs are due on multiples of it, at most 1 % of
-    `sync_period`; 0: at any time. `workers` is the number of concurrent reconciles, not counting those that
-    wait for metrics. `max_staleness`: replicas are kept once a watch has received nothing for this long; bookmarks come
-    about once a minute and a silent watch is restarted after 150 s, so five minutes are two such rounds. `kube_api_qps`
+    that another HPA of the API server scales. `sync_tick`: HPAs are due on multiples of it, or of a longer time
+    with few HPAs, at most a thirtieth of `sync_period`; 0: at any time. `workers` is the number of concurrent
+    reconciles, not counting those that wait for metrics. `max_staleness`: replicas are kept once a watch has received
+    nothing for this long; bookmarks come about once a minute and a silent watch is restarted after 150 s, so five
+    minutes are two such rounds. `kube_api_qps`
     None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
     per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
     `record_limit`: disk space for recordings in bytes, 0 for no limit. `decision_history`: how long past decisions are

@@ -38,13 +38,13 @@ async def test_hpas_are_reconciled_once_per_period_each_namespace_in_a_time_of_i
     [
         (15.0, 0.1, 0.1),
         (15.0, 0.15, 0.15),
-        (15.0, 1.0, 0.15),
-        (1.0, 0.1, 0.01),
+        (15.0, 1.0, 0.5),
+        (1.0, 0.1, 1 / 30),
         (15.0, 0.11, 15 / 137),
         (15.0, 0.0, 0.0),
     ],
 )
-def test_a_tick_divides_the_period_and_is_a_hundredth_of_it_at_most(
+def test_a_tick_divides_the_period_and_is_a_thirtieth_of_it_at_most(
     period: float, tick: float, expected: float
 ) -> None:
     assert Grid(period, tick).tick == pytest.approx(expected)
@@ -52,9 +52,41 @@ def test_a_tick_divides_the_period_and_is_a_hundredth_of_it_at_most(
 
 def test_places_are_multiples_of_the_tick() -> None:
     grid = Grid(15.0, 0.1)
-    places = {grid.place(Key("default", name), len(NAMES)) for name in NAMES}
+    places = {grid.place(Key("default", name), len(NAMES), 10_000) for name in NAMES}
     assert all(place / grid.tick == pytest.approx(round(place / grid.tick)) for place in places)
     assert 5 <= len(places) <= 10, "a sixteenth of the period has nine ticks"
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "hpas", "expected"),
+    [
+        (1, 1, 0.4),
+        (1, 2400, 0.4),
+        (1, 2401, 0.2),
+        (1, 4800, 0.2),
+        (1, 4801, 0.1),
+        (1, 10_000, 0.1),
+        (150, 150, 0.4),  # 160 per second in 15/16 s
+        (151, 151, 0.2),
+        (1000, 1000, 0.1),  # 326 per second in 3.072 s
+    ],
+)
+def test_few_hpas_have_longer_ticks(neighbours: int, hpas: int, expected: float) -> None:
+    """At most 64 HPAs of a period of 15 s are due on a tick that was doubled."""
+    grid = Grid(15.0, 0.1)
+    ticks = {grid.place(Key("default", name), neighbours, hpas) / expected for name in NAMES}
+    assert all(tick == pytest.approx(round(tick)) for tick in ticks)
+    assert any(round(tick) % 2 for tick in ticks), "the tick is even longer"
+
+
+def test_places_of_a_longer_tick_are_places_of_the_shortest_one() -> None:
+    """To the bit: HPAs that were planned before and after others came are due together."""
+    grid, shortest = Grid(15.0, 0.1), {tick * 0.1 for tick in range(150)}
+    assert {grid.place(Key("default", name), 1, 1) for name in NAMES} <= shortest
+
+
+def test_without_a_tick_few_hpas_have_none() -> None:
+    assert Grid(15.0, 0.0).tick_for(1.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -63,8 +95,8 @@ def test_places_are_multiples_of_the_tick() -> None:
 )
 def test_a_large_namespace_takes_a_larger_part_of_the_period(neighbours: int, expected: float) -> None:
     grid = Grid(15.0, 0.0)
-    begin = grid.place(Key("default", ""), neighbours)  # the share of the empty name is 0
-    places = [(grid.place(Key("default", name), neighbours) - begin) % 15 for name in NAMES]
+    begin = grid.place(Key("default", ""), neighbours, neighbours)  # the share of the empty name is 0
+    places = [(grid.place(Key("default", name), neighbours, neighbours) - begin) % 15 for name in NAMES]
     assert grid.width(neighbours) == pytest.approx(expected)
     assert 0.9 * expected < max(places) <= expected
 
