@@ -16,8 +16,8 @@ import hpad
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "simulate", "check", "convert"),
-    *("sources", "adapters", "doctor", "config", "version"),
+    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate"),
+    *("check", "convert", "sources", "adapters", "doctor", "config", "version"),
 )
 _DESCRIPTION: Final = """\
 Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics

@@ -20,6 +20,12 @@ _MOST_NAMES: Final = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
     parser._negative_number_matcher = re.compile(r"-[0-9.].*")
+    add_hpa(parser)
+    parser.add_argument("--from", dest="begin", metavar="TIME", help="only steps since that time")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="only steps until that time")
+
+
+def add_hpa(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hpa",
         metavar="[NAMESPACE/]NAME",
@@ -27,8 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="only this HPA; may be repeated (default: all)",
     )
-    parser.add_argument("--from", dest="begin", metavar="TIME", help="only steps since that time")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="only steps until that time")
 
 
 class Selection:

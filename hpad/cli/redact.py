@@ -1,0 +1,95 @@
+"""`hpad redact`: a copy of a recording without names."""
+
+import argparse
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpad.cli import replay_selection
+from hpad.cli.output import Failure
+from hpad.cli.replay_selection import Selection
+from hpad.recording import replay
+from hpad.recording.format import RecordingError
+from hpad.recording.redact import Redaction
+
+_DESCRIPTION = """\
+Write a copy of recordings in which names are replaced: of HPAs, namespaces, targets, pods and containers, and the keys
+and values of labels and selectors. One name has one replacement in the whole copy. Numbers, times and names of metrics
+stay, and so do words of error texts that are none of these names: read the copy before you publish it. The copy gives
+the same decisions in `hpad replay`; this is checked before it is written."""
+_EPILOG = """\
+examples:
+  hpad redact ./records -o report.jsonl.gz                   all HPAs
+  hpad redact ./records --hpa shop/web -o report.jsonl.gz    one HPA
+  hpad redact web.jsonl -o report.jsonl --names names.json   write the names and their replacements, too: keep them
+
+exit status: 0 success, 2 wrong use, or a file cannot be read, redacted or written"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "redact", help="replace the names in a recording", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz, or a folder of them")
+    replay_selection.add_hpa(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the copy; compressed if it ends in .gz; must not exist"
+    )
+    parser.add_argument("--names", metavar="FILE", help="file for the names and replacements, JSON; must not exist")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the copy. Returns 0, or 2 if a file cannot be read, redacted or written."""
+    try:
+        _run(args)
+    except (RecordingError, Failure) as error:
+        print(f"hpad redact: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
+    if "-" in args.files:
+        raise Failure("FILE: standard input cannot be read twice: name a file")
+    redaction = Redaction()
+    for place, scenario in _scenarios(args):
+        try:
+            redaction.collect(scenario)
+        except RecordingError as error:
+            raise RecordingError(f"{place}: {error}") from error
+    lines = []
+    for number, (place, scenario) in enumerate(_scenarios(args), start=1):
+        try:
+            lines.append(json.dumps(redaction.redact(scenario, f"scenario-{number}"), separators=(",", ":")) + "\n")
+        except RecordingError as error:
+            raise RecordingError(f"{place}: {error}") from error
+    text = "".join(lines).encode()
+    _write(args.output, gzip.compress(text, mtime=0) if args.output.endswith(".gz") else text)
+    if args.names is not None:
+        _write(args.names, (json.dumps(redaction.names, indent=1) + "\n").encode())
+    print(f"{args.output}: scenarios {len(lines)}, names replaced {len(redaction.names)}")
+
+
+def _scenarios(args: argparse.Namespace) -> Any:
+    return Selection(args.hpa).scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
+
+
+def _write(name: str, content: bytes) -> None:
+    """Writes a file that does not exist yet; only its owner may read it. Raises Failure."""
+    try:
+        with open(name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            try:
+                out.write(content)
+                out.flush()
+            except OSError:
+                with contextlib.suppress(OSError):
+                    Path(name).unlink()
+                raise
+    except OSError as error:
+        raise Failure(f"{name}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,81 @@
+"""`hpad redact`: names are replaced, decisions stay."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.replays import scenario, step
+
+from hpad import cli
+from hpad.recording import replay
+from hpad.recording.redact import Redaction
+
+VECTORS = Path(__file__).parents[1] / "data/vectors"
+
+
+def rows(name: str, every: int) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / name, "rt") as lines:
+        return [json.loads(line) for index, line in enumerate(lines) if index % every == 0]
+
+
+@pytest.mark.parametrize("name", ["reconcile.jsonl.gz", "timeline.jsonl.gz"])
+def test_recorded_scenarios_give_the_same_results_without_their_names(name: str) -> None:
+    for row in rows(name, 40 if name.startswith("reconcile") else 10):
+        redaction = Redaction()
+        redaction.collect(row)
+        redacted = redaction.redact(row, "one")
+        names = {row["hpa"]["metadata"]["name"], row["hpa"]["metadata"]["namespace"]}
+        for one in row["steps"]:
+            for pod in one.get("pods", ()):
+                names |= {pod["metadata"]["name"], *(pod["metadata"].get("labels") or {}).values()}
+        text = json.dumps(redacted)
+        for each in names - {""}:
+            if not each.isdigit():
+                assert not re.search(rf"(?<![\w-]){re.escape(each)}(?![\w-])", text), (row["id"], each)
+        fields = ("scaleTo", "scaleUpdateAttempts", "action", "errorLabel", "metricComputations")
+        for old, new in zip(replay.replay(row)["steps"], replay.replay(redacted)["steps"], strict=True):
+            assert {field: old[field] for field in fields} == {field: new[field] for field in fields}
+
+
+def test_a_copy_has_no_annotation_and_the_names_stand_in_a_private_file(tmp_path: Path) -> None:
+    row = scenario(step(0), step(15, "90"), id="shop.checkout")
+    row["hpa"]["metadata"] = {"name": "checkout", "namespace": "shop", "annotations": {"token": "hunter2"}}
+    source, out, names = tmp_path / "in.jsonl", tmp_path / "out.jsonl.gz", tmp_path / "names.json"
+    source.write_text(json.dumps(row))
+    arguments = ["redact", str(source), "-o", str(out), "--names", str(names)]
+    assert cli.main(arguments) == 0
+    text = gzip.decompress(out.read_bytes()).decode()
+    assert not re.search("checkout|shop|hunter2", text)
+    assert {"checkout", "shop"} <= json.loads(names.read_text()).keys()
+    assert (out.stat().st_mode & 0o777, names.stat().st_mode & 0o777) == (0o600, 0o600)
+    assert cli.main(["replay", str(out)]) == 0
+    assert cli.main(arguments) == 2  # an existing file is never overwritten
+
+
+def test_names_that_are_fields_of_the_format_are_replaced_as_names_only() -> None:
+    pod = {"metadata": {"name": "web-1", "namespace": "metrics", "labels": {"app": "web", "type": "frontend"}}}
+    row = scenario(step(0, pods=[pod]), step(15, "90", pods=[pod]), id="target.metrics")
+    row["hpa"]["metadata"] = {"name": "target", "namespace": "metrics"}
+    redaction = Redaction()
+    redaction.collect(row)
+    redacted = redaction.redact(row, "one")
+    assert redacted["hpa"]["metadata"] == {"name": redaction.names["target"], "namespace": redaction.names["metrics"]}
+    assert "frontend" not in json.dumps(redacted)
+    assert redacted["hpa"]["spec"]["metrics"]
+
+
+def test_only_the_chosen_hpas_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = []
+    for name in ("web", "queue"):
+        row = scenario(step(0), id=name)
+        row["hpa"]["metadata"] = {"name": name, "namespace": "shop"}
+        made.append(json.dumps(row))
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(made))
+    assert cli.main(["redact", str(source), "--hpa", "shop/web", "-o", str(out)]) == 0
+    assert len(out.read_text().splitlines()) == 1
+    assert cli.main(["redact", str(source), "--hpa", "none", "-o", str(tmp_path / "other")]) == 2
+    assert "no recording of the HPA" in capsys.readouterr().err
