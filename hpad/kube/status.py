@@ -117,11 +117,12 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 _ANSWER: Final = msgspec.json.Decoder(_Answer, dec_hook=dec_hook)
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)  # json.decode makes one anew for each call
 
 
 def _parts(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """Returns the fields of a JSON object, undecoded; none for null."""
-    return msgspec.json.decode(raw, type=dict[str, msgspec.Raw] | None) or {}
+    return _PARTS.decode(raw) or {}
 
 
 def _joined(parts: Mapping[str, msgspec.Raw]) -> bytes:
