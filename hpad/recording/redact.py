@@ -58,6 +58,7 @@ _NAME_KEYS: Final = frozenset({"otherHpaSelectors"})
 _BY_NAME: Final = _LABELS | _NAME_KEYS | {"customMetrics", "externalMetrics"}
 """Objects whose keys are names."""
 _DECISION: Final = ("scaleTo", "scaleUpdateAttempts", "action", "errorLabel", "metricComputations")
+_RESULTS: Final = (*_DECISION, "statusUpdate", "events", "error")
 _LONGEST_LABEL: Final = 63
 
 
@@ -144,10 +145,11 @@ def _known_step(value: Any, where: str) -> dict[str, Any]:
     scale = step.get("scale")
     if scale is not None:
         step["scale"] = scale | {"metadata": _identity(scale.get("metadata", {}))}
-    for pod in step.get("pods", ()):
-        pod.get("metadata", {}).pop("annotations", None)
+    usages = (step.get("podMetrics") or {}).get("items", ())
+    for each in (*step.get("pods", ()), *usages):
+        each.get("metadata", {}).pop("annotations", None)
     if isinstance(value.get("expect"), dict):
-        step["expect"] = value["expect"]
+        step["expect"] = {field: value["expect"][field] for field in _RESULTS if field in value["expect"]}
     return step
 
 

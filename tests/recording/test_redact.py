@@ -67,6 +67,17 @@ def test_names_that_are_fields_of_the_format_are_replaced_as_names_only() -> Non
     assert redacted["hpa"]["spec"]["metrics"]
 
 
+def test_no_annotation_of_a_pod_and_no_unknown_field_is_copied() -> None:
+    metadata = {"name": "web-1", "labels": {"app": "web"}, "annotations": {"token": "hunter2"}}
+    usage = {"metadata": metadata, "timestamp": "2026-01-01T12:00:00Z", "window": "10s", "containers": []}
+    fields = {"pods": [{"metadata": metadata}], "podMetrics": {"items": [usage]}, "note": "hunter2"}
+    row = scenario(step(0, **fields, expect={"scaleTo": 6, "comment": "hunter2"}))
+    redaction = Redaction()
+    redaction.collect(row)
+    assert "hunter2" not in (text := json.dumps(redaction.redact(row, "one")))
+    assert '"scaleTo": 6' in text
+
+
 def test_only_the_chosen_hpas_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = []
     for name in ("web", "queue"):
