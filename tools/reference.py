@@ -49,6 +49,11 @@ _ANNOTATIONS = {
         "a number of 0 or more",
         "the same below 1, for fewer replicas, where `spec.behavior.scaleDown` has no `tolerance`",
     ),
+    "hpad.io/metric-policy": (
+        "an expression such as `cpu and queue_messages{queue=orders}`",
+        "how the proposals of the metrics give one count, instead of the largest proposal; see [Metric"
+        " policies](#metric-policies)",
+    ),
     "hpad.io/initialization-period": (
         "a duration from `0s` to `24h`",
         "how long after its start the CPU usage of a pod counts only while it is ready, instead of"
@@ -60,6 +65,36 @@ _ANNOTATIONS = {
         " `initial_readiness_delay`",
     ),
 }
+_METRIC_POLICIES = """## Metric policies
+
+By default the largest proposal of the metrics decides. `hpad.io/metric-policy` sets another rule: an expression whose
+operands are addresses of metrics, as above. An address with other characters than letters, digits and `_ . : / | @ -`
+needs quotes, and so do a name that begins with a digit and the words of the syntax (`max`, `and`, …). A selector in
+braces needs none.
+
+| expression | the count |
+| --- | --- |
+| `max(a, b)`, `a or b` | the largest proposal |
+| `min(a, b)` | the smallest proposal |
+| `a and b` | grows if all ask for more, to the smallest; shrinks if all ask for fewer, to the largest |
+| `a + b`, `sum(a, b)` | the sum, for metrics whose work does not overlap, such as two queues |
+| `avg(a, b)`, `0.7*a + 0.3*b` | the mean, or the sum of shares, rounded up; a weight is at most 1000 |
+| `first(a, b)` | the first one that can be read |
+
+`+` binds closer than `and`, and `and` closer than `or`; parentheses may be up to 16 deep. A function alone, such as
+`min`, is over all metrics. Metrics that the expression does not name are read and shown, and do not decide. In sums,
+means and shares a metric counts with what it asks for without the tolerance, which applies to the sum instead.
+
+While a metric cannot be read, it could ask for any count. Where that makes no difference to the value, the policy
+decides without it: `first(a, b)` takes `b` while `a` fails. Else the count may grow to what is certain, `max(a, b)`
+to `a`, and does not shrink; `min(a, b)` and `a and b` leave it as it is. A fallback in force counts as the proposal.
+A metric that its fallback ignores is left out of its function; in a sum or with a weight it stays one that cannot be
+read, because leaving it out would count it as 0.
+
+[`config/hpas/metric-policy.yaml`](../../config/hpas/metric-policy.yaml) is an example. Conditions, events, `hpad
+explain` and the status page name the policy and what each metric asks for. Thresholds of single metrics for the next
+step are not shown with a policy.
+"""
 _CONFIGURED = """## HPAs that cannot be annotated
 
 The section `hpas` of the configuration gives annotations to HPAs. Each entry selects HPAs by `namespaces`, `names`
@@ -340,7 +375,7 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _ERRORS)
+    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _ERRORS)
 
 
 def _series() -> str:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from hpad.api.sample import AdapterError
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Halt
+from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome
 from hpad.engine.trace.evidence import Evidence
 
@@ -49,7 +50,7 @@ def reason(evidence: Evidence) -> Reason:
     if settlement.rescaled:
         return Reason(_Once(), decision.current, _NONE, ())
     restrained, recommendation = decision.restrained, decision.recommendation
-    leader = None if recommendation is None or recommendation.leader is None else recommendation.leader.metric.label
+    leader = _leader(recommendation)
     held = () if restrained is None else (restrained.deciding is None or restrained.able[0], restrained.limited[0])
     troubles = _troubles(decision, outcome)
     return Reason(
@@ -58,6 +59,12 @@ def reason(evidence: Evidence) -> Reason:
         troubles,
         (leader, held, decision.scale_to, _blames(evidence)) if troubles else (leader, held),
     )
+
+
+def _leader(recommendation: Recommendation | None) -> str | None:
+    if recommendation is None or recommendation.leader is None:
+        return None
+    return recommendation.source if recommendation.combined else recommendation.leader.metric.label
 
 
 def _troubles(decision: Decision, outcome: Outcome | None) -> Troubles:

@@ -15,7 +15,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import controls, fallback_policy, parts
+from hpad.engine import controls, fallback_policy, metric_policy, parts
 from hpad.engine.addresses import Identity, identities
 from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -152,7 +152,19 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     some = any(policy != FallbackPolicy() for policy in policies)
     found = controls.read(texts)
     errors += [AnnotationError(name, text) for name, text in found.errors]
-    return Own(policies if some else (), found.controls, tuple(errors))
+    return Own(policies if some else (), _resolved(found.controls, metrics, errors), tuple(errors))
+
+
+def _resolved(found: Controls, metrics: tuple[Identity, ...], errors: list[AnnotationError]) -> Controls:
+    """Returns the controls without a metric policy whose addresses do not fit the metrics; adds the error."""
+    if found.metric_policy is None:
+        return found
+    try:
+        metric_policy.bound(found.metric_policy, metrics)
+    except ValueError as error:
+        errors.append(AnnotationError(controls.METRIC_POLICY, str(error)))
+        return controls.without(found, controls.METRIC_POLICY)
+    return found
 
 
 def _unknown(own: _Own) -> list[AnnotationError]:

@@ -15,8 +15,11 @@ import msgspec
 from hpad.api import duration
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
+from hpad.engine import expression
+from hpad.engine.expression import Node
 
 PREFIX: Final = "hpad.io/"
+METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 _LONGEST_PERIOD: Final = timedelta(hours=24)
@@ -25,14 +28,16 @@ _LONGEST_PERIOD: Final = timedelta(hours=24)
 class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What an HPA sets for itself beyond the Kubernetes API; None where the settings of the daemon apply.
 
-    The tolerances are those for servers without the field of spec.behavior, which wins. `texts` are the annotations
-    that gave these values, as written.
+    The tolerances are those for servers without the field of spec.behavior, which wins. `metric_policy` is an
+    expression whose addresses are still to be resolved (`hpad.engine.metric_policy`). `texts` are the annotations that
+    gave these values, as written.
     """
 
     tolerance_up: float | None = None
     tolerance_down: float | None = None
     initialization_period: timedelta | None = None
     readiness_delay: timedelta | None = None
+    metric_policy: Node | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
 
@@ -68,6 +73,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),
     f"{PREFIX}initialization-period": _Control("initialization_period", _period),
     f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
+    METRIC_POLICY: _Control("metric_policy", expression.parse),
 }
 """The controls by their annotation."""
 
@@ -77,6 +83,12 @@ class Read(NamedTuple):
 
     controls: Controls
     errors: tuple[tuple[str, str], ...] = ()
+
+
+def without(found: Controls, name: str) -> Controls:
+    """Returns the controls with the default of the control of an annotation."""
+    texts = tuple([each for each in found.texts if each[0] != name])
+    return msgspec.structs.replace(found, **{CONTROLS[name].field: None}, texts=texts)
 
 
 def read(texts: Mapping[str, str]) -> Read:

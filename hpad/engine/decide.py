@@ -6,10 +6,11 @@ from typing import Final
 import msgspec
 
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine import explain
+from hpad.engine import explain, metric_policy
+from hpad.engine.combine import combine
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
-from hpad.engine.recommend import Recommendation, apply_fallback, recommend
+from hpad.engine.recommend import Recommendation, apply_fallback, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.view import View
 
@@ -63,7 +64,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return str(self.verdict)
         if self.recommendation is None or self.restrained is None:
             return ""
-        return explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation.leader)
+        return explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation)
 
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):
@@ -100,12 +101,13 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     proposals = tuple(propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True))
     if view.fallback_policies:
         proposals = apply_fallback(view, proposals)
-    recommendation = recommend(proposals, current)
+    policy = metric_policy.of_spec(view.controls.metric_policy, verdict.metrics)
+    recommendation = recommend(proposals, current) if policy is None else combine(view, proposals, policy)
     kept = msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     if recommendation.leader is None:
         return kept
     restrained = restrain(view, recommendation)
-    desired, reason = restrained.replicas, _reason(recommendation.leader, restrained.recommended, current)
+    desired, reason = restrained.replicas, _reason(recommendation, recommendation.leader, current)
     # Policies may allow less than the minimum from zero (horizontal.go: reconcileAutoscaler).
     if current == 0 and desired < view.min_replicas:
         desired, reason = view.min_replicas, reason or _BELOW_MINIMUM
@@ -113,7 +115,11 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     return msgspec.structs.replace(kept, desired=desired, scale_to=scale_to, reason=reason, restrained=restrained)
 
 
-def _reason(leader: Proposal, recommended: int, current: int) -> str:
+def _reason(recommendation: Recommendation, leader: Proposal, current: int) -> str:
+    recommended = max(0, recommendation.replicas)
+    if recommendation.combined or (recommendation.policy is not None and recommended < current):
+        side = "above" if recommended > current else "below"
+        return f"{policy_name(recommendation.policy)} {side} target" if recommended != current else ""
     if leader.fallback and recommended != current:
         return f"{leader.metric.description} {leader.fallback}"
     if recommended > current:

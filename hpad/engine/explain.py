@@ -8,12 +8,14 @@ from typing import Final
 import msgspec
 
 from hpad.api import amounts
+from hpad.engine.metric_policy import Policy
 from hpad.engine.propose import Proposal
-from hpad.engine.recommend import Recommendation
+from hpad.engine.recommend import Recommendation, policy_name
 from hpad.engine.restrain import Restrained
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION
 
 METRIC: Final = "metric"
+POLICY: Final = "policy"
 FALLBACK: Final = "fallback"
 ACTIVATION: Final = "activation"
 NEGATIVE: Final = "negative"
@@ -40,8 +42,8 @@ def stages(
     leader = recommendation.leader
     if leader is None:
         return ()
-    found = [_first(proposals, leader, current)]
-    if leader.measured is not None:
+    found = [_first(proposals, recommendation, leader, current)]
+    if recommendation.policy is None and leader.measured is not None:
         found.append(Stage(ACTIVATION, leader.replicas, _activation(leader)))
     if recommendation.replicas < 0:
         found.append(Stage(NEGATIVE, 0, "less than 0 counts as 0"))
@@ -62,11 +64,12 @@ def joined(found: Sequence[Stage]) -> str:
     return f"{first.text}; {first.replicas} wanted but {'; '.join(stage.text for stage in later)}"
 
 
-def other_metrics(proposals: Sequence[Proposal], leader: Proposal | None) -> str:
-    """Names failures, fallbacks and activation thresholds of the metrics that do not lead."""
+def other_metrics(proposals: Sequence[Proposal], recommendation: Recommendation) -> str:
+    """Names failures, fallbacks and activation thresholds of the metrics that the first stage does not name."""
     notes = []
-    for proposal in proposals:
-        if proposal is leader:
+    named = () if recommendation.policy is None else recommendation.policy.metrics
+    for index, proposal in enumerate(proposals):
+        if index in named or (recommendation.policy is None and proposal is recommendation.leader):
             continue
         if proposal.error is not None:
             notes.append(failure(proposal))
@@ -80,8 +83,15 @@ def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> 
     failing = [proposal for proposal in proposals if proposal.error is not None]
     if not failing:
         return recommendation.error or "no metric can be read"
+    if recommendation.policy is not None:
+        return _uncertain(proposals, recommendation.policy, failing)
     others = [f"{proposal}, but nothing shrinks meanwhile" for proposal in proposals if proposal.error is None]
     return "; ".join([*map(failure, failing), *others])
+
+
+def _uncertain(proposals: Sequence[Proposal], policy: Policy, failing: Sequence[Proposal]) -> str:
+    valid = [str(proposals[index]) for index in policy.metrics if proposals[index].error is None]
+    return "; ".join([*map(failure, failing), *valid, f"{policy_name(policy)} asks for no growth without the others"])
 
 
 def failure(proposal: Proposal) -> str:
@@ -92,7 +102,11 @@ def failure(proposal: Proposal) -> str:
     )
 
 
-def _first(proposals: Sequence[Proposal], leader: Proposal, current: int) -> Stage:
+def _first(proposals: Sequence[Proposal], recommendation: Recommendation, leader: Proposal, current: int) -> Stage:
+    if recommendation.policy is not None:
+        operands = ", ".join(str(proposals[index]) for index in recommendation.policy.metrics)
+        text = f"{policy_name(recommendation.policy)} asks for {recommendation.replicas}: {operands}"
+        return Stage(POLICY, recommendation.replicas, text)
     if leader.fallback:
         return Stage(FALLBACK, leader.replicas, failure(leader))
     count = leader.replicas if leader.measured is None else leader.measured

@@ -3,6 +3,7 @@
 from typing import Final
 
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
+from hpad.engine.combine import without_tolerance
 from hpad.engine.decide import Decision
 from hpad.engine.examine import (
     AMBIGUOUS_SELECTOR,
@@ -14,6 +15,7 @@ from hpad.engine.examine import (
     Halt,
 )
 from hpad.engine.propose import untolerated
+from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome
 from hpad.engine.view import DRY_RUN, View
 
@@ -87,9 +89,16 @@ def _is_tolerated(view: View, decision: Decision) -> bool:
     recommendation = decision.recommendation
     if recommendation is None or not any(proposal.tolerated for proposal in decision.proposals):
         return False
-    count = max(untolerated(view, proposal) for proposal in decision.proposals)  # of failed metrics it is 0
+    count = _untolerated(view, decision, recommendation)
     # A lower count would not be applied while a metric fails.
     return count > recommendation.replicas or (count < recommendation.replicas and not recommendation.invalid)
+
+
+def _untolerated(view: View, decision: Decision, recommendation: Recommendation) -> int:
+    if recommendation.policy is not None:
+        count = without_tolerance(view, decision.proposals, recommendation.policy)
+        return recommendation.replicas if count is None else count
+    return max(untolerated(view, proposal) for proposal in decision.proposals)  # of failed metrics it is 0
 
 
 def _unwritten(outcome: Outcome | None) -> list[str]:

@@ -4,7 +4,7 @@ METRIC is an address (`hpad.engine.addresses`). Commas and equals signs within b
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, TypeVar
 
@@ -35,12 +35,14 @@ def assigned(text: str, parse_value: Callable[[str], T], metrics: tuple[Identity
         try:
             address, value = _split(part)
             if address in texts:
-                raise ValueError(f"{_shown(texts[address])} is for the same metrics")
+                raise ValueError(f"{cut(texts[address])} is for the same metrics")
             if address is not None and address not in known:
-                raise ValueError(f"there is no metric {_shown(str(address))} here; {_existing(metrics)}")
+                raise ValueError(
+                    f"there is no metric {cut(str(address))} here; {existing(addresses.canonical(metrics))}"
+                )
             values[address], texts[address] = parse_value(value), part
         except ValueError as error:
-            errors.append(str(error) if part == text.strip() else f"{_shown(part)}: {error}")
+            errors.append(str(error) if part == text.strip() else f"{cut(part)}: {error}")
             if len(errors) == _MOST_ERRORS:
                 break
     if errors:
@@ -71,11 +73,12 @@ def _split(part: str) -> tuple[Address | None, str]:
     return None, part
 
 
-def _existing(metrics: tuple[Identity, ...]) -> str:
-    names = addresses.canonical(metrics)
+def existing(names: Sequence[str]) -> str:
+    """Returns the addresses of the metrics that there are, for an error."""
     more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     return f"there are {', '.join(islice(names, _MOST_SHOWN)) or 'none'}{more}"
 
 
-def _shown(text: str) -> str:
+def cut(text: str) -> str:
+    """Returns a text of an annotation for an error, at most 100 characters of it."""
     return shown(text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…")

@@ -6,7 +6,7 @@ table of policies. A metric with a fallback keeps its error, for conditions, eve
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,14 +14,21 @@ from hpad.api import duration
 from hpad.api.sample import EXTERNAL, OBJECT
 from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback, FallbackPolicy
 from hpad.engine.history import NO_SAMPLE, LastSample
+from hpad.engine.metric_policy import Policy
 from hpad.engine.propose import Proposal
 from hpad.engine.view import View
+
+_LONGEST_POLICY: Final = 200
+"""Characters of a metric policy in conditions and events."""
 
 
 class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The largest proposal, and the first metric that failed. `invalid` counts failed metrics without a fallback.
 
     Without a `leader` the count stays: all metrics failed, or some failed and the others propose fewer replicas.
+
+    With a `policy`, the metric policy of the HPA (`hpad.engine.combine`), `replicas` is its value. `combined`: that is
+    not what the leader proposes, but a sum, a share, or the current count where the metrics disagree.
     """
 
     replicas: int
@@ -29,6 +36,21 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     invalid: int
     failed: Proposal | None
     error: str | None
+    policy: Policy | None = None
+    combined: bool = False
+
+    @property
+    def source(self) -> str:
+        """What determined the count, for conditions and events; "" without a leader."""
+        if self.leader is None:
+            return ""
+        return policy_name(self.policy) if self.combined else self.leader.metric.description
+
+
+def policy_name(policy: Policy | None) -> str:
+    """Returns the metric policy for conditions and events, at most about 200 characters."""
+    text = str(policy)
+    return f"metric policy {text if len(text) <= _LONGEST_POLICY else f'{text[: _LONGEST_POLICY - 1]}…'}"
 
 
 def recommend(proposals: Sequence[Proposal], current: int) -> Recommendation:

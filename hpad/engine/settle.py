@@ -187,8 +187,7 @@ def _explain(draft: _Draft, decision: Decision) -> None:
     recommendation, restrained = decision.recommendation, decision.restrained
     if recommendation is None or recommendation.leader is None or restrained is None:
         return
-    metric = recommendation.leader.metric.description
-    message = f"the HPA was able to successfully calculate a replica count from {metric}"
+    message = f"the HPA was able to successfully calculate a replica count from {recommendation.source}"
     draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", message)
     draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)

@@ -95,6 +95,21 @@ async def test_each_of_two_queues_of_one_name_has_its_own_activation_threshold(z
     await zero.until(lambda: replicas(zero) == 6)
 
 
+async def test_a_metric_policy_decides_and_holds_the_count_while_a_metric_that_matters_fails(
+    world: Any, tmp_path: Path
+) -> None:
+    lengths(tmp_path, orders=60, mails=40)
+    workload(world, {"hpad.io/metric-policy": "min(depth{queue=orders}, depth{queue=mails})"})
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: replicas(world) == 4)
+    lengths(tmp_path, orders=90, mails=None)
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "False")
+    assert replicas(world) == 4
+    await annotate(world, {"hpad.io/metric-policy": "first(depth{queue=mails}, depth{queue=orders})"})
+    await world.until(lambda: replicas(world) == 9)
+    assert world.condition("web", "HpadAnnotationsValid") == VALID
+
+
 async def test_a_wrong_annotation_gives_a_condition_until_it_is_corrected(world: Any, tmp_path: Path) -> None:
     lengths(tmp_path, orders=30, mails=10)
     workload(world, {"hpad.io/fallback": "depth{queue=order}=hold", "hpad.io/activatoin": "5"})

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hpad.engine import trace
-from hpad.engine.outlook import forecast, pods, stops
+from hpad.engine.outlook import forecast, pods, policy, stops
 from hpad.engine.outlook.directions import growing, shrinking, stuck
 from hpad.engine.outlook.forecast import Course
+from hpad.engine.outlook.policy import has_policy
 from hpad.engine.outlook.types import FALLBACK, PODS, READING, STEP, Outlook
 from hpad.engine.outlook.words import clock, names, replicas
 
@@ -65,8 +66,10 @@ def _when(state: Course, step: forecast.Step, recommended: int) -> str:
 
 
 def _still(made: trace.Trace, state: Course, recommended: int) -> str:
-    if recommended < state.count and len(made.metrics) > 1:
+    if recommended < state.count and len(made.metrics) > 1 and not has_policy(made):
         return f"no metric wants more than {recommended}"
+    if has_policy(made):
+        return f"the metric policy still asks for {recommended}"
     metric = "" if made.chosen is None else made.chosen.metric
     return f"{metric} still wants {recommended}"
 
@@ -76,6 +79,8 @@ def _recommended(decision: _Decision, changes: Mapping[str, int | None]) -> int 
 
     None where they could not decide (`hpad.engine.recommend`).
     """
+    if has_policy(decision.made):
+        return policy.recommended(decision.made, changes, decision.state.count)
     failed, largest = False, -1
     for metric in decision.made.metrics:
         if metric.address in changes:
@@ -100,7 +105,8 @@ def _unread(decision: _Decision) -> Iterator[Outlook]:
     missing = failing(made.metrics) or [metric.address for metric in made.metrics]
     faults = {metric.fault for metric in made.metrics if metric.address in missing}
     readable = f"{names(missing)} can be {'measured' if faults <= {trace.PODS, trace.SPEC} else 'read'}"
-    recommended = _recommended(decision, dict.fromkeys(missing))
+    # What a metric policy would give depends on the values of the failing metrics.
+    recommended = None if has_policy(made) else _recommended(decision, dict.fromkeys(missing))
     step = None if recommended is None else forecast.next_step(state, recommended)
     if step is None:
         text = f"stays at {state.count} until {readable}"

@@ -7,6 +7,7 @@ from hpad.engine import trace
 from hpad.engine.outlook import forecast, thresholds
 from hpad.engine.outlook.estimate import of_pods
 from hpad.engine.outlook.forecast import Course
+from hpad.engine.outlook.policy import has_policy
 from hpad.engine.outlook.thresholds import Situation
 from hpad.engine.outlook.types import BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
 from hpad.engine.outlook.words import clock, crossing, names, span
@@ -22,6 +23,8 @@ def growing(made: trace.Trace, state: Course, recommended: int | None) -> Iterat
     step = forecast.next_step(state, state.count + 1)
     if step is None:
         yield Outlook(kind=BLOCKED, text=f"cannot grow: {_block(made, state, state.count + 1)}")
+        return
+    if has_policy(made):  # one metric beyond a threshold need not change the value of the policy
         return
     situation = _situation(made, state)
     found = [(metric, thresholds.growth(metric, situation)) for metric in made.metrics]
@@ -45,6 +48,8 @@ def shrinking(made: trace.Trace, state: Course, recommended: int | None) -> Iter
         yield Outlook(kind=BLOCKED, text=f"cannot shrink: {_block(made, state, state.count - 1)}")
         return
     if step.replicas > state.count:  # without spec.behavior, a past recommendation makes the count grow first
+        return
+    if has_policy(made):
         return
     obstacle = _obstacle(made, state)
     if obstacle:
@@ -71,6 +76,7 @@ def shrinking(made: trace.Trace, state: Course, recommended: int | None) -> Iter
 def stuck(made: trace.Trace, state: Course, recommended: int) -> Outlook:
     """Returns why the count never follows what the metrics ask for."""
     metric = "" if made.chosen is None else f" by {made.chosen.metric}"
+    metric = " by the metric policy" if has_policy(made) else metric
     return Outlook(kind=BLOCKED, text=f"{recommended} wanted{metric}, but {_block(made, state, recommended)}")
 
 

@@ -55,6 +55,8 @@ def _stages(made: trace.Trace) -> Iterator[_Stage]:
 def _wanted(made: trace.Trace, chosen: trace.ChosenTrace) -> _Stage:
     failing = [metric.address for metric in made.metrics if metric.error and metric.fallback is None]
     failed = f"{names(failing)} {'fails' if len(failing) == 1 else 'fail'}" if failing else ""
+    if chosen.policy:
+        return _by_policy(made, chosen, failed)
     if chosen.metric is None:
         others = any(metric.proposal is not None for metric in made.metrics)
         rest = ", and the other metrics want fewer" if others else ""
@@ -62,6 +64,18 @@ def _wanted(made: trace.Trace, chosen: trace.ChosenTrace) -> _Stage:
     proposals = sum(metric.proposal is not None for metric in made.metrics)
     largest = f", the largest of {proposals}" if proposals > 1 else ""
     return _Stage("metrics want", chosen.replicas, f"by {chosen.metric}{largest}{failed and f'; {failed}'}")
+
+
+def _by_policy(made: trace.Trace, chosen: trace.ChosenTrace, failed: str) -> _Stage:
+    """Returns the metric policy with the proposals of its metrics; a failed one has none."""
+    counts = ", ".join(
+        f"{metric.address} {'-' if metric.proposal is None else metric.proposal}" for metric in made.metrics
+    )
+    if chosen.metric is None:
+        text = f"{failed or 'all metrics are left out'}, so {chosen.policy} is uncertain: the count stays"
+        return _Stage("metrics want", None, text, (counts,), BAD)
+    more = f"; {failed}" if failed else ""
+    return _Stage("metrics want", chosen.replicas, f"by the metric policy {chosen.policy}{more}", (counts,))
 
 
 def _windows(made: trace.Trace, step: trace.StabilizationTrace) -> _Stage:

@@ -76,13 +76,17 @@ class HaltTrace(Step, frozen=True):
 class ChosenTrace(Step, frozen=True):
     """The recommendation: the largest proposal and its metric, and the number of metrics that failed.
 
-    `metric` and `replicas` are None where the count stays because metrics failed.
+    `policy` is the metric policy of the HPA with the addresses of the metrics ("": the largest proposal). `combined`:
+    `replicas` is not what `metric` proposes, but a sum, a share, or the current count. `metric` and `replicas` are None
+    where the count stays because metrics failed.
     """
 
     invalid: int
     metric: str | None = None
     replicas: int | None = None
     error: str = ""
+    policy: str = ""
+    combined: bool = False
 
 
 class RecommendationTrace(Step, frozen=True):

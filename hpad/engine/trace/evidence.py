@@ -89,14 +89,17 @@ def _chosen(view: View, decision: Decision) -> trace.ChosenTrace:
     recommendation = decision.recommendation
     assert recommendation is not None
     leader, error = recommendation.leader, recommendation.error or ""
+    policy = "" if recommendation.policy is None else str(recommendation.policy)
     if leader is None:
-        return trace.ChosenTrace(invalid=recommendation.invalid, error=error)
+        return trace.ChosenTrace(invalid=recommendation.invalid, error=error, policy=policy)
     index = next(index for index, proposal in enumerate(decision.proposals) if proposal is leader)
     return trace.ChosenTrace(
         invalid=recommendation.invalid,
         metric=addresses(view.spec.metrics)[index],
         replicas=recommendation.replicas,
         error=error,
+        policy=policy,
+        combined=recommendation.combined,
     )
 
 

@@ -121,7 +121,7 @@ class MetricTrace(Step, frozen=True):
     where the metric proposes nothing. `pods_omitted` is the number of pods left out of a long list. `text` is a
     clause for people. `api_error` is the error as Kubernetes words it in the error of the whole reconcile, and `fault`
     names what has to change: the spec, the source, the cluster, the pods or the program ("bug"). `unit` is "cores",
-    "bytes" or "" (a count).
+    "bytes" or "" (a count). `exact` is what the metric would propose without the tolerance, for a metric policy.
     """
 
     address: str
@@ -144,3 +144,4 @@ class MetricTrace(Step, frozen=True):
     fallback: FallbackTrace | None = None
     next_fallback: NextFallbackTrace | None = None
     activation: ActivationTrace | None = None
+    exact: int | None = None

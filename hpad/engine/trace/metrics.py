@@ -12,7 +12,7 @@ from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSampl
 from hpad.engine import trace
 from hpad.engine.addresses import addresses
 from hpad.engine.measure import sample_type
-from hpad.engine.propose import Proposal, tolerances
+from hpad.engine.propose import Proposal, tolerances, untolerated
 from hpad.engine.recommend import activates, last_good_until, next_fallback
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.pods import PodTraces, pod_traces
@@ -47,6 +47,9 @@ def metrics(
 def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | None) -> trace.MetricTrace:
     """Returns the metric without its address, its source and its policies."""
     metric, usage, error = proposal.metric, proposal.usage, proposal.error
+    exact = None
+    if error is None and view.controls.metric_policy is not None:
+        exact = untolerated(view, proposal)
     shown = PodTraces() if isinstance(answer, AdapterError) else pod_traces(view, metric, answer, usage, most_pods)
     proposes = error is None or (bool(proposal.fallback) and not proposal.ignored)
     return trace.MetricTrace(
@@ -66,6 +69,7 @@ def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | Non
         error=proposal.cause,
         api_error=proposal.failure,
         fault=_fault(proposal, answer),
+        exact=exact,
     )
 
 

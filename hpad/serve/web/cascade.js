@@ -91,7 +91,9 @@ function chosenStep(trace) {
   const { chosen, replicas } = trace;
   if (!chosen) return null;
   const failed = chosen.invalid ? `${plural(chosen.invalid, "metric")} failed. ` : "";
-  const text = chosen.metric === undefined
+  const text = chosen.policy ? clause(failed, h("span", {}, "The metric policy is ", strong(chosen.policy),
+      chosen.metric === undefined ? `. Its value is uncertain, and the count stays ${count(replicas.current)}.` : "."))
+    : chosen.metric === undefined
     ? clause(failed, `Nothing is chosen, and the count stays ${count(replicas.current)}.`)
     : clause(failed, trace.metrics.length > 1 ? h("span", {}, "The largest proposal is that of ", strong(chosen.metric), ".")
       : h("span", {}, "The only metric, ", strong(chosen.metric), ", decides."));
