@@ -137,10 +137,10 @@ def count(
     series: ControllerSeries, view: View, settlement: settle.Settlement, gathering: float, began: float, now: float
 ) -> None:
     """Updates the series of an HPA and its metrics, which took `gathering` seconds. Other times are monotonic."""
-    hpa = view.hpa
+    key = view.key
     series.reconciled(settlement.action, settlement.error_label, now - began)
-    series.desired(hpa.metadata.key, settlement.status.desired_replicas, hpa.spec.max_replicas, now)
-    series.conditions(hpa.metadata.key, settlement.status.conditions or ())
+    series.desired(key, settlement.status.desired_replicas, view.spec.max_replicas, now)
+    series.conditions(key, settlement.status.conditions or ())
     for kind, action, error in settlement.metric_computations:
         series.computed(kind, action, error, gathering)
 

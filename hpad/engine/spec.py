@@ -13,6 +13,7 @@ from hpad.api import selector as selectors
 from hpad.api.amounts import Unit
 from hpad.api.hpa import (
     ContainerResourceMetricSource,
+    CrossVersionObjectReference,
     ExternalMetricSource,
     HorizontalPodAutoscaler,
     MetricSpec,
@@ -305,18 +306,23 @@ _CACHED: Final = "compiled"
 class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The compiled spec of an HPA. Tables of HPAs use its `key`, so that they share one object.
 
-    `reference` is Kind/namespace/name of the target. `version_error` is the error in the target's apiVersion, or None.
+    `version_error` is the error in the target's apiVersion, or None.
     `has_object_or_external`: a metric exists that has a value without pods.
     """
 
     key: Key
-    reference: str
+    target: CrossVersionObjectReference
     version_error: str | None
     min_replicas: int
     max_replicas: int
     metrics: tuple[CompiledMetric, ...]
     behavior: Behavior | None
     has_object_or_external: bool
+
+    @property
+    def reference(self) -> str:
+        """Kind/namespace/name of the target."""
+        return f"{self.target.kind}/{self.key.namespace}/{self.target.name}"
 
 
 def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
@@ -331,11 +337,10 @@ def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
 
 
 def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
-    spec, key = hpa.spec, hpa.metadata.key
-    target = spec.scale_target_ref
+    spec, key, target = hpa.spec, hpa.metadata.key, hpa.spec.scale_target_ref
     return CompiledSpec(
         key=key,
-        reference=f"{target.kind}/{key.namespace}/{target.name}",
+        target=target,
         version_error=_version_error(target.api_version),
         min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
         max_replicas=spec.max_replicas,

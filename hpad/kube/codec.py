@@ -198,13 +198,17 @@ def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
 
 def _with_shared_parts(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Returns the HPA with the same objects as other HPAs for what many HPAs have in common: about 700 bytes."""
-    ref = hpa.spec.scale_target_ref
+    head, ref = hpa.metadata, hpa.spec.scale_target_ref
+    name = head.name if ref.name == head.name else ref.name
     spec = msgspec.structs.replace(
         hpa.spec,
-        scale_target_ref=CrossVersionObjectReference(_interned(ref.kind), ref.name, _interned(ref.api_version)),
+        scale_target_ref=CrossVersionObjectReference(_interned(ref.kind), name, _interned(ref.api_version)),
         metrics=_metrics(_ENCODER.encode(hpa.spec.metrics)),
     )
-    return msgspec.structs.replace(hpa, kind=_interned(hpa.kind), api_version=_interned(hpa.api_version), spec=spec)
+    head = msgspec.structs.replace(head, namespace=_interned(head.namespace))
+    return msgspec.structs.replace(
+        hpa, metadata=head, kind=_interned(hpa.kind), api_version=_interned(hpa.api_version), spec=spec
+    )
 
 
 def pod(raw: bytes | msgspec.Raw) -> DecodedObject[Pod]:
@@ -238,9 +242,9 @@ def _compact(wire: _Pod) -> Pod:
         labels=labels(wire.metadata.labels),
         phase=_interned(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
-        start_time=status.start_time,
+        start_time=_shared(status.start_time),
         ready=_interned(ready.status) if ready else None,
-        ready_since=ready.last_transition_time if ready else None,
+        ready_since=_shared(ready.last_transition_time) if ready else None,
         containers=_containers(requests),
         pod_requests=_pod_requests(spec),
     )
@@ -274,7 +278,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
         selector=text(bytes(wire.spec.selector)),
         owner=_interned(owner.manager) if owner is not None else "",
     )
-    return DecodedObject(head.key, head.resource_version, value)
+    return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)
 
 
 @functools.lru_cache(maxsize=_SHARED)
@@ -287,6 +291,12 @@ def _interned(text: str) -> str:
 def _metrics(encoded: bytes) -> tuple[MetricSpec, ...]:
     """Returns the metrics of a spec; HPAs with the same metrics in text share the tuple."""
     return _METRICS.decode(encoded)
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def _shared(time: datetime | None) -> datetime | None:
+    """Returns the same object for equal times: pods of one rollout often start in the same second."""
+    return time
 
 
 def labels(raw: msgspec.Raw) -> dict[str, str]:

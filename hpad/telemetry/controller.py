@@ -113,15 +113,18 @@ class ControllerSeries(registry.Collector):
         Time counts as spent at maxReplicas from an observation at maxReplicas to the next observation.
         """
         self._desired[key] = replicas
-        since = self._at_max_since.pop(key, now)
-        self._at_max[key] = self._at_max.get(key, 0.0) + now - since
+        since, spent = self._at_max_since.pop(key, None), self._at_max.get(key, 0.0)
+        self._at_max[key] = spent if since is None else spent + now - since
         if replicas >= maximum:
             self._at_max_since[key] = now
 
     def conditions(self, key: Key, conditions: Iterable[Condition]) -> None:
         """Replaces the conditions of an HPA; exports those that keep it from its desired size."""
         bad = [(each.type, each.reason) for each in conditions if each.status != _GOOD.get(each.type, each.status)]
-        self._held_back[key] = bad
+        if bad:
+            self._held_back[key] = bad
+        else:
+            self._held_back.pop(key, None)
 
     def competing(self, key: Key, writers: list[tuple[str, str]]) -> None:
         """Replaces the other writers of an HPA's target and status, as kind and name."""
