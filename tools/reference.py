@@ -54,6 +54,11 @@ _ANNOTATIONS = {
         "how the proposals of the metrics give one count, instead of the largest proposal; see [Metric"
         " policies](#metric-policies)",
     ),
+    "hpad.io/ignore-containers": (
+        "names with commas between, such as `istio-proxy,log-agent`",
+        "containers whose usage and requests are no part of Resource metrics (CPU and memory of the whole pod); metrics"
+        " of type ContainerResource stay as they are",
+    ),
     "hpad.io/initialization-period": (
         "a duration from `0s` to `24h`",
         "how long after its start the CPU usage of a pod counts only while it is ready, instead of"
@@ -94,6 +99,17 @@ read, because leaving it out would count it as 0.
 [`config/hpas/metric-policy.yaml`](../../config/hpas/metric-policy.yaml) is an example. Conditions, events, `hpad
 explain` and the status page name the policy and what each metric asks for. Thresholds of single metrics for the next
 step are not shown with a policy.
+"""
+_IGNORED = """## Containers that do not count
+
+A sidecar that works harder or less than the application distorts the CPU of the whole pod, and is often injected, so
+that a ContainerResource metric for each other container is no answer. With `hpad.io/ignore-containers: istio-proxy` a
+Resource metric is the usage of all other containers, related to their requests, which alone have to be set. A name that
+no container has is no mistake: some pods may have the sidecar and others not.
+
+A pod of ignored containers alone makes the metric fail, and so does a source whose adapter cannot leave out containers.
+metrics-server can; Prometheus can where the query keeps the label of the container. Pods with requests of their own
+(`spec.resources`) count with the rest of them, after the requests of the ignored containers.
 """
 _CONFIGURED = """## HPAs that cannot be annotated
 
@@ -375,7 +391,7 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _ERRORS)
+    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
 
 
 def _series() -> str:

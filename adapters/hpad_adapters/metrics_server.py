@@ -34,6 +34,7 @@ class MetricsServer:
     """Resource and ContainerResource metrics."""
 
     serves: ClassVar[frozenset[str]] = frozenset({RESOURCE, CONTAINER_RESOURCE})
+    ignores_containers = True
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
@@ -67,4 +68,4 @@ class MetricsServer:
             raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
         # Some servers leave out the labels of pods: then the server selects, with one list per query.
         selected = await self._read(query.namespace, str(query.pods)) if pods.unlabelled else pods.select(query.pods)
-        return pod_sample(selected, query.name, query.container)
+        return pod_sample(selected, query.name, query.container, query.ignored_containers)

@@ -86,16 +86,19 @@ def fetch_failed(api: str, message: str) -> AdapterError:
     return AdapterError(f"unable to fetch metrics from {api} metrics API: {message}")
 
 
-def pod_sample(items: Sequence[PodMetrics] | None, resource: str, container: str = "") -> PodSample:
-    """Returns the usage of one resource per pod: of one container, or ("") of all containers.
+def pod_sample(
+    items: Sequence[PodMetrics] | None, resource: str, container: str = "", ignored: Sequence[str] = ()
+) -> PodSample:
+    """Returns the usage of one resource per pod: of one container, or ("") of all containers but the ignored ones.
 
+    A pod without any other container has no value.
     Raises AdapterError where there are no items, or where a usage is not a quantity.
     """
     if not items:
         raise _nothing(RESOURCE_API)
     values = {}
     for item in items:
-        usage = _usage(item, resource, container)
+        usage = _usage(item, resource, container, ignored)
         if usage is not None:
             values[item.metadata.name] = PodValue(usage, item.timestamp or _UNKNOWN_TIME, _window(item))
     return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
@@ -145,11 +148,11 @@ def _nothing(api: str) -> AdapterError:
     return AdapterError(f"no metrics returned from {api} metrics API")
 
 
-def _usage(item: PodMetrics, resource: str, container: str) -> int | None:
-    """Returns the usage of one container or, for "", the sum of all; None if one of them has no usage."""
+def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[str]) -> int | None:
+    """Returns the usage of one container or, for "", the sum of all but the ignored; None if one of them has none."""
     total, what = None, f"{resource} of {f'container {container} of ' if container else ''}pod {item.metadata.name}"
     for each in item.containers or ():
-        if container and each.name != container:
+        if (container and each.name != container) or each.name in ignored:
             continue
         usage = (each.usage or {}).get(resource)
         if usage is None:

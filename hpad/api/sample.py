@@ -47,8 +47,9 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `type` is one of SOURCE_TYPES; `name` is the name of the metric or resource. `pods` selects the target's pods
     (Resource, ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none;
-    `container` is set for ContainerResource, `object` for Object. `hpa` is set only for an adapter whose answer depends
-    on it, so that equal queries of different HPAs are shared.
+    `container` is set for ContainerResource, `object` for Object. `ignored_containers`, sorted, are no part of a
+    Resource metric; only adapters with `ignores_containers` get such queries. `hpa` is set only for an adapter whose
+    answer depends on it, so that equal queries of different HPAs are shared.
     """
 
     type: str
@@ -59,6 +60,7 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     selector: Selector | None = None
     object: CrossVersionObjectReference | None = None
     hpa: HPAIdentity | None = None
+    ignored_containers: tuple[str, ...] = ()
 
 
 class PodValue(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from hpad.api import duration
+from hpad.api import duration, metadata
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine import expression
@@ -22,6 +22,7 @@ PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
+_MOST_CONTAINERS: Final = 100
 _LONGEST_PERIOD: Final = timedelta(hours=24)
 
 
@@ -38,6 +39,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     initialization_period: timedelta | None = None
     readiness_delay: timedelta | None = None
     metric_policy: Node | None = None
+    ignored_containers: tuple[str, ...] | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
 
@@ -68,12 +70,23 @@ def _period(text: str) -> timedelta:
     return value
 
 
+def _containers(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) > _MOST_CONTAINERS:
+        raise ValueError(f"{len(names)} containers are more than {_MOST_CONTAINERS}")
+    for name in names:
+        if metadata.label_faults(name):
+            raise ValueError(f"{shown(name)} is not the name of a container; names with commas between are needed")
+    return tuple(sorted(set(names)))
+
+
 CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),
     f"{PREFIX}initialization-period": _Control("initialization_period", _period),
     f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
     METRIC_POLICY: _Control("metric_policy", expression.parse),
+    f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
 }
 """The controls by their annotation."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from hpad.api.sample import AdapterError, Query
+from hpad.api.sample import RESOURCE, AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine.spec import CompiledMetric, CompiledSpec
 from hpad.engine.view import NO_MATCH, STALE, ScaleError, View
@@ -114,7 +114,19 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
         names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable(AMBIGUOUS_SELECTOR, message)
-    return Proceed(spec.metrics, pods)
+    return Proceed(_metrics(spec, view.controls.ignored_containers), pods)
+
+
+def _metrics(spec: CompiledSpec, ignored: tuple[str, ...] | None) -> tuple[CompiledMetric, ...]:
+    """Returns the metrics; those of type Resource leave out the containers that the HPA ignores."""
+    if not ignored:
+        return spec.metrics
+    return tuple([_ignoring(metric, ignored) if metric.type == RESOURCE else metric for metric in spec.metrics])
+
+
+def _ignoring(metric: CompiledMetric, ignored: tuple[str, ...]) -> CompiledMetric:
+    query = msgspec.structs.replace(metric.query, ignored_containers=ignored)
+    return msgspec.structs.replace(metric, query=query)
 
 
 def _without_scale(spec: CompiledSpec, failure: ScaleError) -> Halt:

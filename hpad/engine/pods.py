@@ -12,7 +12,7 @@ import msgspec
 
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.quantity import MAX_INT64, int32, int64, quotient, truncated
-from hpad.api.sample import PodSample, PodValue
+from hpad.api.sample import PodSample, PodValue, Query
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.view import Tunables
 
@@ -140,18 +140,41 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ignored: int = 0
 
 
-def requests(pods: Sequence[Pod], resource: str, container: str) -> dict[str, int]:
-    """Returns the requested milli-units by pod name, of one container or ("") of the whole pod.
+def requests(pods: Sequence[Pod], query: Query) -> dict[str, int]:
+    """Returns the requested milli-units by pod name: of one container, or of the whole pod but its ignored containers.
 
     Pod-level requests (KEP-2837) take precedence over those of the containers. Raises Unmeasurable naming the first
     container without a request. Source: Kubernetes 1.36, replica_calculator.go: calculateRequests.
     """
-    return {pod.name: request_of(pod, resource, container) for pod in pods}
+    return {pod.name: request_of(pod, query) for pod in pods}
 
 
-def request_of(pod: Pod, resource: str, container: str) -> int:
+def request_of(pod: Pod, query: Query) -> int:
     """Returns the request of one pod, as `requests` does for several."""
-    return _of_container(pod, resource, container) if container else _of_pod(pod, resource)
+    if query.container:
+        return _of_container(pod, query.name, query.container)
+    return _of_rest(pod, query) if query.ignored_containers else _of_pod(pod, query.name)
+
+
+def _of_rest(pod: Pod, query: Query) -> int:
+    """Returns the request of the containers that are not ignored (hpad.io/ignore-containers)."""
+    ignored = query.ignored_containers
+    if pod.pod_requests is None or query.name not in pod.pod_requests:
+        counted = [container for container in pod.containers if container.name not in ignored]
+        return sum(_request(container, query.name, pod) for container in counted)
+    # The request of a whole pod says nothing of its parts: only what the ignored ones request is known to be theirs.
+    left_out = [container for container in pod.containers if container.name in ignored]
+    rest = pod.pod_requests[query.name] - sum(_request(container, query.name, pod) for container in left_out)
+    if rest <= 0:
+        raise Unmeasurable(f"the ignored containers request all {query.name} of Pod {pod.name}")
+    return rest
+
+
+def _check_ignored(pods: Sequence[Pod], ignored: Sequence[str]) -> None:
+    """Raises Unmeasurable for a pod without any container that is not ignored."""
+    for pod in pods:
+        if pod.containers and all(container.name in ignored for container in pod.containers):
+            raise Unmeasurable(f"all containers of Pod {pod.name} are ignored: {', '.join(ignored)}")
 
 
 def _of_pod(pod: Pod, resource: str) -> int:
@@ -182,6 +205,8 @@ def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now:
     if not pods:
         raise Unmeasurable("no pods returned by selector while calculating replica count")
     values = sample.values
+    if metric.query.ignored_containers:
+        _check_ignored(pods, metric.query.ignored_containers)
     if not metric.query.container or not tunables.gates.HPAMissingContainerIgnored:
         return _over(metric, values, pods, now, tunables)
     lacking = [pod for pod in pods if not has_container(pod, metric.query.container)]
@@ -221,7 +246,7 @@ def _over(
     if not groups.counted:
         raise Unmeasurable("did not receive metrics for targeted pods (pods might be unready)")
     by_percent = metric.kind == UTILIZATION
-    requested_by_pod = requests(pods, metric.name, metric.query.container) if by_percent else {}
+    requested_by_pod = requests(pods, metric.query) if by_percent else {}
     used, value = _used(metric, groups.counted, requested_by_pod)
     usage = Usage(
         ratio=quotient(used, metric.amount),

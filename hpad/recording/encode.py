@@ -227,7 +227,7 @@ def _usage_items(
                 "window": f"{value.window.total_seconds():g}s",
             }
             containers = used.setdefault(name, {})
-            others = sum(usage.setdefault(query.name, 0) for usage in containers.values()) if not query.container else 0
+            others = 0 if query.container else _of_others(query, containers)
             containers.setdefault(query.container, {})[query.name] = value.value - others
     for name, containers in used.items():
         items[name]["containers"] = [
@@ -235,6 +235,12 @@ def _usage_items(
             for container, usage in containers.items()
         ]
     return list(items.values())
+
+
+def _of_others(query: Query, containers: Mapping[str, dict[str, int]]) -> int:
+    """Returns the usage of the named containers that is part of the usage of the whole pod."""
+    named = [usage for name, usage in containers.items() if name not in query.ignored_containers]
+    return sum(usage.setdefault(query.name, 0) for usage in named)
 
 
 def _labels_selected(pods: Selector | None) -> dict[str, str]:

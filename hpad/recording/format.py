@@ -193,7 +193,7 @@ class Step(_Lenient, frozen=True):
         if query.type in (RESOURCE, CONTAINER_RESOURCE):
             labelled = ((item, item.metadata.labels or {}) for item in self._pod_items())
             items = [item for item, labels in labelled if query.pods is None or query.pods.matches(labels)]
-            return metrics.pod_sample(items, query.name, query.container)
+            return metrics.pod_sample(items, query.name, query.container, query.ignored_containers)
         if query.type == EXTERNAL:
             series = self.external_metrics.get(query.name, _List[ExternalMetricValue]())
             return metrics.external_sample(series.require(metrics.EXTERNAL_API))

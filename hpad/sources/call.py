@@ -73,6 +73,7 @@ class Caller:
         self._adapter = adapter
         self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
         self._personal: Callable[[Query], bool] | None = getattr(adapter, "personal", None)
+        self._ignores_containers = getattr(adapter, "ignores_containers", False) is True
         self._clock = clock
         self._log = log
         self._limits = limits
@@ -94,6 +95,14 @@ class Caller:
         except Exception:  # noqa: BLE001 - foreign code: then nothing shares its call
             return None
         return group
+
+    def unsupported(self, query: Query) -> AdapterError | None:
+        """Returns the error of a query with a field that the adapter does not know; None for others."""
+        if not query.ignored_containers or self._ignores_containers:
+            return None
+        names = ", ".join(query.ignored_containers)
+        text = f'the adapter of source "{self._name}" cannot leave out the usage of containers ({names})'
+        return AdapterError(f'no answer to "{query.name}": {text}', "spec")
 
     def is_personal(self, query: Query) -> bool:
         """Returns whether the answer depends on the HPA, by the adapter's `personal`; True if that call fails."""

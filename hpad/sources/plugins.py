@@ -81,6 +81,8 @@ def check_class(what: str, loaded: Any) -> None:
     serves = getattr(loaded, "serves", None)
     if not isinstance(serves, frozenset) or not serves or not serves <= set(SOURCE_TYPES):
         raise AdapterError(f"{what}: serves must be a frozenset of some of {', '.join(SOURCE_TYPES)}", "bug")
+    if not isinstance(getattr(loaded, "ignores_containers", False), bool):
+        raise AdapterError(f"{what}: ignores_containers must be True or False", "bug")
     schema = getattr(loaded, "Settings", None)
     if not isinstance(schema, type) or not issubclass(schema, msgspec.Struct):
         raise AdapterError(f"{what}: Settings must be a msgspec.Struct", "bug")

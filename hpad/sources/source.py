@@ -84,6 +84,10 @@ class Source:
         self._counts.asked += 1
         if self._closed:
             return _resolved(self._closing())
+        unsupported = self._caller.unsupported(query)
+        if unsupported is not None:
+            self._counts.erred(unsupported, self._clock.now())
+            return _resolved(unsupported)
         if self._limits.fresh:
             self._cache.expect(query, self._caller.group(query), now)
         shared = self._shared(query, now)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from hpad import clock as clocks
 from hpad.adapter import (
     CONTAINER_RESOURCE,
@@ -30,6 +32,7 @@ from hpad.sources import answers, plugins
 from hpad.testing import blocking
 
 _TIMEOUT_SECONDS = 5.0
+_NO_CONTAINER = "no-such-container"
 
 
 class ContractBroken(AssertionError):
@@ -57,6 +60,7 @@ async def _check_answers(adapter: Adapter, queries: Sequence[Query]) -> list[Ans
     _same("in reverse order", batch, (await _answered(adapter, queries[::-1]))[::-1])
     _same("sent one by one", batch, [(await _answered(adapter, (query,)))[0] for query in queries])
     _same("sent twice in a batch", [*batch, *batch], await _answered(adapter, (*queries, *queries)))
+    await _check_ignored(adapter, queries, batch)
     if await _answered(adapter, ()) != []:
         raise ContractBroken("an empty batch must have an empty answer")
     # Each turn gives the call one more await at which the cancellation can arrive.
@@ -65,6 +69,23 @@ async def _check_answers(adapter: Adapter, queries: Sequence[Query]) -> list[Ans
     _same("after a cancellation", batch, await _answered(adapter, queries))
     await _check_close(adapter)
     return batch
+
+
+async def _check_ignored(adapter: Adapter, queries: Sequence[Query], batch: Sequence[Answer]) -> None:
+    """With `ignores_containers`: to ignore a container that no pod has changes nothing."""
+    if getattr(adapter, "ignores_containers", False) is not True:
+        if any(query.ignored_containers for query in queries):
+            raise ContractBroken("hpad sends ignored_containers only to adapters with ignores_containers = True")
+        return
+    if RESOURCE not in adapter.serves:
+        raise ContractBroken("ignores_containers is for Resource metrics, which the adapter does not serve")
+    ignoring = [
+        msgspec.structs.replace(query, ignored_containers=(*query.ignored_containers, _NO_CONTAINER))
+        if query.type == RESOURCE
+        else query
+        for query in queries
+    ]
+    _same("with an ignored container that no pod has", batch, await _answered(adapter, ignoring))
 
 
 def _check_class(adapter: Adapter) -> None:
@@ -145,9 +166,18 @@ async def _check_close(adapter: Adapter) -> None:
             raise ContractBroken(f"aclose(){time} failed: {error!r}") from error
 
 
-def resource(name: str, pods: str, *, namespace: str = "default") -> Query:
-    """Returns a query for a resource ("cpu", "memory") of the pods that the selector `pods` matches."""
-    return Query(type=RESOURCE, namespace=namespace, name=name, pods=selectors.parse(pods))
+def resource(name: str, pods: str, *, namespace: str = "default", ignored_containers: Sequence[str] = ()) -> Query:
+    """Returns a query for a resource ("cpu", "memory") of the pods that the selector `pods` matches.
+
+    It leaves out the usage of the ignored containers.
+    """
+    return Query(
+        type=RESOURCE,
+        namespace=namespace,
+        name=name,
+        pods=selectors.parse(pods),
+        ignored_containers=tuple(sorted(ignored_containers)),
+    )
 
 
 def container_resource(name: str, container: str, pods: str, *, namespace: str = "default") -> Query:

@@ -44,6 +44,19 @@ async def test_usage_of_the_selected_pods_in_milli_units(adapter):
     assert dict(sidecar.values) == {"web-1": PodValue(1000, TIME, WINDOW)}
 
 
+async def test_the_usage_of_ignored_containers_is_left_out_and_a_pod_without_others_has_no_value(adapter):
+    plain, without, nothing = await adapter.answer(
+        [
+            testing.resource("cpu", "app=web"),
+            testing.resource("cpu", "app=web", ignored_containers=["sidecar", "absent"]),
+            testing.resource("cpu", "app=web", ignored_containers=["app"]),
+        ]
+    )
+    assert {name: value.value for name, value in plain.values.items()} == {"web-1": 1150, "web-2": 251}
+    assert {name: value.value for name, value in without.values.items()} == {"web-1": 150, "web-2": 251}
+    assert {name: value.value for name, value in nothing.values.items()} == {"web-1": 1000}
+
+
 async def test_one_list_per_namespace_serves_a_whole_batch(kubernetes, adapter):
     apps = ("web", "db", "web", "x")
     queries = [
@@ -107,6 +120,7 @@ async def test_the_adapter_keeps_the_contract(adapter):
         testing.container_resource("memory", "sidecar", "app=web"),
         testing.resource("cpu", "app=x"),
         testing.resource("cpu", "app=web", namespace="kube-system"),
+        testing.resource("cpu", "app=web", ignored_containers=["sidecar"]),
     ]
     answers = await testing.check_adapter(adapter, queries)
-    assert [type(answer) for answer in answers] == [PodSample, PodSample, AdapterError, PodSample]
+    assert [type(answer) for answer in answers] == [PodSample, PodSample, AdapterError, PodSample, PodSample]

@@ -226,12 +226,28 @@ async def test_of_rules_for_one_name_and_kind_the_last_counts(server: Prometheus
     assert answer.values == (2000,)
 
 
+async def test_a_resource_leaves_out_the_usage_of_ignored_containers(rules: Rules) -> None:
+    whole, sidecar, rest = await rules.adapter.answer(
+        [
+            testing.resource("cpu", "app=web", namespace="shop"),
+            testing.container_resource("cpu", "sidecar", "app=web", namespace="shop"),
+            testing.resource("cpu", "app=web", namespace="shop", ignored_containers=["sidecar"]),
+        ]
+    )
+    assert all(value.value > 0 for value in sidecar.values.values())
+    assert {name: value.value for name, value in rest.values.items()} == {
+        name: value.value - (sidecar.values[name].value if name in sidecar.values else 0)
+        for name, value in whole.values.items()
+    }
+
+
 async def test_the_adapter_keeps_the_contract(rules: Rules) -> None:
     queries = [
         testing.pods_metric("http_requests_per_second", "app=web", namespace="shop"),
         testing.pods_metric("http_requests_per_second", "app=cart", namespace="shop"),
         testing.resource("cpu", "app=web", namespace="shop"),
         testing.container_resource("cpu", "sidecar", "app=web", namespace="shop"),
+        testing.resource("cpu", "app=web", namespace="shop", ignored_containers=["sidecar"]),
         testing.object_metric("namespace_backlog", "Namespace", "shop", namespace="shop"),
         testing.external("queue_depth", "queue=orders", namespace="shop"),
         testing.external("queue_depth", "queue=mails", namespace="shop"),
@@ -239,7 +255,7 @@ async def test_the_adapter_keeps_the_contract(rules: Rules) -> None:
     ]
     answers = await testing.check_adapter(rules.adapter, queries)
     assert [type(answer) for answer in answers] == [
-        *[PodSample] * 4,
+        *[PodSample] * 5,
         ObjectSample,
         *[ExternalSample] * 2,
         AdapterError,

@@ -110,6 +110,31 @@ async def test_a_metric_policy_decides_and_holds_the_count_while_a_metric_that_m
     assert world.condition("web", "HpadAnnotationsValid") == VALID
 
 
+async def test_the_usage_of_an_ignored_container_does_not_count(world: Any) -> None:
+    """The pods have 100m requested for `app`, which uses half of it: the target. Their sidecar uses ten times that."""
+    container = {"image": "app:1", "resources": {"requests": {"cpu": "100m"}}}
+    labels = {"app": "web"}
+    spec = {"containers": [{"name": "app", **container}, {"name": "proxy", "image": "proxy:1"}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    world.workload("Deployment", "web", 2, template=template)
+    made = world.hpa("web")
+    made["metadata"]["annotations"] = {"hpad.io/ignore-containers": "proxy"}
+    world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    await world.hpad()
+
+    def burn(app: str) -> bool:
+        for each in world.pods("web"):
+            world.cluster.usage.set(
+                f"default/{each['metadata']['name']}", {"app": {"cpu": app}, "proxy": {"cpu": "500m"}}
+            )
+        return world.condition("web", "ScalingActive")[0] == "True"
+
+    await world.until(lambda: burn("50m"))
+    assert replicas(world) == 2
+    await world.until(lambda: burn("100m") and replicas(world) > 2)
+    assert world.condition("web", "HpadAnnotationsValid") == VALID
+
+
 async def test_a_wrong_annotation_gives_a_condition_until_it_is_corrected(world: Any, tmp_path: Path) -> None:
     lengths(tmp_path, orders=30, mails=10)
     workload(world, {"hpad.io/fallback": "depth{queue=order}=hold", "hpad.io/activatoin": "5"})

@@ -56,6 +56,20 @@ def test_an_error_that_is_cached_does_not_keep_the_objects_of_the_adapter_alive(
 
 
 @in_virtual_time
+async def test_only_an_adapter_that_says_so_is_asked_to_leave_out_containers():
+    adapter = Scripted()
+    query = testing.resource("cpu", "app=web", ignored_containers=["proxy"])
+    answer = await opened(adapter).ask(query)
+    refused = 'no answer to "cpu": the adapter of source "mine" cannot leave out the usage of containers (proxy)'
+    assert answer == AdapterError(refused, "spec")
+    assert adapter.names == []
+    adapter.ignores_containers = True
+    source = opened(adapter)
+    await asyncio.gather(source.ask(query), source.ask(testing.resource("cpu", "app=web")))
+    assert adapter.names == ["cpucpu"]  # the two queries are not equal
+
+
+@in_virtual_time
 async def test_queries_of_one_turn_of_the_loop_share_a_call_and_equal_ones_are_asked_once():
     adapter = Scripted()
     source = opened(adapter)

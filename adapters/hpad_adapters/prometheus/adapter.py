@@ -58,6 +58,7 @@ class Prometheus:
     """Metrics of every type straight from a Prometheus server, by PromQL or by a prometheus-adapter configuration."""
 
     serves = frozenset(SOURCE_TYPES)
+    ignores_containers = True
     metrics: Mapping[str, Sequence[str]] = {}
     Settings = settings.Settings
 

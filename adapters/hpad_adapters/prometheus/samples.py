@@ -201,6 +201,10 @@ def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
             continue
         if entry.query.type == CONTAINER_RESOURCE and container != entry.query.container:
             continue
+        if entry.query.ignored_containers and not container:
+            raise _without_containers(entry)
+        if container in entry.query.ignored_containers:
+            continue
         if row.point is not None:
             found.setdefault(pod, {}).setdefault(container, []).append(row.point)
         elif entry.recipe.empty != "zero":
@@ -227,6 +231,15 @@ def _zero(entry: Entry, now: datetime) -> datetime:
     if entry.recipe.empty != "zero":
         raise _missing(entry)
     return now
+
+
+def _without_containers(entry: Entry) -> AdapterError:
+    names = ", ".join(entry.query.ignored_containers)
+    return AdapterError(
+        f'{entry.recipe.origin} gives "{entry.query.name}" without a label of the container, so the usage of {names}'
+        " cannot be left out: keep that label in the query",
+        "spec",
+    )
 
 
 def _missing(entry: Entry) -> AdapterError:

@@ -88,7 +88,7 @@ def _assumed(
     pods = [pod for pod in view.pods if pod.name not in left_out]
     values = {name: value for name, value in sample.values.items() if name not in left_out}
     groups = group(pods, values, metric.is_cpu, view.now, view.tunables)
-    requested = requests(pods, metric.name, metric.query.container) if metric.kind == UTILIZATION else {}
+    requested = requests(pods, metric.query) if metric.kind == UTILIZATION else {}
     found = guessed(metric, groups, usage.ratio, requested) or {}
     return {name: found[name] for name in (*groups.missing, *groups.unready) if name in found}
 
@@ -138,7 +138,7 @@ def _request(metric: CompiledMetric, pod: Pod) -> str | None:
     if metric.kind != UTILIZATION:
         return None
     try:
-        return _quantity(request_of(pod, metric.name, metric.query.container), metric)
+        return _quantity(request_of(pod, metric.query), metric)
     except Unmeasurable:
         return None
 
