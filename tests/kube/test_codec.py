@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hpad.api.hpa import to_builtins
+from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, to_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests
 from hpad.kube import codec, scale
@@ -152,3 +152,23 @@ def test_the_selector_of_a_replication_controller_is_a_map():
     body = {"metadata": {"name": "a"}, "spec": {"replicas": 0, "selector": {"b": "2", "a": "1"}}}
     decoded = codec.replication_controller(json.dumps(body).encode()).value
     assert (decoded.selector, decoded.replicas) == ("a=1,b=2", 0)
+
+
+def test_hpas_share_what_they_have_in_common() -> None:
+    def decoded(name: str, amount: str) -> HorizontalPodAutoscaler:
+        target = {"type": "AverageValue", "averageValue": amount}
+        spec = {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": target}}],
+        }
+        metadata = {"name": name, "namespace": "shop"}
+        document = {"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
+        return codec.hpa(msgspec.json.encode(document)).value
+
+    one, other, unlike = decoded("web", "1Ki"), decoded("api", "1Ki"), decoded("web", "1024")
+    assert one.spec.metrics is other.spec.metrics
+    assert one.kind is other.kind
+    assert one.metadata.namespace is other.metadata.namespace
+    assert one.spec.metrics is not unlike.spec.metrics, "an equal amount, but shown in another form"
+    assert other.spec.scale_target_ref.name == "api"
