@@ -267,6 +267,37 @@ def test_recorded_controls_decide_as_before() -> None:
     assert replay.replay(again) == replay.replay(row)
 
 
+def test_a_recording_keeps_ignored_containers_and_the_metric_policy() -> None:
+    """The two containers use 50m and 150m of 100m requested by each: 50 % without `proxy`, 100 % with it.
+
+    The target of the CPU is 50 %, so 3 replicas stay or become 6; 60 in the queue at 10 per replica ask for 6.
+    """
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    containers = [{"name": name, "resources": {"requests": {"cpu": "100m"}}} for name in ("app", "proxy")]
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T10:00:00Z"}
+    status = {"phase": "Running", "startTime": "2026-01-01T10:00:00Z", "conditions": [ready]}
+    usage = [{"name": name, "usage": {"cpu": used}} for name, used in (("app", "50m"), ("proxy", "150m"))]
+    heads = [{"name": f"web-{index}", "labels": {"app": "web"}} for index in range(3)]
+    fields = {
+        "pods": [{"metadata": head, "spec": {"containers": containers}, "status": status} for head in heads],
+        "podMetrics": {
+            "items": [
+                {"metadata": head, "timestamp": "2026-01-01T12:00:00Z", "window": "30s", "containers": usage}
+                for head in heads
+            ]
+        },
+    }
+    ignoring, both = {"hpad.io/ignore-containers": "proxy"}, {"hpad.io/metric-policy": "cpu and queue"}
+    steps = [{}, ignoring, both, {**ignoring, **both}]
+    row = scenario(*(step(15 * index, controls=controls, **fields) for index, controls in enumerate(steps)))
+    row["hpa"]["spec"]["metrics"] = [*row["hpa"]["spec"]["metrics"], cpu]
+    row["hpa"]["spec"]["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+    assert [each["scaleTo"] for each in replay.replay(row)["steps"]] == [6, 6, 6, None]
+    again = recorded_again(row)
+    assert [each.get("controls", {}) for each in again["steps"]] == steps
+    assert replay.replay(again) == replay.replay(row)
+
+
 @pytest.mark.parametrize(
     ("controls", "message"),
     [
