@@ -16,7 +16,7 @@ import hpad
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate"),
+    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest"),
     *("check", "convert", "sources", "adapters", "doctor", "config", "version"),
 )
 _DESCRIPTION: Final = """\

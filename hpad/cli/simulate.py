@@ -2,8 +2,9 @@
 
 import argparse
 import csv
+import functools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -214,18 +215,25 @@ def figures(outcomes: Sequence[tuple[str, Outcome]], price: float | None) -> Ite
     yield from table(rows, 0)
 
 
-def _figures(price: float | None) -> Iterator[tuple[str, Any]]:
+def _figures(price: float | None) -> Iterator[tuple[str, Callable[[Outcome], Span]]]:
     yield "rescales", lambda each: Span(str(len(each.rescales)))
     yield "flaps", lambda each: Span(str(each.flaps), WARN) if each.flaps else Span("0")
     yield "lowest, highest", lambda each: Span(f"{each.lowest}, {each.highest}")
     yield "replica-hours", lambda each: Span(f"{each.replica_hours:.2f}")
     if price is not None:
         yield "cost", lambda each: Span(f"{each.cost(price):.2f}")
-    yield "at the maximum", lambda each: Span(span(round(each.at_max)))
-    yield "above goal", lambda each: Span(span(round(each.above_goal)))
-    yield "too few", lambda each: Span(f"{each.under:.0f} replica-seconds")
-    yield "too many", lambda each: Span(f"{each.over:.0f} replica-seconds")
-    yield "undecided", lambda each: Span(span(round(each.undecided)))
+    for name, value in (
+        ("at the maximum", lambda each: span(round(each.at_max))),
+        ("above goal", lambda each: span(round(each.above_goal))),
+        ("too few", lambda each: f"{each.under:.0f} replica-seconds"),
+        ("too many", lambda each: f"{each.over:.0f} replica-seconds"),
+        ("undecided", lambda each: span(round(each.undecided))),
+    ):
+        yield name, functools.partial(_if_judged, value)
+
+
+def _if_judged(value: Callable[[Outcome], str], outcome: Outcome) -> Span:
+    return Span(value(outcome) if outcome.judged else "-")
 
 
 def as_json(outcome: Outcome, price: float | None) -> dict[str, Any]:
@@ -238,12 +246,15 @@ def as_json(outcome: Outcome, price: float | None) -> dict[str, Any]:
         "lowest": outcome.lowest,
         "highest": outcome.highest,
         "replicaHours": round(outcome.replica_hours, 4),
-        "secondsAtMax": round(outcome.at_max, 3),
-        "secondsAboveGoal": round(outcome.above_goal, 3),
-        "replicaSecondsUnder": round(outcome.under, 3),
-        "replicaSecondsOver": round(outcome.over, 3),
-        "secondsUndecided": round(outcome.undecided, 3),
     }
+    if outcome.judged:
+        found |= {
+            "secondsAtMax": round(outcome.at_max, 3),
+            "secondsAboveGoal": round(outcome.above_goal, 3),
+            "replicaSecondsUnder": round(outcome.under, 3),
+            "replicaSecondsOver": round(outcome.over, 3),
+            "secondsUndecided": round(outcome.undecided, 3),
+        }
     return found if price is None else {**found, "cost": round(outcome.cost(price), 4)}
 
 

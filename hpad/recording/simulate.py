@@ -3,16 +3,17 @@
 State, status and the replica count run on under the new decisions. Metrics, pods and the rest of each step are those
 of the recording. They were measured with the recorded count: from the first turn that leaves another count, they are
 no longer what this workload would have had. No value is adjusted to the simulated count, since nobody knows how the
-workload would have answered.
+workload would have answered, unless a model of the workload is given (`hpad.simulation.recorded`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, ScaleSpec
+from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.examine import examine
 from hpad.engine.fallback_policy import FallbackPolicy
@@ -53,6 +54,17 @@ class Turn(NamedTuple):
     reset: bool
 
 
+class Modelled(NamedTuple):
+    """The pods and the answers that a workload would have had with another count than the recorded one."""
+
+    pods: Sequence[Pod]
+    answers: Sequence[Sample | AdapterError]
+
+
+Model = Callable[[View, Sequence[Sample | AdapterError], int], Modelled]
+"""Takes the changed view with its simulated count, the recorded answers, and the count they were recorded with."""
+
+
 class Simulation:
     """Simulates the scenarios of one HPA under a changed spec.
 
@@ -60,8 +72,16 @@ class Simulation:
     recorded state and count (see `continues`).
     """
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(
+        self,
+        changes: Sequence[Change] = (),
+        spec: HorizontalPodAutoscalerSpec | None = None,
+        model: Model | None = None,
+    ) -> None:
+        """`spec` replaces the recorded one, before `changes`. Without a `model`, answers stay as recorded."""
         self._changes = tuple(changes)
+        self._given = spec
+        self._model = model
         self._spec: tuple[HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerSpec] | None = None
         self._restart()
 
@@ -130,7 +150,11 @@ class Simulation:
             controls=own,
             tunables=view.tunables.of_hpa(own),
         )
-        return replay.reconcile(changed, step, lambda queries: _answers(recorded, queries), where)
+        if self._model is None or self._count is None or view.scale is None:
+            return replay.reconcile(changed, step, lambda queries: _answers(recorded, queries), where)
+        made = self._model(changed, _answers(recorded, examine(changed).queries), view.scale.spec.replicas)
+        changed = msgspec.structs.replace(changed, pods=made.pods)
+        return replay.reconcile(changed, step, lambda queries: made.answers, where)
 
     def _scale(self, scale: Scale | None) -> Scale | None:
         if scale is None or self._count is None:
@@ -155,7 +179,8 @@ class Simulation:
         if self._spec is None or self._spec[0] is not view.hpa.spec:
             gates = view.tunables.gates
             try:
-                made = spec_changes.applied(view.hpa, self._changes, scale_to_zero=gates.HPAScaleToZero)
+                hpa = view.hpa if self._given is None else msgspec.structs.replace(view.hpa, spec=self._given)
+                made = spec_changes.applied(hpa, self._changes, scale_to_zero=gates.HPAScaleToZero)
             except ChangeError as error:
                 raise ChangeError(f"{error} (its spec at {view.now:%Y-%m-%dT%H:%M:%SZ})") from None
             self._spec = view.hpa.spec, made.spec

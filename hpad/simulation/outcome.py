@@ -34,6 +34,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     `at_max` and `above_goal`: with the count at the maximum, and below the wanted count. `over` and `under`:
     replica-seconds above and below the wanted count. `undecided`: without a decision; there is no wanted count then.
+    `judged`: the wanted count is known at all; without it `at_max` and the figures that compare with it are not.
     """
 
     seconds: float = 0.0
@@ -48,6 +49,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     over: float = 0.0
     under: float = 0.0
     undecided: float = 0.0
+    judged: bool = True
 
     @property
     def replica_hours(self) -> float:
@@ -126,5 +128,6 @@ class Tally:
             flaps=self._flaps,
             lowest=lowest,
             highest=highest,
+            judged=True,
             **self._sums,
         )

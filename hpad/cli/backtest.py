@@ -1,0 +1,374 @@
+"""`hpad backtest`: what an HPA would have done with the past, and another spec beside it."""
+
+import argparse
+import concurrent.futures
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.text import shown
+from hpad.cli import manifest, moments, output, paint, simulate, workload
+from hpad.cli.output import Failure, counted
+from hpad.clock import SystemClock
+from hpad.engine.outlook.words import span
+from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.spec import compiled_spec
+from hpad.engine.view import Tunables
+from hpad.recording import replay
+from hpad.recording.format import RecordingError, decode_scenario
+from hpad.recording.spec_changes import ChangeError
+from hpad.settings import Settings, SettingsError
+from hpad.simulation import backtest, history
+from hpad.simulation.backtest import Candidate, Result
+from hpad.simulation.history import REPLICAS, History, HistoryError
+from hpad.simulation.past import Past, PastModel
+from hpad.simulation.recorded import Runs
+from hpad.simulation.report import Report, page
+
+_DESCRIPTION = """\
+Backtest an HPA: run the decisions of hpad over the past load of a workload, and compare specs. The past is a recording
+of `hpad run --record`, a CSV file, or range queries of Prometheus. Nothing is written to a cluster; docs/backtest.md
+says what is measured and what is modelled."""
+
+_EXAMPLES = f"""\
+examples:
+  hpad backtest web.yaml --recording ./records --set spec.maxReplicas=20
+                                        the recorded HPA beside the one with another maximum
+  hpad backtest web.yaml new.yaml --csv week.csv --price 0.04 --report week.html
+                                        two manifests over a week, as a page with charts
+  hpad backtest web.yaml --prometheus http://localhost:9090 --from 168h --step 1m \\
+      --query cpu='100 * avg(rate(container_cpu_usage_seconds_total{{pod=~"web-.*"}}[5m])) / 0.5' \\
+      --query replicas='kube_deployment_status_replicas{{deployment="web"}}'
+  hpad backtest web.yaml --csv week.csv --price 0.04 \\
+      --search 'spec.metrics[0].resource.target.averageUtilization=50,60,70,80' \\
+      --search spec.behavior.scaleDown.stabilizationWindowSeconds=60,300,900
+
+A TIME is {moments.FORMS}.
+
+exit status: 0 success, 1 a manifest or the history is wrong, 2 wrong use"""
+
+_WIDTH: Final = 11
+_SHOWN: Final = 40
+"""Rescales and candidates that are printed; the report and JSON have all."""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "backtest",
+        help="what an HPA would have done with the past",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument("manifest", metavar="MANIFEST", help="file with the HPA")
+    parser.add_argument("other", metavar="MANIFEST2", nargs="?", help="file with another form of it")
+    manifest.add_arguments(parser)
+    past = parser.add_argument_group("the past")
+    source = past.add_mutually_exclusive_group(required=True)
+    source.add_argument("--recording", metavar="FILE", help="file or folder of `hpad run --record`")
+    source.add_argument("--csv", type=Path, metavar="FILE", help="columns: time, one per metric, replicas")
+    source.add_argument("--prometheus", metavar="URL", help="range queries of this server, one --query per column")
+    past.add_argument(
+        "--query", metavar="COLUMN=PROMQL", action="append", default=[], help="column: a metric's address, or replicas"
+    )
+    past.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
+    past.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="authorities of the certificate (PEM)")
+    past.add_argument("--from", dest="begin", metavar="TIME", help="from this time on")
+    past.add_argument("--to", dest="end", metavar="TIME", help="up to this time")
+    past.add_argument("--step", metavar="DURATION", type=workload.some_seconds, default=60.0, help="of queries (1m)")
+    past.add_argument(
+        "--shared",
+        metavar="METRIC",
+        action="append",
+        default=[],
+        help="an Object or External metric that falls as replicas grow; others do not depend on the count",
+    )
+    past.add_argument("--startup", metavar="DURATION", type=workload.seconds, default=10.0, help="of a replica (10s)")
+    past.add_argument(
+        "--lag", metavar="DURATION", type=workload.seconds, default=0.0, help="until a value is seen (0s)"
+    )
+    past.add_argument("--period", metavar="DURATION", type=workload.some_seconds, help="time between reconciles (15s)")
+    parser.add_argument("--price", metavar="PRICE", type=workload.number, default=None, help="of one replica per hour")
+    parser.add_argument(
+        "--search",
+        metavar="PATH=A,B,…",
+        action="append",
+        default=[],
+        help=f"try all combinations of these values, up to {backtest.MOST}; may be repeated",
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default), or json")
+    paint.add_color(parser)
+    parser.set_defaults(run=run)
+
+
+class _Case(NamedTuple):
+    """One form of the HPA: its name in the output, the HPA, and the changes that a recording needs by themselves."""
+
+    name: str
+    hpa: HorizontalPodAutoscaler
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        settings = manifest.tunables(args)
+        if args.search:
+            return _search(args, settings)
+        cases = _cases(args, settings.tunables)
+        report = _compared(args, settings, cases)
+    except (HistoryError, RecordingError, SettingsError, ChangeError) as error:
+        raise Failure(str(error)) from None
+    if args.report is not None:
+        _write(args.report, page(report))
+    if args.output == "json":
+        output.print_value(_as_json(report), "json")
+    else:
+        paint.show_lines(_as_lines(report), args.color)
+    return 0
+
+
+def _cases(args: argparse.Namespace, tunables: Tunables) -> list[_Case]:
+    first = manifest.read(args.manifest, args.hpa, (), tunables)
+    if args.other is not None:
+        if args.changes:
+            raise Failure("--set changes MANIFEST; leave MANIFEST2 out, or write the change into it")
+        return [_Case(args.manifest, first), _Case(args.other, manifest.read(args.other, args.hpa, (), tunables))]
+    if not args.changes:
+        return [_Case(args.manifest, first)]
+    zero = tunables.gates.HPAScaleToZero
+    changed = manifest.changed(first, args.changes, scale_to_zero=zero)
+    return [_Case(args.manifest, first), _Case(" ".join(args.changes), changed)]
+
+
+def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> Report:
+    period = timedelta(seconds=args.period) if args.period is not None else settings.sync_period
+    notes: list[str] = []
+    if args.recording is not None:
+        results, values = _over_recording(args, cases), {}
+        source = f"recording {args.recording}"
+        notes += [_modelled(each) for each in results if each.modelled]
+    else:
+        found = _history(args)
+        past = Past(args.startup, args.lag, frozenset(args.shared))
+        first = backtest.as_recorded(found, settings.tunables.downscale_stabilization)
+        results = [] if first is None else [first]
+        results += [_over(case, found, past, period, settings.tunables) for case in cases]
+        known = history.named(cases[0].hpa)
+        values = {name: (found.times, column) for name, column in found.columns.items() if name in known}
+        source = str(args.csv or args.prometheus)
+        notes += _assumptions(cases[0].hpa, args.shared)
+    parameters = {"past": source, "period": span(period.total_seconds())}
+    if args.recording is None:
+        parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
+    key = cases[0].hpa.metadata.key
+    return Report(str(key), parameters, results, values, notes, args.price)
+
+
+def _over(case: _Case, found: History, past: Past, period: timedelta, tunables: Tunables) -> Result:
+    return backtest.over(case.name, case.hpa, PastModel(case.hpa, found, past), found, period, tunables)
+
+
+def _modelled(result: Result) -> str:
+    since = "" if result.since is None else f" from {result.since:%Y-%m-%d %H:%M:%SZ} on"
+    turns = counted(result.modelled, "reconcile")
+    return f"{result.name}: {turns}{since} had another count than recorded; their values are modelled, not measured"
+
+
+def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str]) -> Iterator[str]:
+    for name, metric in zip(history.named(hpa), compiled_spec(hpa).metrics, strict=True):
+        if metric.of_pods or name in shared:
+            yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
+        else:
+            yield f"{name}: does not depend on the replica count"
+
+
+def _history(args: argparse.Namespace) -> History:
+    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    if args.csv is not None:
+        return history.read_csv(args.csv).between(begin, end)
+    from hpad.simulation import prometheus  # imported late: it loads requests
+
+    if begin is None:
+        raise Failure("--prometheus needs --from TIME")
+    queries = dict(_query(text) for text in args.query)
+    if not queries:
+        raise Failure("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
+    server = prometheus.Server(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
+    progress = _progress if sys.stderr.isatty() else _quiet
+    return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, progress)
+
+
+def _moment(text: str | None, flag: str) -> datetime | None:
+    if text is None:
+        return None
+    return moments.parse(flag, text, SystemClock().now())
+
+
+def _query(text: str) -> tuple[str, str]:
+    column, equals, expression = text.partition("=")
+    if not equals or not column.strip() or not expression.strip():
+        raise Failure(f"--query {shown(text)}: COLUMN=PROMQL is needed, as in {REPLICAS}=kube_replicas")
+    return column.strip(), expression
+
+
+def _progress(column: str, done: int, of: int) -> None:
+    end = "\n" if done == of else "\r"
+    print(f"{column}: part {done} of {of}", end=end, file=sys.stderr, flush=True)
+
+
+def _quiet(column: str, done: int, of: int) -> None:
+    """Reports nothing."""
+
+
+def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:
+    begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
+    runs = [Runs(case.name, (), case.hpa.spec, frozenset(args.shared)) for case in cases]
+    key, found = cases[0].hpa.metadata.key, 0
+    for place, value in replay.read(args.recording):
+        try:
+            scenario = decode_scenario(value)
+            if scenario.hpa.metadata.key == key:
+                found += 1
+                for each in runs:
+                    each.add(scenario, begin, end)
+        except RecordingError as error:
+            raise RecordingError(f"{place}: {error}") from error
+    if not found:
+        raise Failure(f"{args.recording}: has no HPA {key}")
+    return [runs[0].recorded, *(each.changed for each in runs)]
+
+
+def _search(args: argparse.Namespace, settings: Settings) -> int:
+    """Tries every combination, and prints them in the order of replica-hours."""
+    if args.recording is not None or args.other is not None or args.report is not None:
+        raise Failure("--search works with --csv or --prometheus, and with one MANIFEST; it writes no report")
+    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings.tunables)
+    found = _history(args)
+    parameters = dict(_parameter(text) for text in args.search)
+    try:
+        combinations = list(backtest.grid(parameters))
+    except ValueError as error:
+        raise Failure(f"--search: {error}") from None
+    zero = settings.tunables.gates.HPAScaleToZero
+    cases = [
+        _Case("", manifest.changed(hpa, [f"{path}={value}" for path, value in each.items()], scale_to_zero=zero))
+        for each in combinations
+    ]
+    period = timedelta(seconds=args.period) if args.period is not None else settings.sync_period
+    past = Past(args.startup, args.lag, frozenset(args.shared))
+    one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables)
+    PastModel(cases[0].hpa, found, past)  # its errors are raised here, and not in another process
+    with concurrent.futures.ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, len(cases))) as pool:
+        outcomes = list(pool.map(one, cases))
+    pairs = itertools.starmap(Candidate, zip(combinations, outcomes, strict=True))
+    ranked = backtest.ranked(list(pairs))
+    if args.output == "json":
+        output.print_value({"items": [_candidate_as_json(each, args.price) for each in ranked]}, "json")
+    else:
+        paint.show_lines(_ranking(ranked, list(parameters), args.price), args.color)
+    return 0
+
+
+def _outcome(case: _Case, *, found: History, past: Past, period: timedelta, tunables: Tunables) -> Any:
+    return _over(case, found, past, period, tunables).outcome
+
+
+def _parameter(text: str) -> tuple[str, list[str]]:
+    path, equals, values = text.rpartition("=")
+    found = [value.strip() for value in values.split(",")]
+    if not equals or not path or not all(found):
+        raise Failure(f"--search {shown(text)}: PATH=A,B,… is needed, as in spec.maxReplicas=10,20")
+    return path, found
+
+
+def _ranking(ranked: Sequence[Candidate], paths: Sequence[str], price: float | None) -> Iterator[Line]:
+    heads = ["", *paths, "REPLICA-HOURS", *([] if price is None else ["COST"]), "ABOVE GOAL", "RESCALES", "FLAPS"]
+    rows = [[Span(head, QUIET) for head in heads]]
+    for each in ranked[:_SHOWN]:
+        outcome = each.outcome
+        cost = [] if price is None else [Span(f"{outcome.cost(price):.2f}")]
+        rows.append(
+            [
+                Span("*" if each.best else "", GOOD),
+                *(Span(each.values[path]) for path in paths),
+                Span(f"{outcome.replica_hours:.1f}"),
+                *cost,
+                Span(span(round(outcome.above_goal))),
+                Span(str(len(outcome.rescales))),
+                Span(str(outcome.flaps)),
+            ]
+        )
+    yield from table(rows, 0)
+    if len(ranked) > _SHOWN:
+        yield line(Span(f"{len(ranked) - _SHOWN} more; -o json has all", QUIET))
+    yield line(Span("* no other one is better in both replica-hours and time above goal", QUIET))
+
+
+def _candidate_as_json(each: Candidate, price: float | None) -> dict[str, Any]:
+    return {"set": dict(each.values), "pareto": each.best, "summary": simulate.as_json(each.outcome, price)}
+
+
+def _as_lines(report: Report) -> Iterator[Line]:
+    yield labelled("HPA", report.hpa, width=_WIDTH)
+    results = report.results
+    first, last = results[0].curve[0][0], results[0].curve[-1][0]
+    yield labelled("Time", f"{first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}", width=_WIDTH)
+    yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
+    for note in report.notes:
+        yield labelled("Note", Span(note, WARN), width=_WIDTH)
+    for result in results:
+        yield BLANK
+        yield line(Span(f"Replicas, {result.name}", QUIET))
+        width = min(output.width() or 100, 120)
+        values = [count * 1000 for _, count in result.curve]
+        yield from (line(row) for row in output.graph(values, first, last, width))
+    for result in results:
+        yield BLANK
+        yield from _rescales(result)
+    yield BLANK
+    yield from simulate.figures([(result.name, result.outcome) for result in results], report.price)
+
+
+def _rescales(result: Result) -> Iterator[Line]:
+    found = result.outcome.rescales
+    yield line(Span(f"{result.name}: {counted(len(found), 'rescale')}", QUIET))
+    rows = [
+        [Span(f"{each.at:%m-%d %H:%M:%S}"), Span(f"{each.before} -> {each.after}", GOOD), Span(each.why)]
+        for each in found[:_SHOWN]
+    ]
+    yield from table(rows, 0)
+    if len(found) > _SHOWN:
+        yield line(Span(f"{len(found) - _SHOWN} more; -o json and --report have them", QUIET))
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "hpa": report.hpa,
+        "parameters": dict(report.parameters),
+        "notes": list(report.notes),
+        "results": [_result_as_json(each, report.price) for each in report.results],
+    }
+
+
+def _result_as_json(result: Result, price: float | None) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "summary": simulate.as_json(result.outcome, price),
+        "modelled": result.modelled,
+        "rescales": [
+            {"time": f"{each.at:%Y-%m-%dT%H:%M:%SZ}", "from": each.before, "to": each.after, "decision": each.why}
+            for each in result.outcome.rescales
+        ],
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"--report {path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,110 @@
+"""Runs specs over one history, and says how each would have done."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.engine.view import Tunables
+from hpad.simulation.history import REPLICAS, History
+from hpad.simulation.outcome import Outcome, Rescale, Tally
+from hpad.simulation.run import Workload, simulate
+
+Curve = Sequence[tuple[datetime, int]]
+"""Times, and the replica count from then on."""
+
+
+class Result(NamedTuple):
+    """How one spec did. `curve` has an entry per turn; `modelled` turns had values that were not measured so."""
+
+    name: str
+    curve: Curve
+    outcome: Outcome
+    modelled: int = 0
+    since: datetime | None = None
+
+
+def over(
+    name: str, hpa: HorizontalPodAutoscaler, workload: Workload, span: History, period: timedelta, tunables: Tunables
+) -> Result:
+    """Runs one spec from the first time of the history to the last."""
+    tally, curve = Tally(tunables.downscale_stabilization), []
+    length = span.end - span.start + period
+    for turn in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
+        tally.add(turn.now, turn.replicas, turn.after, turn.view, turn.decision)
+        curve.append((turn.now, turn.after))
+    return Result(name, curve, tally.outcome())
+
+
+def as_recorded(history: History, flap: timedelta) -> Result | None:
+    """Returns the curve of the history itself; None if its counts are not known.
+
+    Nothing is known of what its metrics asked for, so only counts and rescales have figures.
+    """
+    if REPLICAS not in history.columns:
+        return None
+    counts = [
+        (datetime.fromtimestamp(time, history.start.tzinfo), round(count))
+        for time, count in zip(history.times, history.columns[REPLICAS], strict=True)
+        if count is not None
+    ]
+    if not counts:
+        return None
+    rescales = [
+        Rescale(later, before, after, "recorded")
+        for (_, before), (later, after) in itertools.pairwise(counts)
+        if before != after
+    ]
+    flaps = sum(
+        (one.after > one.before) != (two.after > two.before) and two.at - one.at <= flap
+        for one, two in itertools.pairwise(rescales)
+    )
+    seconds = [(later - earlier).total_seconds() for (earlier, _), (later, _) in itertools.pairwise(counts)]
+    outcome = Outcome(
+        seconds=sum(seconds),
+        turns=len(counts),
+        rescales=tuple(rescales),
+        flaps=flaps,
+        lowest=min(count for _, count in counts),
+        highest=max(count for _, count in counts),
+        replica_seconds=sum(count * length for (_, count), length in zip(counts, seconds, strict=False)),
+        judged=False,
+    )
+    return Result("recorded", counts, outcome)
+
+
+class Candidate(NamedTuple):
+    """One combination of a search: the value of each parameter, and its outcome."""
+
+    values: Mapping[str, str]
+    outcome: Outcome
+    best: bool = False
+
+
+MOST: int = 2000
+"""Combinations that a search may have."""
+
+
+def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Yields every combination of the values. Raises ValueError for more than MOST."""
+    count = 1
+    for values in parameters.values():
+        count *= len(values)
+    if count > MOST:
+        raise ValueError(f"{count} combinations; at most {MOST} are tried")
+    for values in itertools.product(*parameters.values()):
+        yield dict(zip(parameters, values, strict=True))
+
+
+def ranked(found: Sequence[Candidate], key: Callable[[Outcome], float] | None = None) -> list[Candidate]:
+    """Sorts by replica-hours, and marks those that no other beats in both replica-hours and time above goal."""
+    cost = key or (lambda outcome: outcome.replica_seconds)
+    ordered = sorted(found, key=lambda each: (cost(each.outcome), each.outcome.above_goal))
+    least = float("inf")
+    marked = []
+    for each in ordered:
+        best = each.outcome.above_goal < least
+        least = min(least, each.outcome.above_goal)
+        marked.append(each._replace(best=best))
+    return marked

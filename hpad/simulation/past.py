@@ -1,0 +1,127 @@
+"""A workload whose load is that of a history.
+
+A metric of pods is shared: its total over all replicas is that of the history, and the simulated replicas share it
+evenly. Another metric is a total, which does not depend on the count, unless it is said to be shared.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.pod import Pod
+from hpad.api.sample import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    RESOURCE,
+    AdapterError,
+    ExternalSample,
+    ObjectSample,
+    PodSample,
+    PodValue,
+    Query,
+    Sample,
+)
+from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.simulation.fleet import Container, Fleet
+from hpad.simulation.history import REPLICAS, History, HistoryError, named
+
+_WINDOW: Final = timedelta(seconds=30)
+_REQUEST: Final = 1000
+"""The request of each pod in milli-units, so that a percent of it is ten of them."""
+
+
+class Past(NamedTuple):
+    """How a history is used: `startup` until a replica is ready, `lag` until a value is seen, both in seconds.
+
+    `shared` are the columns of Object and External metrics that fall as replicas grow.
+    """
+
+    startup: float = 10.0
+    lag: float = 0.0
+    shared: Collection[str] = ()
+
+
+class PastModel:
+    """A workload (`run.Workload`) under the load of a history. Raises HistoryError for a missing column."""
+
+    def __init__(self, hpa: HorizontalPodAutoscaler, history: History, past: Past) -> None:
+        self._history = history
+        self._past = past
+        self._start = history.start
+        self._metrics = compiled_spec(hpa).metrics
+        self._columns = named(hpa)
+        self._check()
+        count = history.at(REPLICAS, history.times[0]) if REPLICAS in history.columns else None
+        container = next((metric.query.container for metric in self._metrics if metric.query.container), "app")
+        requests = Container(name=container, cpu=_REQUEST, memory=_REQUEST)
+        self._fleet = Fleet(
+            round(count) if count else max(1, compiled_spec(hpa).min_replicas), self._start, past.startup, requests
+        )
+        self._now = self._start
+
+    def _check(self) -> None:
+        known = self._history.columns
+        for column, metric in zip(self._columns, self._metrics, strict=True):
+            if column not in known:
+                raise HistoryError(f"the history has no column {column}; it has {', '.join(known)}")
+            if self._is_shared(column, metric) and REPLICAS not in known:
+                text = f"{column} is shared by the replicas, so the history needs a column {REPLICAS}"
+                raise HistoryError(f"{text}; it has {', '.join(known)}")
+
+    def _is_shared(self, column: str, metric: CompiledMetric) -> bool:
+        return metric.of_pods or column in self._past.shared
+
+    @property
+    def replicas(self) -> int:
+        return len(self._fleet.replicas)
+
+    @property
+    def ready(self) -> int:
+        return self._fleet.ready
+
+    def advance(self, now: datetime) -> None:
+        self._now = now
+        self._fleet.advance((now - self._start).total_seconds())
+
+    def pods(self) -> Sequence[Pod]:
+        return self._fleet.pods()
+
+    def scale(self, replicas: int) -> None:
+        self._fleet.scale(replicas, (self._now - self._start).total_seconds())
+
+    def answer(self, queries: Sequence[Query | AdapterError]) -> Sequence[Sample | AdapterError]:
+        if not queries:  # the count is outside the bounds, which decide without metrics
+            return []
+        return [
+            query if isinstance(query, AdapterError) else self._answer(column, metric, query)
+            for column, metric, query in zip(self._columns, self._metrics, queries, strict=True)
+        ]
+
+    def _answer(self, column: str, metric: CompiledMetric, query: Query) -> Sample | AdapterError:
+        when = self._now - timedelta(seconds=self._past.lag)
+        value = self._value(column, metric, max(when, self._start).timestamp())
+        if value is None:
+            return AdapterError(f"the history has no value of {column} at {when:%Y-%m-%dT%H:%M:%SZ}")
+        milli = round(value * 1000)
+        if query.type == EXTERNAL:
+            return ExternalSample((milli,), when)
+        if not metric.of_pods:
+            return ObjectSample(milli, when)
+        if metric.kind == UTILIZATION:
+            milli = round(value * _REQUEST / 100)
+        # A starting replica does no work yet, but has its memory.
+        idle = milli if query.type in (RESOURCE, CONTAINER_RESOURCE) and query.name == "memory" else 0
+        busy, starting = PodValue(milli, when, _WINDOW), PodValue(idle, when, _WINDOW)
+        values = {each.pod.name: busy if each.is_ready else starting for each in self._fleet.replicas}
+        return PodSample(values, when)
+
+    def _value(self, column: str, metric: CompiledMetric, time: float) -> float | None:
+        """Returns the value that the simulated replicas would show; None in a gap."""
+        value = self._history.at(column, time)
+        if value is None or not self._is_shared(column, metric):
+            return value
+        count = self._history.at(REPLICAS, time)
+        if not count or not self._fleet.ready:  # of no replica there is no total
+            return None
+        return value * count / self._fleet.ready

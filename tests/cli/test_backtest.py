@@ -1,0 +1,163 @@
+"""`hpad backtest`: over a CSV file and a recording, its report, its search, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.replays import scenario, step
+
+from hpad import cli
+
+WEB = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: default}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 20
+  metrics:
+    - {type: External, external: {metric: {name: queue}, target: {type: AverageValue, averageValue: "10"}}}
+"""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> str:
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    return str(file)
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> str:
+    """Twenty minutes with 20 in all, twenty with 80, and twenty with 20 again; as recorded always 5 replicas."""
+    file = tmp_path / "past.csv"
+    rows = [f"{minute * 60},{80 if 20 <= minute < 40 else 20},5" for minute in range(60)]
+    file.write_text("\n".join(["time,queue,replicas", *rows]) + "\n")
+    return str(file)
+
+
+def found(args: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, float]]:
+    assert cli.main(["backtest", *args, "-o", "json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    return {each["name"]: each["summary"] for each in results}
+
+
+def test_two_specs_beside_the_recorded_curve(web: str, past: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The manifest wants 2 and 8 replicas; with the larger goal 1 and 4."""
+    goal = "spec.metrics[0].external.target.averageValue=20"
+    summaries = found([web, "--csv", past, "--set", goal, "--price", "2"], capsys)
+    assert list(summaries) == ["recorded", web, goal]
+    recorded, own, changed = summaries.values()
+    assert recorded["replicaHours"] == pytest.approx(5 * 59 / 60, rel=1e-3)
+    assert "secondsAboveGoal" not in recorded
+    # From 5: 2 after the window of five minutes, 8 from minute 20 to 45, then 2.
+    assert own["replicaHours"] == pytest.approx((5 * 5 + 2 * 15 + 8 * 25 + 2 * 14) / 60, rel=0.05)
+    assert (own["lowest"], own["highest"]) == (2, 8)
+    assert (changed["lowest"], changed["highest"]) == (1, 5)  # it begins with 5
+    assert own["cost"] == pytest.approx(2 * own["replicaHours"], rel=1e-3)
+
+
+def test_a_second_manifest(web: str, past: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(WEB.replace("maxReplicas: 20", "maxReplicas: 3"))
+    summaries = found([web, str(other), "--csv", past], capsys)
+    assert summaries[str(other)]["highest"] == 3  # the first turn takes it from 5 to 3
+    assert summaries[str(other)]["secondsAtMax"] > 20 * 60
+
+
+def test_the_output_and_the_report_agree(
+    web: str, past: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.html"
+    assert cli.main(["backtest", web, "--csv", past, "--report", str(report), "--color", "never"]) == 0
+    text = capsys.readouterr().out
+    hours = re.search(r"replica-hours +([\d.]+) +([\d.]+)", text)
+    assert hours is not None
+    page = report.read_text()
+    cells = re.search(r"replica-hours</th><td>([\d.]+)</td><td>([\d.]+)</td>", page)
+    assert cells is not None
+    assert cells.groups() == hours.groups()
+    assert "queue: does not depend on the replica count" in " ".join(text.split())
+    assert "<script" not in page
+    assert "http" not in page
+    assert page.count("<svg") == 2
+
+
+def test_a_report_escapes_what_it_quotes(web: str, past: str, tmp_path: Path) -> None:
+    manifest = tmp_path / "a<b>&c.yaml"
+    manifest.write_text(WEB)
+    report = tmp_path / "report.html"
+    assert cli.main(["backtest", str(manifest), "--csv", past, "--report", str(report)]) == 0
+    assert "a&lt;b&gt;&amp;c.yaml" in report.read_text()
+    assert "a<b>" not in report.read_text()
+
+
+def test_a_recording_with_its_own_spec_and_another_one(
+    web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30 of 10 per replica want 3 replicas; with a goal of 5 per replica they want 6."""
+    row = scenario(*(step(15 * index, "30", replicas=3) for index in range(4)))
+    row["hpa"]["metadata"] = {"name": "web", "namespace": "default"}
+    file = tmp_path / "web.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    goal = "spec.metrics[0].external.target.averageValue=5"
+    summaries = found([web, "--recording", str(file), "--set", goal], capsys)
+    recorded, own, changed = summaries.values()
+    assert own == recorded
+    assert (changed["highest"], changed["rescales"]) == (6, 1)
+
+
+def test_a_search_ranks_and_marks(web: str, past: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "spec.metrics[0].external.target.averageValue"
+    args = ["backtest", web, "--csv", past, "--search", f"{path}=10,20,40", "--search", "spec.maxReplicas=4,20"]
+    assert cli.main([*args, "-o", "json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    assert len(items) == 6
+    hours = [item["summary"]["replicaHours"] for item in items]
+    assert hours == sorted(hours)
+    assert items[0]["pareto"]
+    assert items[0]["set"][path] == "40"
+    assert cli.main([*args, "--color", "never"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if re.match(r"\*? +\d+ +\d+ ", line)]) == 6
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--csv", "none.csv"], "none.csv: cannot be read: No such file or directory"),
+        (["--recording", "none.jsonl"], "none.jsonl: cannot be read"),
+        (["--prometheus", "http://127.0.0.1:9"], "--prometheus needs --from TIME"),
+        (["--prometheus", "http://127.0.0.1:9", "--from", "1h"], "--prometheus needs --query COLUMN=PROMQL"),
+        (
+            ["--prometheus", "http://127.0.0.1:9", "--from", "1h", "--query", "queue"],
+            "--query 'queue': COLUMN=PROMQL is needed",
+        ),
+        (
+            ["--prometheus", "http://127.0.0.1:9", "--from", "1h", "--query", "queue=up"],
+            "queue: 'up': the server cannot be reached",
+        ),
+    ],
+)
+def test_mistakes(web: str, args: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["backtest", web, *args]) == 1
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--search", "spec.maxReplicas"], "--search 'spec.maxReplicas': PATH=A,B,… is needed"),
+        (["--search", "spec.maxReplica=1,2"], "spec.maxReplica"),
+        (["--from", "2027-01-01T00:00:00Z"], "is in the future"),
+        (["--from", "1970-01-01T00:59:00Z"], "the history has 1 times in this interval; two or more are needed"),
+        (["--set", "spec.maxReplicas=0"], "--set spec.maxReplicas=0"),
+    ],
+)
+def test_mistakes_with_a_history(
+    web: str, past: str, args: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["backtest", web, "--csv", past, *args]) == 1
+    assert error in capsys.readouterr().err
