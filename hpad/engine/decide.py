@@ -101,7 +101,8 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     proposals = tuple(propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True))
     if view.fallback_policies:
         proposals = apply_fallback(view, proposals)
-    policy = metric_policy.of_spec(view.controls.metric_policy, verdict.metrics)
+    written = view.controls.metric_policy
+    policy = None if written is None else metric_policy.of_spec(written, verdict.metrics)
     recommendation = recommend(proposals, current) if policy is None else combine(view, proposals, policy)
     kept = msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     if recommendation.leader is None:

@@ -147,10 +147,8 @@ def bound(node: Node, metrics: tuple[Identity, ...]) -> Policy | None:
     return _policy(_bound(node, forms, names), names)
 
 
-def of_spec(node: Node | None, metrics: Sequence[CompiledMetric]) -> Policy | None:
-    """Returns the policy for the metrics of a spec; None without one, and for addresses that do not fit them."""
-    if node is None:
-        return None
+def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> Policy | None:
+    """Returns the policy for the metrics of a spec; None for addresses that do not fit them."""
     try:
         return bound(node, addresses.identities(metrics))
     except ValueError:

@@ -72,7 +72,10 @@ async def _check_answers(adapter: Adapter, queries: Sequence[Query]) -> list[Ans
 
 
 async def _check_ignored(adapter: Adapter, queries: Sequence[Query], batch: Sequence[Answer]) -> None:
-    """With `ignores_containers`: to ignore a container that no pod has changes nothing."""
+    """With `ignores_containers`: to ignore a container that no pod has changes nothing.
+
+    A query that the adapter cannot answer without some containers may be refused, with an error that blames the spec.
+    """
     if getattr(adapter, "ignores_containers", False) is not True:
         if any(query.ignored_containers for query in queries):
             raise ContractBroken("hpad sends ignored_containers only to adapters with ignores_containers = True")
@@ -85,7 +88,12 @@ async def _check_ignored(adapter: Adapter, queries: Sequence[Query], batch: Sequ
         else query
         for query in queries
     ]
-    _same("with an ignored container that no pod has", batch, await _answered(adapter, ignoring))
+    found = await _answered(adapter, ignoring)
+    kept = [
+        one if isinstance(other, AdapterError) and other.blame == "spec" else other
+        for one, other in zip(batch, found, strict=True)
+    ]
+    _same("with an ignored container that no pod has", batch, kept)
 
 
 def _check_class(adapter: Adapter) -> None:

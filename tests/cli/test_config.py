@@ -34,11 +34,11 @@ def test_every_setting_has_a_meaning(meanings: Mapping[str, str], parsers: Mappi
     assert set(meanings) == set(parsers)
 
 
-def test_every_setting_but_sources_and_routes_has_a_flag() -> None:
+def test_every_setting_but_those_of_mappings_has_a_flag() -> None:
     parser = argparse.ArgumentParser()
     flags.add(parser)
     names = {name for name in settings.PARSERS if parser.format_help().count(f"--{name.replace('_', '-')} ")}
-    assert set(settings.PARSERS) - names == {"sources", "routes", "namespaces"}  # --namespace names one
+    assert set(settings.PARSERS) - names == {"sources", "routes", "hpas", "namespaces"}  # --namespace names one
 
 
 def test_the_defaults_of_the_schema_are_those_of_the_settings(tmp_path: Path) -> None:
