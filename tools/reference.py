@@ -59,6 +59,11 @@ _ANNOTATIONS = {
         "containers whose usage and requests are no part of Resource metrics (CPU and memory of the whole pod); metrics"
         " of type ContainerResource stay as they are",
     ),
+    "hpad.io/sync-period": (
+        "a duration from `1s` to `1h`",
+        "how often this HPA is reconciled, instead of `sync_period`; see [Periods of single"
+        " HPAs](#periods-of-single-hpas)",
+    ),
     "hpad.io/initialization-period": (
         "a duration from `0s` to `24h`",
         "how long after its start the CPU usage of a pod counts only while it is ready, instead of"
@@ -110,6 +115,21 @@ no container has is no mistake: some pods may have the sidecar and others not.
 A pod of ignored containers alone makes the metric fail, and so does a source whose adapter cannot leave out containers.
 metrics-server can; Prometheus can where the query keeps the label of the container. Pods with requests of their own
 (`spec.resources`) count with the rest of them, after the requests of the ignored containers.
+"""
+_PERIODS = """## Periods of single HPAs
+
+`hpad.io/sync-period: 2s` reconciles one HPA every 2 seconds, whatever the `sync_period` of the daemon is, and
+`hpad.io/sync-period: 10m` reconciles one less often. A changed period takes effect at once. These HPAs are spread over
+their period, each by itself. An edited HPA is reconciled at once with any period. After a start or a change of the
+leader, the first reconcile of an HPA comes within `sync_period`.
+
+An HPA with a shorter period than `sync_period` has 0.6 of its own period to read its metrics, and uses an answer that
+another HPA has caused only while it is younger than a third of its own period. Each reconcile may therefore cause a
+call: settings of the source (`limits` with `rate`, `concurrency` and `fresh`) limit these as all others, and a `fresh`
+that is set holds for all HPAs. A value is never newer than its source; metrics-server measures every 15 s by default.
+
+With a longer period, windows and policies of `spec.behavior` keep their lengths. A window that is shorter than the
+period holds only the latest recommendation. State of an earlier process counts as complete for four periods.
 """
 _CONFIGURED = """## HPAs that cannot be annotated
 
@@ -391,7 +411,9 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    return _page("Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
+    return _page(
+        "Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _PERIODS, _ERRORS
+    )
 
 
 def _series() -> str:

@@ -71,5 +71,10 @@ class Asked(Protocol):
 
 class Metrics(Protocol):
     def ask(
-        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None
+        self,
+        queries: Sequence[Query | AdapterError],
+        *,
+        deadline: float,
+        identity: HPAIdentity | None,
+        period: float | None,
     ) -> Asked: ...

@@ -15,7 +15,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Change, Phase, Plan, Schedule, Timing, TooEarly
+from hpad.controller.schedule import Change, Phase, Schedule, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner, Permit, decides_alike
@@ -103,6 +103,7 @@ class Controller:
         known = list(self._source.values())
         for hpa in known:
             self._reconciler.overlap.register(hpa)
+        self._set_periods()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         self._schedule.start([compiled_spec(hpa).key for hpa in known], at_once=self.workers)
         # No await since `known` was read, so that no change is missed.
@@ -117,7 +118,10 @@ class Controller:
                 dispatcher.result()
 
     def retune(self, *, period: float, workers: int, tick: float) -> None:
-        """Changes period and tick (seconds) and the number of workers. Running turns finish with the previous ones."""
+        """Changes period and tick (seconds) and the number of workers. Running turns finish with the previous ones.
+
+        Call it also if the HPAs' own periods may have changed (`Reconciler.retune`).
+        """
         if workers != self.workers:
             self.workers = workers
             # Running turns give their workers back to the previous pool.
@@ -126,6 +130,7 @@ class Controller:
             self.period, self._tick = period, tick
             self._pool.patience = period * _DRAIN
             self._schedule.retune(period, tick)
+        self._set_periods()
 
     async def stop(self, seconds: float) -> None:
         """Starts no more turns. Running turns are cancelled after the given number of seconds."""
@@ -196,8 +201,12 @@ class Controller:
         return self._clock.monotonic() - self._records[key].status_changed
 
     def until_planned(self, key: Key) -> float:
-        """Returns the seconds until the next planned turn of the HPA."""
-        return self._schedule.next(key) - self._clock.monotonic()
+        """Returns the seconds until the first planned turn of a new HPA."""
+        return self._schedule.first(key) - self._clock.monotonic()
+
+    def first_period(self, key: Key) -> float:
+        """Returns the seconds after its last turn elsewhere in which the HPA has its first turn here."""
+        return self._schedule.deadline_period(key)
 
     def advance(self, waits: Mapping[Key, float]) -> None:
         """Plans turns after the given number of seconds, unless earlier ones are planned."""
@@ -278,9 +287,9 @@ class Controller:
             self._telemetry.controller.lateness.observe(late)
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self.period * _DEADLINE):
+            async with asyncio.timeout(self._schedule.deadline_period(key) * _DEADLINE):
                 permit = Permit(self._owner, hpa, functools.partial(self._source.get, key))
-                timing = Timing.of(moment, Plan(self._schedule.next(key), self.period), self._clock)
+                timing = self._schedule.timing(key, moment)
                 settlement = await self._reconciler.reconcile(permit, worker, timing, record)
         except TooEarly as early:
             self._log.warning("a turn before its planned time is delayed: the state cannot be saved", hpa=str(key))
@@ -332,7 +341,12 @@ class Controller:
         if old is None or not decides_alike(old, new):
             if key in self._records:
                 self._records[key].status_written = None  # the values of the new spec are written at once
+            self._schedule.set_period(key, self._reconciler.sync_period(new))
             self._queue.add(key)
+
+    def _set_periods(self) -> None:
+        for hpa in self._source.values():
+            self._schedule.set_period(hpa.metadata.key, self._reconciler.sync_period(hpa))
 
     def _forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA; called again after a turn that was running at that time."""
@@ -346,6 +360,7 @@ class Controller:
 
     def _refresh_series(self) -> None:
         self._telemetry.controller.hpas.set(sum(1 for _ in self._source.values()))
+        self._telemetry.controller.shortest_period.set(self._schedule.shortest_period())
         self._telemetry.election.owned.set(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())

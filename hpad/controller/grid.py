@@ -27,6 +27,21 @@ COARSEST: Final = 1 / 30
 """The longest tick, as a part of the period."""
 TOGETHER: Final = 64
 """HPAs of one tick up to which it is doubled: more gain little, and the last of them would be late."""
+FINEST: Final = 1 / 100
+"""The longest tick of an HPA with a period of its own, as a part of that period."""
+
+
+def own_place(key: Key, period: float, tick: float) -> float:
+    """Returns the seconds from the start of a period to the turn of an HPA with a period of its own.
+
+    These HPAs are spread over the whole period, each by itself: those of a namespace have no list of metrics that stays
+    fresh from one turn to the next. `tick` is rounded down to a whole fraction of the period (0: none).
+    """
+    place, tick = _share(str(key)) * period, min(tick, period * FINEST)
+    if tick <= 0:
+        return place
+    tick = period / math.ceil(period / tick)
+    return math.floor(place / tick) * tick
 
 
 class Grid:

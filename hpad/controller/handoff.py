@@ -98,6 +98,7 @@ class Handoff:
     async def _begin(self, gained: Collection[Key]) -> None:
         """Plans the first turn of each gained HPA: a period after its last turn on any replica.
 
+        An HPA with a longer period of its own has it after the common period, since edits may have been missed.
         Turns that are late already follow each other, the most overdue first. A few new HPAs have their turns at once;
         many have them at their planned times, as after a start without other replicas (`Schedule.start`).
         """
@@ -107,7 +108,7 @@ class Handoff:
         for key in gained:
             after_write = self._lease - self._controller.since_status_change(key)
             self._controller.cool_down({key: max(self._left(key, now, self._cooldown), after_write)})
-        due = {key: self._left(key, now, period) for key in gained}
+        due = {key: self._left(key, now, self._controller.first_period(key)) for key in gained}
         new = [key for key, seconds in due.items() if seconds == -math.inf]
         if len(new) > self._controller.workers:
             due |= {key: self._controller.until_planned(key) for key in new}

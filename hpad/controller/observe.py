@@ -6,7 +6,7 @@ Nothing is written here, neither to the API server nor to the store.
 import math
 import zlib
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,11 @@ from hpad.engine import annotations, recovery
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
+from hpad.sources import limits
 from hpad.store.store import Store
+
+GAP_PERIODS: Final = 4
+"""The number of periods without a reconcile after which the state of an HPA is incomplete."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
     one HPA may take. `dry_run`: decide, but write nothing. `explains`: events keep their detail. `figures`: decisions
     become series. `yields`: leave a target alone that an HPA of the API server scales and hpad does not own. `gap`:
-    after this time without a reconcile, state of an earlier process is incomplete even if no turn is missing from it.
+    after this time without a reconcile, or `GAP_PERIODS` of a longer period of the HPA, state of an earlier process is
+    incomplete even if no turn is missing from it.
     `status_refresh`: measured values alone are written to a status at most once per this time; 0: whenever they change.
     """
 
@@ -74,6 +79,11 @@ class Turn(NamedTuple):
         moment, plan = self.moment, self.timing.plan
         return Validity(moment.boot, moment.monotonic, max(0.0, plan.next - moment.monotonic), plan.period)
 
+    def patience(self, common: float) -> float:
+        """Returns the seconds that the metrics may take; `common` is that of HPAs without a period of their own."""
+        own = self.record.period
+        return common if own is None else min(common, own * limits.PATIENCE)
+
     def at(self, moment: Moment) -> "Turn":
         """Returns the same turn, decided at that moment."""
         if moment == self.moment:
@@ -100,7 +110,7 @@ class Observer:
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
-        view, last_scale_time, unreported = await self._view(permit.hpa, worker, timing.moment)
+        view, last_scale_time, unreported = await self._view(permit.hpa, worker, timing.moment, record)
         view = self._holding(view, timing, record)
         return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported)
 
@@ -110,7 +120,7 @@ class Observer:
         hpa = None if permit.current is None else permit.current()
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.hpa.metadata.key))
-        view, last_scale_time, unreported = await self._view(hpa, worker, turn.moment)
+        view, last_scale_time, unreported = await self._view(hpa, worker, turn.moment, turn.record)
         permit = permit._replace(hpa=hpa)  # and no values are held: those of the new spec are written at once
         return turn._replace(view=view, permit=permit, last_scale_time=last_scale_time, unreported=unreported)
 
@@ -124,7 +134,7 @@ class Observer:
         return memory
 
     async def _view(
-        self, hpa: HorizontalPodAutoscaler, worker: Worker, moment: Moment
+        self, hpa: HorizontalPodAutoscaler, worker: Worker, moment: Moment, record: Record
     ) -> tuple[View, datetime | None, PendingRescale | None]:
         """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet."""
         key = hpa.metadata.key
@@ -157,8 +167,13 @@ class Observer:
         )
         # By the state as loaded: the state of a former target also knows the rescales that the status reports.
         unseen = recovery.rescaled_since(loaded, hpa.status)
-        history = recovery.resumed(memory, view, self.options.gap, unseen=unseen)
+        history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
         return msgspec.structs.replace(view, history=history), last_scale_time, unreported
+
+    def _gap(self, record: Record) -> timedelta:
+        """Returns the time without a reconcile after which the HPA's state is incomplete."""
+        gap = self.options.gap
+        return gap if record.period is None else max(gap, timedelta(seconds=GAP_PERIODS * record.period))
 
     def _holding(self, view: View, timing: Timing, record: Record) -> View:
         """Returns the view with `values_held` set if the status was written in this interval of the HPA."""

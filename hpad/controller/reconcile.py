@@ -123,7 +123,7 @@ class Reconciler:
         observed = self._clock.monotonic() - began
         # Before the metrics are known: a recommendation that a crash could lose must not be made.
         await schedule.announce(self._store, permit.hpa.metadata.key, worker, timing.moment)
-        gathered = await self._gather(turn.view, self._examine(turn.view), worker)
+        gathered = await self._gather(turn, self._examine(turn.view), worker)
         done = await self._decide(turn, gathered, worker)
         turn, gathered, decision, outcome, settlement = done
         if self._recorder is not None:
@@ -159,6 +159,10 @@ class Reconciler:
         self._telemetry.controller.forget(key)
         self._unwritten.ended(subject=key)
 
+    def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
+        """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
+        return self._observer.own.sync_period(hpa)
+
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
         await self._store.get_loaded(key)
@@ -179,13 +183,14 @@ class Reconciler:
             self.overlap.register_selector(view.key, view.scale)
         return verdict
 
-    async def _gather(self, view: View, verdict: examine.Verdict, worker: Worker) -> _Gathered:
+    async def _gather(self, turn: Turn, verdict: examine.Verdict, worker: Worker) -> _Gathered:
         """Returns the answers to the HPA's queries."""
-        identity, queries = HPAIdentity.of(view.hpa), verdict.queries
+        identity, queries = HPAIdentity.of(turn.view.hpa), verdict.queries
         if not queries:
             return _Gathered(verdict, identity)
         began = self._clock.monotonic()
-        asked = self._metrics.ask(queries, deadline=self._options.patience, identity=identity)
+        patience, period = turn.patience(self._options.patience), turn.record.period
+        asked = self._metrics.ask(queries, deadline=patience, identity=identity, period=period)
         if not asked.done:  # most answers are there: those to another HPA of the namespace
             async with worker.released():
                 await asked.wait()

@@ -1,7 +1,7 @@
 """Plans the turns of each HPA, keeps its scheduling record, and sets the moment that a turn counts as.
 
-A new or edited HPA has a turn at once, and every HPA has one turn per period. The time within the period is fixed by
-the HPA's key (`controller.grid`), which keeps the interval of each one across restarts.
+A new or edited HPA has a turn at once, and every HPA has one turn per period, which may be its own. The time within the
+period is fixed by the HPA's key (`controller.grid`), which keeps the interval of each one across restarts.
 
 A turn counts as of its planned moment while its metrics arrive within `IN_TIME` of a period. Policies and windows of
 `spec.behavior` are mostly whole periods. If turns counted as of the clock, a few milliseconds of delay would decide
@@ -28,7 +28,7 @@ import msgspec
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
-from hpad.controller.grid import Grid
+from hpad.controller.grid import Grid, own_place
 from hpad.controller.workers import Worker
 from hpad.controller.workqueue import DelayingQueue
 from hpad.engine import recovery
@@ -56,14 +56,21 @@ def planned_moment(clock: Clock, due: float, last: Moment | None) -> Moment:
 
 
 IN_TIME: Final = 0.2
-"""The part of the period within which a turn must have its metrics to count as of its planned moment."""
+"""The part of the period within which a turn must have its metrics to count as of its planned moment.
+
+An HPA with a longer period than the others has no more time: its windows must not end up to a fifth of an hour early.
+"""
 
 
 class Plan(NamedTuple):
-    """The next planned turn, in monotonic seconds, and the period in seconds."""
+    """The next planned turn, in monotonic seconds, and the period in seconds.
+
+    A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
+    """
 
     next: float
     period: float
+    tolerance: float = 0.0
 
 
 class TooEarly(Exception):
@@ -86,7 +93,7 @@ class Timing(NamedTuple):
         """Returns the timing of a turn planned for `moment`; None for a turn before its planned time."""
         if moment is None:
             return cls(Moment.now(clock), plan, 0.0)
-        return cls(moment, plan, IN_TIME * plan.period)
+        return cls(moment, plan, plan.tolerance)
 
     def answered(self, clock: Clock) -> Moment:
         """Returns the moment that the turn counts as, if its metrics were read now: the planned one if in time."""
@@ -180,7 +187,8 @@ class Record(msgspec.Struct):
     `due` is the next planned time in monotonic seconds, and `planned` the planned moment of the last regular turn.
     `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `owned`: this replica decides about
     the HPA. `status_changed` is when the HPA's status was last seen to change, in monotonic seconds. `status_written`
-    is the time of the turn that wrote it last; None if that is not known, or if the HPA was edited since.
+    is the time of the turn that wrote it last; None if that is not known, or if the HPA was edited since. `period` is
+    the HPA's own sync period in seconds (annotation `hpad.io/sync-period`); None: that of the schedule.
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
     was edited. `competitors`, `minimum_reported` and `annotation_error` are what the log has reported: other writers, a
@@ -192,6 +200,7 @@ class Record(msgspec.Struct):
     planned: Moment | None = None
     cooldown_until: float | None = None
     owned: bool = False
+    period: float | None = None
     turn: asyncio.Task[Any] | None = None
     status_changed: float = -math.inf
     status_written: float | None = None
@@ -213,6 +222,7 @@ class Schedule:
         self._queue = queue
         self._clock = clock
         self._period = period
+        self._tick = tick
         self._grid = Grid(period, tick)
         self._namespaces: defaultdict[str, set[Key]] = defaultdict(set)
         self.records: defaultdict[Key, Record] = defaultdict(Record)
@@ -225,8 +235,32 @@ class Schedule:
         for key in keys:
             if len(keys) <= at_once:
                 self._queue.add(key)
-            else:
+            elif self.period(key) <= self._period:
                 self.plan(key)
+            else:
+                self._queue.add_after(key, self.first(key) - self._clock.monotonic())
+
+    def period(self, key: Key) -> float:
+        """Returns the seconds between two planned turns of the HPA."""
+        record = self.records.get(key)
+        return self._period if record is None or record.period is None else record.period
+
+    def deadline_period(self, key: Key) -> float:
+        """Returns the period that the deadlines of a turn are parts of: a longer period allows no longer turns."""
+        return min(self.period(key), self._period)
+
+    def shortest_period(self) -> float:
+        """Returns the shortest period of all HPAs in seconds; the common one without HPAs."""
+        return min(map(self.period, self.records), default=self._period)
+
+    def set_period(self, key: Key, period: float | None) -> None:
+        """Sets the HPA's own period in seconds (None: it has none), and plans its next turn by it."""
+        if period is None and key not in self.records:
+            return
+        record = self.records[key]
+        if record.period != period:
+            record.period = period
+            self._replan(key, record)
 
     def plan(self, key: Key, *, scaled: bool = False) -> None:
         """Plans the next regular turn. A planned time that passed during a turn is skipped.
@@ -234,19 +268,22 @@ class Schedule:
         After a rescale (`scaled`) by a turn before its planned time, a planned time that follows too soon is skipped.
         """
         due, now, record = self.next(key), self._clock.monotonic(), self.records[key]
-        if scaled and self.lateness(key) is None and due - now < _APART * self._period:
-            due += self._period
+        if scaled and self.lateness(key) is None and due - now < _APART * self.deadline_period(key):
+            due += self.period(key)
             self._queue.call_off(key)  # the queue keeps the earlier of two deadlines
         record.due = due
         self._queue.add_after(key, due - now)
 
     def retune(self, period: float, tick: float) -> None:
         """Changes period and tick, in seconds, and plans a new time for every HPA."""
-        self._period, self._grid = period, Grid(period, tick)
+        self._period, self._tick, self._grid = period, tick, Grid(period, tick)
         for key, record in list(self.records.items()):
-            if record.due is not None:
-                record.due = None
-                self.plan(key)
+            self._replan(key, record)
+
+    def _replan(self, key: Key, record: Record) -> None:
+        if record.due is not None:
+            record.due = None
+            self.plan(key)
 
     def lateness(self, key: Key) -> float | None:
         """Returns the seconds since the planned time of the turn; None for a turn before its planned time."""
@@ -256,24 +293,44 @@ class Schedule:
     def moment(self, key: Key) -> Moment | None:
         """Returns the planned moment of the turn that starts now; None before its planned time, or far behind it."""
         late, record = self.lateness(key), self.records[key]
-        if late is None or record.due is None or late > IN_TIME * self._period:
+        if late is None or record.due is None or late > IN_TIME * self.deadline_period(key):
             return None
         record.planned = planned_moment(self._clock, record.due, record.planned)
         return record.planned
 
+    def timing(self, key: Key, moment: Moment | None) -> Timing:
+        """Returns the timing of a turn that starts now; `moment` is its planned moment."""
+        plan = Plan(self.next(key), self.period(key), IN_TIME * self.deadline_period(key))
+        return Timing.of(moment, plan, self._clock)
+
+    def first(self, key: Key) -> float:
+        """Returns the time of the first turn after a start (monotonic seconds).
+
+        It comes within the common period: an HPA with a longer one may have been edited while hpad did not run.
+        """
+        return self._on_grid(key) if self.period(key) > self._period else self.next(key)
+
+    def _on_grid(self, key: Key) -> float:
+        members = self._namespaces[key.namespace]
+        members.add(key)
+        return self._following(self._grid.place(key, len(members), len(self.records)), self._period)
+
+    def _following(self, place: float, period: float) -> float:
+        begin = math.floor((self._clock.monotonic() - place) / period) + 1  # equal places need equal due times
+        return begin * period + place
+
     def next(self, key: Key) -> float:
         """Returns the planned time after this turn (monotonic seconds): no regular turn comes earlier."""
-        due, now = self.records[key].due, self._clock.monotonic()
+        record, now = self.records[key], self._clock.monotonic()
+        due, period = record.due, self.period(key)
+        if due is None and record.period is not None:
+            return self._following(own_place(key, period, self._tick), period)
         if due is None:
-            members = self._namespaces[key.namespace]
-            members.add(key)
-            place = self._grid.place(key, len(members), len(self.records))
-            begin = math.floor((now - place) / self._period) + 1  # not now + …: equal places need equal due times
-            return begin * self._period + place
+            return self._on_grid(key)
         if due > now + _AT_ONCE:
             return due  # a turn before its planned time leaves the plan as it is
-        missed = max(0, int((now - due) // self._period))
-        return due + (missed + 1) * self._period
+        missed = max(0, int((now - due) // period))
+        return due + (missed + 1) * period
 
     def cooldown(self, key: Key) -> float:
         """Returns the seconds until the cooldown of the HPA ends; 0 or less: none."""

@@ -14,7 +14,7 @@ from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handoff
-from hpad.controller.observe import Options
+from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
 from hpad.decisions.archive import Archive, Limits
@@ -35,7 +35,6 @@ from hpad.store.backend import Backend
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
-_GAP_PERIODS = 4
 """Sync periods that a restart or a change of leader may take before the history of an HPA counts as incomplete."""
 
 _LEAST_MEMORY: Final = 1 << 20
@@ -167,7 +166,7 @@ def options(settings: Settings) -> Options:
         explains=settings.explain_events,
         figures=settings.decision_series,
         yields=settings.competing_hpas == YIELD,
-        gap=settings.sync_period * _GAP_PERIODS,
+        gap=settings.sync_period * GAP_PERIODS,
         status_refresh=settings.status_refresh,
     )
 

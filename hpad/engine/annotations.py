@@ -94,13 +94,22 @@ class Reader(NamedTuple):
 
     def of(self, hpa: HorizontalPodAutoscaler) -> Own:
         """Returns what the HPA sets for itself. Never raises."""
-        annotations = hpa.metadata.annotations
-        own = _own(annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})})
+        own = self._own(hpa)
         if self.fallbacks is None and not own:
             return NOTHING
         metrics = compiled_spec(hpa).metrics
         found = _read(own, identities(metrics)) if own else NOTHING
         return found if self.fallbacks is None else _with_sources(found, metrics, self.fallbacks)
+
+    def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
+        """Returns the HPA's own sync period in seconds; None where the setting applies. Never raises."""
+        own = self._own(hpa)
+        period = controls.read(dict(own)).controls.sync_period if own else None
+        return None if period is None else period.total_seconds()
+
+    def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
+        annotations = hpa.metadata.annotations
+        return _own(annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})})
 
 
 PLAIN: Final = Reader()

@@ -20,10 +20,12 @@ from hpad.engine.expression import Node
 
 PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
+SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 _MOST_CONTAINERS: Final = 100
 _LONGEST_PERIOD: Final = timedelta(hours=24)
+_SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
 
 
 class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -40,6 +42,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     readiness_delay: timedelta | None = None
     metric_policy: Node | None = None
     ignored_containers: tuple[str, ...] | None = None
+    sync_period: timedelta | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
 
@@ -70,6 +73,14 @@ def _period(text: str) -> timedelta:
     return value
 
 
+def _sync_period(text: str) -> timedelta:
+    value = duration.parse(text)
+    shortest, longest = _SYNC_PERIODS
+    if not shortest <= value <= longest:
+        raise ValueError(f"{shown(text)} is not between {duration.write(shortest)} and {duration.write(longest)}")
+    return value
+
+
 def _containers(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if len(names) > _MOST_CONTAINERS:
@@ -87,6 +98,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
     METRIC_POLICY: _Control("metric_policy", expression.parse),
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
+    SYNC_PERIOD: _Control("sync_period", _sync_period),
 }
 """The controls by their annotation."""
 

@@ -193,10 +193,10 @@ class AnswerCache:
         self._groups: dict[Hashable, dict[Query, float]] = {}
         self._swept = 0.0
 
-    def get(self, query: Query, now: float) -> Answer | None:
-        """Returns the answer, if there is one that is fresh."""
+    def get(self, query: Query, now: float, fresh: float | None = None) -> Answer | None:
+        """Returns the answer, if there is one that is fresh, and at most `fresh` seconds old (None: any fresh one)."""
         began, answer = self._answers.get(query, (0.0, None))
-        return answer if self.is_fresh(began, now) else None
+        return answer if self.is_fresh(began, now) and (fresh is None or now - began <= fresh) else None
 
     def put(self, query: Query, answer: Answer, began: float) -> None:
         """Keeps an answer of a call that began at `began`."""
@@ -208,7 +208,10 @@ class AnswerCache:
         return bool(self._fresh) and now - began <= self._fresh
 
     def expect(self, query: Query, group: Hashable | None, now: float) -> None:
-        """Notes a query of an HPA, which comes again in a period. Queries of a `group` share calls (None: no group)."""
+        """Notes a query, which comes again in a period. Queries of a `group` share calls (None: no group).
+
+        A query of an HPA with a period of its own has no group here, since it comes at another time.
+        """
         if group is not None:
             self._groups.setdefault(group, {})[query] = now
         self._sweep(now)

@@ -30,9 +30,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one source; durations are in seconds. The defaults are right without configuration.
 
     `timeout` bounds one attempt, `budget` a call with its retries; `rate` is in calls per second. A cached answer is
-    used until it is `fresh` seconds old (0: never). A sample whose own timestamp is older than `max_age` is an error
-    (None: any age is accepted). The circuit breaker opens after `failures` failed calls in a row that span `rest`, and
-    then lets one call through per `rest`. `period` is the time between two reconciles of an HPA.
+    used until it is `fresh` seconds old (0: never); `fresh_is_default`: this is a part of the period, and an HPA with a
+    shorter period of its own uses the same part of that. A sample whose own timestamp is older than `max_age` is an
+    error (None: any age is accepted). The circuit breaker opens after `failures` failed calls in a row that span
+    `rest`, and then lets one call through per `rest`. `period` is the time between two reconciles of an HPA.
     """
 
     timeout: float = TIMEOUT
@@ -41,10 +42,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = _DEFAULTS.rate
     retries: int = _DEFAULTS.retries
     fresh: float = PERIOD * _FRESH
+    fresh_is_default: bool = True
     max_age: float | None = None
     failures: int = _DEFAULTS.failures
     rest: float = PERIOD
     period: float = PERIOD
+
+    def fresh_for(self, period: float | None) -> float:
+        """Returns how old an answer may be, in seconds, for an HPA with this period of its own (None: it has none)."""
+        if period is None or not self.fresh_is_default:
+            return self.fresh
+        return min(self.fresh, period * _FRESH)
 
 
 def of(source: settings.SourceSettings, period: float) -> Limits:
@@ -58,6 +66,7 @@ def of(source: settings.SourceSettings, period: float) -> Limits:
         rate=configured.rate,
         retries=configured.retries,
         fresh=period * _FRESH if configured.fresh is None else configured.fresh.total_seconds(),
+        fresh_is_default=configured.fresh is None,
         max_age=None if configured.max_age is None else configured.max_age.total_seconds(),
         failures=configured.failures,
         rest=period if configured.rest is None else configured.rest.total_seconds(),

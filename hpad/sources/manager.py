@@ -137,12 +137,19 @@ class Gatherer:
         return asked.answers()
 
     def ask(
-        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
+        self,
+        queries: Sequence[Query | AdapterError],
+        *,
+        deadline: float,
+        identity: HPAIdentity | None = None,
+        period: float | None = None,
     ) -> "Asked":
-        """Asks the queries; `gather` describes the answers."""
-        return Asked([self._ask(query, identity) for query in queries], deadline, identity)
+        """Asks the queries; `gather` describes the answers. `period`: the HPA's own sync period in seconds, if any."""
+        return Asked([self._ask(query, identity, period) for query in queries], deadline, identity)
 
-    def _ask(self, query: Query | AdapterError, identity: HPAIdentity | None) -> _Waiting | AdapterError:
+    def _ask(
+        self, query: Query | AdapterError, identity: HPAIdentity | None, period: float | None
+    ) -> _Waiting | AdapterError:
         if isinstance(query, AdapterError):
             return query
         try:
@@ -151,7 +158,7 @@ class Gatherer:
             return error
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return _Waiting(query, opened.source, opened.source.ask(query, identity))
+        return _Waiting(query, opened.source, opened.source.ask(query, identity, period))
 
     async def _enter(self, source: settings.SourceSettings) -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
@@ -303,10 +310,15 @@ class Sources:
             raise SourcesRejected("\n".join(problems))
 
     def ask(
-        self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None = None
+        self,
+        queries: Sequence[Query | AdapterError],
+        *,
+        deadline: float,
+        identity: HPAIdentity | None = None,
+        period: float | None = None,
     ) -> Asked:
         """Calls Gatherer.ask of the current sources."""
-        return self.current.ask(queries, deadline=deadline, identity=identity)
+        return self.current.ask(queries, deadline=deadline, identity=identity, period=period)
 
     def fallback(self, query: Query) -> Fallback | None:
         """Calls Gatherer.fallback of the current sources."""

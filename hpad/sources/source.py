@@ -74,10 +74,13 @@ class Source:
         self._blocks_loop = False
         self._closed = False
 
-    def ask(self, query: Query, identity: HPAIdentity | None = None) -> asyncio.Future[Answer]:
+    def ask(
+        self, query: Query, identity: HPAIdentity | None = None, period: float | None = None
+    ) -> asyncio.Future[Answer]:
         """Returns the future answer. It is always set, and never to an exception. Do not cancel it.
 
-        The identity becomes part of the query only if the adapter says that the answer depends on it.
+        The identity becomes part of the query only if the adapter says that the answer depends on it. `period` is the
+        HPA's own sync period in seconds (None: it has none).
         """
         query = self._with_hpa(query, identity)
         now = self._clock.monotonic()
@@ -89,8 +92,8 @@ class Source:
             self._counts.erred(unsupported, self._clock.now())
             return _resolved(unsupported)
         if self._limits.fresh:
-            self._cache.expect(query, self._caller.group(query), now)
-        shared = self._shared(query, now)
+            self._cache.expect(query, self._caller.group(query) if period is None else None, now)
+        shared = self._shared(query, now, self._limits.fresh_for(period))
         if shared is not None:
             self._counts.hits += 1
             return shared
@@ -133,9 +136,12 @@ class Source:
             return query
         return replace(query, hpa=identity)
 
-    def _shared(self, query: Query, now: float) -> asyncio.Future[Answer] | None:
-        """Returns the answer of a recent or running call, if there is one."""
-        cached = self._cache.get(query, now)
+    def _shared(self, query: Query, now: float, fresh: float) -> asyncio.Future[Answer] | None:
+        """Returns the answer of a call that began at most `fresh` seconds ago, or is running, if there is one.
+
+        A running call is shared even if it began earlier: a slow source would otherwise have several for one query.
+        """
+        cached = self._cache.get(query, now, fresh)
         if cached is not None:
             return _resolved(answers.not_too_old(self.name, cached, self._clock.now(), self._limits.max_age))
         running = self._in_flight.get(query)

@@ -42,6 +42,8 @@ class ControllerSeries(registry.Collector):
         self._make_kubernetes_series(make)
         text = "Delay of a periodic reconcile after its planned time"
         self.lateness = make.histograms("hpad_reconcile_lateness_seconds", text, bounds=_LATENESS_BUCKETS).of()
+        text = "Shortest time between two planned reconciles of an HPA"
+        self.shortest_period = make.gauge("hpad_shortest_sync_period_seconds", text)
         labels = ["code", "host", "method"]
         self._rest_requests = make.counts("rest_client_requests", "Requests to the API server", labels)
         text = "Duration of requests to the API server"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,22 @@ async def test_a_metric_policy_decides_and_holds_the_count_while_a_metric_that_m
     await annotate(world, {"hpad.io/metric-policy": "first(depth{queue=mails}, depth{queue=orders})"})
     await world.until(lambda: replicas(world) == 9)
     assert world.condition("web", "HpadAnnotationsValid") == VALID
+
+
+async def test_an_hpa_with_a_period_of_its_own_follows_its_metrics(world: Any, tmp_path: Path) -> None:
+    """Without it, it would be reconciled once per hour, with answers up to a third of an hour old."""
+    lengths(tmp_path, orders=30, mails=10)
+    workload(world, {"hpad.io/sync-period": "1s"})
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"), sync_period=timedelta(hours=1))
+    await world.until(lambda: replicas(world) == 3)
+    lengths(tmp_path, orders=50)
+    await world.until(lambda: replicas(world) == 5)
+    lengths(tmp_path, orders=70)
+    await world.until(lambda: replicas(world) == 7)
+    assert world.condition("web", "HpadAnnotationsValid") == VALID
+    await annotate(world, {"hpad.io/sync-period": "2h"})
+    text = "annotation hpad.io/sync-period: '2h' is not between 1s and 1h0m0s"
+    await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == ("False", "InvalidAnnotation", text))
 
 
 async def test_the_usage_of_an_ignored_container_does_not_count(world: Any) -> None:

@@ -14,6 +14,7 @@ UP = "hpad.io/tolerance-up"
 DOWN = "hpad.io/tolerance-down"
 INITIALIZATION = "hpad.io/initialization-period"
 DELAY = "hpad.io/readiness-delay"
+PERIOD = "hpad.io/sync-period"
 
 
 def test_every_control_is_read_from_its_annotation() -> None:
@@ -29,6 +30,11 @@ def test_every_control_is_read_from_its_annotation() -> None:
     )
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("1500ms", 1.5), ("1h", 3600)])
+def test_a_sync_period_is_from_one_second_to_one_hour(text: str, seconds: float) -> None:
+    assert controls.read({PERIOD: text}).controls.sync_period == timedelta(seconds=seconds)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
@@ -36,6 +42,8 @@ def test_every_control_is_read_from_its_annotation() -> None:
         (DOWN, "ten percent", "'ten percent' is not a tolerance: a number of 0 or more such as 0.05 is needed"),
         (INITIALIZATION, "-5s", "'-5s' is not between 0s and 24h0m0s"),
         (DELAY, "25h", "'25h' is not between 0s and 24h0m0s"),
+        (PERIOD, "999ms", "'999ms' is not between 1s and 1h0m0s"),
+        (PERIOD, "61m", "'61m' is not between 1s and 1h0m0s"),
     ],
 )
 def test_an_invalid_control_has_no_effect_and_the_others_hold(name: str, text: str, error: str) -> None:

@@ -39,6 +39,47 @@ async def test_an_answer_is_shared_until_it_is_stale_and_keeps_its_timestamp():
 
 
 @in_virtual_time
+async def test_an_hpa_with_a_shorter_period_shares_answers_for_a_third_of_it():
+    adapter = Scripted()
+    source = opened(adapter, fresh=5.0)
+    await source.ask(A)
+    await asyncio.sleep(0.6)
+    await source.ask(A, period=2.0)
+    assert len(adapter.batches) == 1
+    await asyncio.sleep(0.1)
+    await source.ask(A, period=2.0)
+    assert len(adapter.batches) == 2
+    await asyncio.sleep(4.9)
+    await source.ask(A)
+    assert len(adapter.batches) == 2
+    await source.ask(A, period=3600.0)
+    assert len(adapter.batches) == 2
+    await asyncio.sleep(0.2)
+    await source.ask(A, period=3600.0)
+    assert len(adapter.batches) == 3
+
+
+@in_virtual_time
+async def test_a_configured_age_of_answers_holds_for_every_period():
+    adapter = Scripted()
+    source = opened(adapter, fresh=5.0, fresh_is_default=False)
+    await source.ask(A)
+    await asyncio.sleep(4)
+    await source.ask(A, period=2.0)
+    assert len(adapter.batches) == 1
+
+
+@in_virtual_time
+async def test_an_hpa_with_a_shorter_period_waits_for_a_call_that_is_running():
+    adapter = Scripted(sleeping(3))
+    source = opened(adapter, fresh=5.0)
+    first = source.ask(A)
+    await asyncio.sleep(2)
+    assert await source.ask(A, period=2.0) is await first
+    assert len(adapter.batches) == 1
+
+
+@in_virtual_time
 async def test_the_answer_of_a_running_call_is_shared():
     adapter = Scripted(sleeping(2))
     source = opened(adapter, fresh=5.0)

@@ -27,5 +27,6 @@ class Gathering:
 
     gather: Any
 
-    def ask(self, queries: Sequence[Any], **how: Any) -> Later:
+    def ask(self, queries: Sequence[Any], *, period: float | None = None, **how: Any) -> Later:
+        """Asks the queries; answers are never used again, whatever the `period` of the HPA is."""
         return Later(self.gather, queries, how)
