@@ -40,6 +40,14 @@ _ANNOTATIONS = {
         "a number, or `METRIC=NUMBER,…`",
         "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
     ),
+    "hpad.io/mode": (
+        "`active` or `paused`",
+        "paused: nothing is written to the target, while metrics are read and remembered ([pausing](#pausing))",
+    ),
+    "hpad.io/paused-until": (
+        "a time with its zone, such as `2026-11-30T08:00:00Z`",
+        "paused until then, with `hpad.io/mode: paused` or without; active afterwards",
+    ),
     "hpad.io/tolerance-up": (
         "a number of 0 or more such as `0.05`",
         "by how much the ratio of usage to target must exceed 1 for more replicas, where `spec.behavior.scaleUp` has no"
@@ -75,6 +83,14 @@ _ANNOTATIONS = {
         " `initial_readiness_delay`",
     ),
 }
+_PAUSING = """## Pausing
+
+`kubectl annotate hpa web hpad.io/mode=paused` leaves the target alone: no decision is written, not even where the count
+is outside minimum and maximum. `hpad.io/paused-until: 2026-11-30T08:00:00Z` does so until that time. A paused HPA goes
+on reading its metrics and remembering what they asked for, so after the pause its windows know the past: no scale-down
+comes early. Its status, `hpad explain` and the page show what it would do; it has the condition `Paused`, the state
+`paused`, and the reason `paused` in `hpad_hpa_held_by` where it holds a count back.
+"""
 _METRIC_POLICIES = """## Metric policies
 
 By default the largest proposal of the metrics decides. `hpad.io/metric-policy` sets another rule: an expression whose
@@ -202,6 +218,7 @@ CONDITIONS = {
     "ScaledToZero": (KUBERNETES, "whether the HPA took the last replica (gate HPAScaleToZero)"),
     "ExternalMetricFallbackActive": (KUBERNETES, "a fallback replaces an External metric (KEP-5679)"),
     "HpadAnnotationsValid": (OWN, "False while [annotations](annotations.md) have mistakes, otherwise absent"),
+    "Paused": (OWN, "the HPA is [paused](annotations.md#pausing); otherwise absent"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
 REASONS = {
@@ -214,6 +231,10 @@ REASONS = {
     "FailedUpdateScale": ("AbleToScale", "the new count could not be written"),
     "StaleCache": ("AbleToScale", "a watch received nothing for `max_staleness`: hpad does not decide on old data"),
     "DryRun": ("AbleToScale", "the count was decided and, with `--dry-run`, not written"),
+    "Paused": (
+        "AbleToScale",
+        "the HPA is paused, so the count was not written; also of the condition Paused",
+    ),
     "CompetingHPA": ("AbleToScale", "another HPA scales the target, so the count was not written"),
     "ValidMetricFound": ("ScalingActive", "the metric named in the message decided"),
     "ScalingDisabled": ("ScalingActive", "the target was set to zero replicas"),
@@ -286,6 +307,7 @@ HELD_BY = {
     holds.MAXIMUM: "maxReplicas",
     holds.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
     holds.IN_DRY_RUN: "`dry_run`",
+    holds.IS_PAUSED: "the HPA is [paused](annotations.md#pausing)",
     holds.COMPETING_HPA: "another HPA scales the target, and hpad yields to it",
     holds.WRITE_FAILED: "the API server refused the write",
 }
@@ -411,9 +433,8 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    return _page(
-        "Annotations", text, table, _CONFIGURED, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _PERIODS, _ERRORS
-    )
+    chapters = (_CONFIGURED, _PAUSING, _PERIODS, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
+    return _page("Annotations", text, table, *chapters)
 
 
 def _series() -> str:

@@ -250,7 +250,7 @@ class Reconciler:
         """Returns why nothing may be written to the target now; None if it may."""
         if self._options.dry_run:
             return DRY_RUN
-        return report.yields_to(view.competitors) if self._options.yields else None
+        return view.paused or (report.yields_to(view.competitors) if self._options.yields else None)
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""

@@ -16,6 +16,7 @@ SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
 FALLBACK_ACTIVE = "ExternalMetricFallbackActive"
 COMPETING_WRITERS = "CompetingWriters"
+PAUSED = "Paused"
 ANNOTATIONS_VALID = "HpadAnnotationsValid"
 
 TRUE = "True"

@@ -7,7 +7,7 @@ its name. Recordings keep the texts of the valid ones. docs/reference/annotation
 import functools
 import math
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,6 +23,7 @@ METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
+_MODES: Final = {"active": False, "paused": True}
 _MOST_CONTAINERS: Final = 100
 _LONGEST_PERIOD: Final = timedelta(hours=24)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
@@ -33,17 +34,23 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     The tolerances are those for servers without the field of spec.behavior, which wins. `metric_policy` is an
     expression whose addresses are still to be resolved (`hpad.engine.metric_policy`). `texts` are the annotations that
-    gave these values, as written.
+    gave these values, as written. `paused_until` ends a pause of `paused`, or is one by itself.
     """
 
     tolerance_up: float | None = None
     tolerance_down: float | None = None
     initialization_period: timedelta | None = None
     readiness_delay: timedelta | None = None
+    paused: bool | None = None
+    paused_until: datetime | None = None
     metric_policy: Node | None = None
     ignored_containers: tuple[str, ...] | None = None
     sync_period: timedelta | None = None
     texts: tuple[tuple[str, str], ...] = ()
+
+    def is_paused(self, now: datetime) -> bool:
+        """Whether nothing may be written to the target at this time."""
+        return bool(self.paused) if self.paused_until is None else now < self.paused_until
 
 
 NO_CONTROLS: Final = Controls()
@@ -81,6 +88,22 @@ def _sync_period(text: str) -> timedelta:
     return value
 
 
+def _mode(text: str) -> bool:
+    if text.strip() not in _MODES:
+        raise ValueError(f"{shown(text)} is not a mode; there are {' and '.join(_MODES)}")
+    return _MODES[text.strip()]
+
+
+def _time(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text.strip())
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{shown(text)} is not a time with its zone, such as 2026-11-30T08:00:00Z or …T09:00:00+01:00")
+
+
 def _containers(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if len(names) > _MOST_CONTAINERS:
@@ -92,6 +115,8 @@ def _containers(text: str) -> tuple[str, ...]:
 
 
 CONTROLS: Final[dict[str, _Control]] = {
+    f"{PREFIX}mode": _Control("paused", _mode),
+    f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),
     f"{PREFIX}initialization-period": _Control("initialization_period", _period),

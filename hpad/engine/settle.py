@@ -15,6 +15,7 @@ from hpad.engine.conditions import (
     FALLBACK_ACTIVE,
     FALSE,
     NORMAL,
+    PAUSED,
     SCALED_TO_ZERO,
     SCALING_ACTIVE,
     SCALING_LIMITED,
@@ -142,8 +143,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
 def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
-    _mark_competing(view, draft)
-    _mark_annotations(view, draft)
+    _mark_own(view, draft)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return Settlement(
         status=status,
@@ -273,6 +273,13 @@ def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
+def _mark_own(view: View, draft: _Draft) -> None:
+    """Sets the conditions of hpad's own that do not depend on the metrics."""
+    _mark_competing(view, draft)
+    _mark_paused(view, draft)
+    _mark_annotations(view, draft)
+
+
 def _mark_competing(view: View, draft: _Draft) -> None:
     """Sets the condition CompetingWriters for as long as there are other writers."""
     if not view.competitors:
@@ -281,6 +288,15 @@ def _mark_competing(view: View, draft: _Draft) -> None:
     kinds = {competitor.what for competitor in view.competitors}
     reason = next(REASONS[what] for what in REASONS if what in kinds)
     draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
+
+
+def _mark_paused(view: View, draft: _Draft) -> None:
+    """Sets the condition Paused for as long as the HPA is paused (`hpad.io/mode`, `hpad.io/paused-until`)."""
+    if view.paused is None:
+        draft.conditions = without_condition(draft.conditions, PAUSED)
+        return
+    message = f"{view.paused.message}: metrics are read and remembered, and the target is left alone"
+    draft.condition(PAUSED, TRUE, view.paused.reason, message)
 
 
 def _mark_annotations(view: View, draft: _Draft) -> None:
@@ -302,8 +318,7 @@ def _settlement(
     rescaled: bool = False,
 ) -> Settlement:
     """Closes with a new status; currentMetrics is null where no metric was measured."""
-    _mark_competing(view, draft)
-    _mark_annotations(view, draft)
+    _mark_own(view, draft)
     metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,

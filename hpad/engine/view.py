@@ -126,6 +126,14 @@ class Withheld(msgspec.Struct, frozen=True, gc=False):
 DRY_RUN: Final = Withheld("DryRun", "this is a dry run")
 
 
+def paused(until: datetime | None) -> Withheld:
+    """Returns the reason for leaving the count of a paused HPA alone; `until` None: until it is active again."""
+    return Withheld(PAUSED, "the HPA is paused" + ("" if until is None else f" until {until:%Y-%m-%dT%H:%M:%SZ}"))
+
+
+PAUSED: Final = "Paused"
+
+
 def yielded(to: Competitor) -> Withheld:
     """Returns the reason for leaving the count to the HPA of the API server that scales the same target."""
     return Withheld("CompetingHPA", f"{to}, and is left to it", able=False)
@@ -185,6 +193,12 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def key(self) -> Key:
         """The key of the HPA, one object for all turns with the same spec."""
         return self.spec.key
+
+    @property
+    def paused(self) -> Withheld | None:
+        """Why the HPA itself wants nothing to be written now; None if it does not."""
+        own = self.controls
+        return paused(own.paused_until) if own.texts and own.is_paused(self.now) else None
 
     @property
     def replicas(self) -> int:

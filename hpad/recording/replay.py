@@ -19,7 +19,7 @@ from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.settle import Outcome, Settlement, settle
-from hpad.engine.view import View
+from hpad.engine.view import DRY_RUN, PAUSED, View
 from hpad.recording.encode import results
 from hpad.recording.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
 
@@ -170,7 +170,7 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
         verdict = examine(view)
         answers = tuple(answer(verdict.queries))
         decision = decide(view, verdict, answers)
-        outcome = None if decision.scale_to is None else _write(step, view.hpa, decision.scale_to)
+        outcome = None if decision.scale_to is None else _outcome(view, step, decision.scale_to)
         settlement = settle(view, decision, outcome)
     except RecordingError as error:
         raise RecordingError(f"{where}.{error}") from error
@@ -179,10 +179,16 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
     return Replayed(step, view, answers, decision, outcome, settlement)
 
 
+def _outcome(view: View, step: Step, count: int) -> Outcome:
+    """Returns the outcome of writing the scale, if nothing withholds the count."""
+    # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
+    recorded = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
+    withheld = recorded if recorded == DRY_RUN else view.paused or recorded
+    return _write(step, view.hpa, count) if withheld is None else Outcome((), withheld=withheld)
+
+
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
     """Returns the outcome of writing the scale: the recorded errors, then success. Only conflicts are tried again."""
-    if step.withheld is not None:
-        return Outcome((), withheld=step.withheld)
     for attempt, error in enumerate(step.scale_update_errors[:ATTEMPTS], start=1):
         if error != CONFLICT:
             return Outcome((count,) * attempt, error)

@@ -21,8 +21,9 @@ AT_MAX: Final = "atMax"
 LIMITED: Final = "limited"
 FALLBACK: Final = "fallback"
 COMPETING: Final = "competing"
+PAUSED: Final = "paused"
 DRY_RUN: Final = "dryRun"
-STATES: Final = (FAILING, AT_MAX, LIMITED, FALLBACK, COMPETING, DRY_RUN)
+STATES: Final = (FAILING, AT_MAX, LIMITED, FALLBACK, COMPETING, PAUSED, DRY_RUN)
 """The states of an HPA, the most serious first. An HPA may be in several, or in none."""
 
 

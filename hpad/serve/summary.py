@@ -63,6 +63,7 @@ def states(row: Row) -> tuple[str, ...]:
         api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
         or bool(row.memory.last and row.memory.last.fallbacks),
         api_types.COMPETING: _is(row.status, conditions.COMPETING_WRITERS, conditions.TRUE),
+        api_types.PAUSED: _is(row.status, conditions.PAUSED, conditions.TRUE),
         api_types.DRY_RUN: row.dry_run,
     }
     return tuple(state for state, holds in found.items() if holds)

@@ -109,10 +109,12 @@ def simulate(
         verdict = examine(view)
         answers = workload.answer(verdict.queries)
         decision = decide(view, verdict, answers)
-        outcome = None if decision.scale_to is None else Outcome((decision.scale_to,))
+        withheld, outcome = view.paused, None
+        if decision.scale_to is not None:
+            outcome = Outcome((decision.scale_to,)) if withheld is None else Outcome((), withheld=withheld)
         settlement = settle(view, decision, outcome)
         before, ready = workload.replicas, workload.ready
-        if decision.scale_to is not None:
+        if decision.scale_to is not None and withheld is None:
             workload.scale(decision.scale_to)
         history = settlement.history
         if settlement.status_changed:

@@ -68,6 +68,11 @@ async def annotate(world: Any, annotations: dict[str, str | None]) -> None:
     await client.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
 
+def generation_of(world: Any) -> int:
+    """Returns the generation of the Deployment, which increases with each change of its spec."""
+    return int(world.cluster.get("deployments", "web")["metadata"]["generation"])
+
+
 def replicas(world: Any) -> int:
     return world.replicas("deployments", "web")
 
@@ -179,3 +184,21 @@ async def corrected(world: Any, folder: Path) -> None:
     await annotate(world, {"hpad.io/activatoin": None, "hpad.io/activation": "5"})
     await world.until(lambda: world.condition("web", "HpadAnnotationsValid") == VALID)
     assert world.condition("web", "ScalingActive")[0] == "True"
+
+
+async def test_nothing_moves_while_an_hpa_is_paused(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=80, mails=0)
+    workload(world, {"hpad.io/mode": "paused"})
+    generation = generation_of(world)
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: world.condition("web", "Paused")[0] == "True")
+    await world.until(lambda: world.status("web").get("desiredReplicas") == 8)
+    lengths(tmp_path, orders=90)
+    await world.until(lambda: world.status("web").get("desiredReplicas") == 9)
+    # Any write of the scale is a new generation of the Deployment.
+    assert generation_of(world) == generation
+    assert not [reason for reason, _ in world.events("web") if "Rescale" in reason]
+    await annotate(world, {"hpad.io/mode": None})
+    await world.until(lambda: replicas(world) == 9)
+    await world.until(lambda: world.condition("web", "Paused") == VALID)
+    assert generation_of(world) == generation + 1

@@ -309,3 +309,15 @@ def test_the_error_of_a_recorded_control_names_it(controls: dict[str, str], mess
     with pytest.raises(RecordingError) as caught:
         replay.replay(scenario(step(0, controls=controls)))
     assert str(caught.value).startswith(message)
+
+
+def test_a_recorded_pause_holds_the_count_and_can_be_lifted() -> None:
+    texts = {"hpad.io/paused-until": "2026-01-01T12:00:20Z"}
+    row = scenario(*(step(second, replicas=3, controls=texts) for second in (0, 15, 30)))
+    assert [each["scaleTo"] for each in replay.replay(row)["steps"]] == [None, None, 6]
+    again = recorded_again(row)
+    assert [each.get("withheld", {}).get("reason") for each in again["steps"]] == ["Paused", "Paused", None]
+    assert replay.replay(again) == replay.replay(row)
+    for each in again["steps"]:
+        each["controls"] = {}
+    assert [each["scaleTo"] for each in replay.replay(again)["steps"]] == [6, 6, 6]

@@ -40,7 +40,15 @@ async def test_the_summary_of_an_hpa(world: World) -> None:
     assert last["sentence"].startswith("scale web from 2 to 6: ")
     assert "error" not in last
     assert item["states"] == ["limited"]
-    assert answer["counts"] == {"failing": 0, "atMax": 0, "limited": 1, "fallback": 0, "competing": 0, "dryRun": 0}
+    assert answer["counts"] == {
+        "failing": 0,
+        "atMax": 0,
+        "limited": 1,
+        "fallback": 0,
+        "competing": 0,
+        "paused": 0,
+        "dryRun": 0,
+    }
 
 
 async def test_before_the_first_decision_a_summary_has_the_values_of_the_status(world: World) -> None:
@@ -211,7 +219,7 @@ async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: W
         ("hpas?limit=1&limit=2", "limit is given 2 times; it may be given once"),
         (
             "hpas?state=failed",
-            "state: 'failed' is not one of failing, atMax, limited, fallback, competing, dryRun"
+            "state: 'failed' is not one of failing, atMax, limited, fallback, competing, paused, dryRun"
             ' (did you mean "failing"?)',
         ),
         (

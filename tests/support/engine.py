@@ -175,12 +175,15 @@ class Workload:
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
         decision = decide(view, examine(view), answers)
-        outcome = None if decision.scale_to is None else Outcome((decision.scale_to,), refused)
+        outcome = None
+        if decision.scale_to is not None:
+            held = view.paused
+            outcome = Outcome((decision.scale_to,), refused) if held is None else Outcome((), withheld=held)
         self.settled = settle(view, decision, outcome)
         self.evidence = Evidence(view, answers, decision, outcome, self.settled)
         self.history = self.settled.history
         self.hpa = msgspec.structs.replace(self.hpa, status=self.settled.status)
-        if outcome is not None and refused is None:
+        if outcome is not None and outcome.written:
             self.replicas = outcome.attempts[-1]
         return decision
 

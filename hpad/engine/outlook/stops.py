@@ -3,7 +3,7 @@
 from hpad.engine import trace
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED
 from hpad.engine.outlook.types import STOPPED, Outlook
-from hpad.engine.view import DRY_RUN
+from hpad.engine.view import DRY_RUN, PAUSED
 
 
 def stopped(made: trace.Trace) -> Outlook | None:
@@ -55,5 +55,7 @@ def _unwritten(made: trace.Trace, write: trace.WriteTrace) -> Outlook:
         return Outlook(kind=STOPPED, text=text, replicas=desired)
     if write.withheld == DRY_RUN.reason:
         return Outlook(kind=STOPPED, text=f"stays at {current}: in a dry run hpad writes nothing")
+    if write.withheld == PAUSED:
+        return Outlook(kind=STOPPED, text=f"stays at {current} while the HPA is paused")
     text = f"stays at {current} while the other HPA scales the target: delete it, or set competing_hpas: write"
     return Outlook(kind=STOPPED, text=text)

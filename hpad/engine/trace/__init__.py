@@ -199,7 +199,7 @@ class BoundsTrace(Step, frozen=True):
 class WriteTrace(Step, frozen=True):
     """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
 
-    `withheld` is the reason of the condition where nothing was sent: DryRun or CompetingHPA.
+    `withheld` is the reason of the condition where nothing was sent: DryRun, Paused or CompetingHPA.
     """
 
     outcome: str

@@ -160,3 +160,22 @@ async def test_a_dry_run_writes_nothing_and_logs_its_decision(place: Place, tmp_
     assert await place.status() in ({}, {"currentMetrics": None, "desiredReplicas": 0})
     problems = [line for line in await asyncio.to_thread(lines, log) if line["level"] in ("warning", "error")]
     assert problems == []
+
+
+async def test_a_paused_hpa_leaves_its_target_alone_and_then_does_not(place: Place, tmp_path: Path) -> None:
+    await place.wait_for(120)
+    annotation = {"metadata": {"annotations": {"hpad.io/mode": "paused"}}}
+    await place.api.ask("PATCH", f"{HPAS}/web", annotation)
+
+    async def paused() -> tuple[str, str] | None:
+        return (await place.conditions()).get("Paused")
+
+    async with hpad(place, tmp_path / "log"):
+        await until(paused, ("True", "Paused"))
+        await asyncio.sleep(3)
+        assert await place.generation() == 1
+        assert (await place.status())["desiredReplicas"] == 4
+        await place.api.ask("PATCH", f"{HPAS}/web", {"metadata": {"annotations": {"hpad.io/mode": None}}})
+        await until(place.replicas, 4)
+        await until(paused, None)
+    assert await place.generation() == 2
