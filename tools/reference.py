@@ -40,6 +40,11 @@ _ANNOTATIONS = {
         "a number, or `METRIC=NUMBER,…`",
         "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
     ),
+    "hpad.io/schedule": (
+        "windows with semicolons between",
+        "another minimum or maximum at certain times, such as `0 8 * * 1-5 for 10h in Europe/Berlin: min=5`"
+        " ([schedules](#schedules))",
+    ),
     "hpad.io/mode": (
         "`active` or `paused`",
         "paused: nothing is written to the target, while metrics are read and remembered ([pausing](#pausing))",
@@ -83,6 +88,23 @@ _ANNOTATIONS = {
         " `initial_readiness_delay`",
     ),
 }
+_SCHEDULES = """## Schedules
+
+`hpad.io/schedule` sets minimum, maximum or both while a window is open. Each window is a start in five fields as in
+crontab(5), a length in whole minutes up to 31 days, a time zone (UTC if none is given), and the bounds:
+
+    0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40; 0 0 * * 6 for 48h: max=4
+
+Of several open windows the largest minimum and the smallest maximum hold, together with those of the spec: a window
+raises the minimum and lowers the maximum, and never goes beyond `maxReplicas`. A minimum above the maximum is lowered
+to it. The bounds change with the first reconcile after the start or the end, which sets the count to the nearer bound
+as for `minReplicas` and `maxReplicas`. The length is elapsed time, also where clocks change in the window; a start that
+the clocks skip comes at the next time that exists, and one that they show twice counts once. While a window is open the
+HPA has the condition `ScheduleActive`; `hpad explain` names the windows and their ends. In the section `hpas` of the
+configuration the windows may also be a list of texts.
+
+[`config/hpas/office-hours.yaml`](../../config/hpas/office-hours.yaml) is an example.
+"""
 _PAUSING = """## Pausing
 
 `kubectl annotate hpa web hpad.io/mode=paused` leaves the target alone: no decision is written, not even where the count
@@ -218,6 +240,7 @@ CONDITIONS = {
     "ScaledToZero": (KUBERNETES, "whether the HPA took the last replica (gate HPAScaleToZero)"),
     "ExternalMetricFallbackActive": (KUBERNETES, "a fallback replaces an External metric (KEP-5679)"),
     "HpadAnnotationsValid": (OWN, "False while [annotations](annotations.md) have mistakes, otherwise absent"),
+    "ScheduleActive": (OWN, "a window of the HPA's [schedule](annotations.md#schedules) is open; otherwise absent"),
     "Paused": (OWN, "the HPA is [paused](annotations.md#pausing); otherwise absent"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
@@ -231,6 +254,7 @@ REASONS = {
     "FailedUpdateScale": ("AbleToScale", "the new count could not be written"),
     "StaleCache": ("AbleToScale", "a watch received nothing for `max_staleness`: hpad does not decide on old data"),
     "DryRun": ("AbleToScale", "the count was decided and, with `--dry-run`, not written"),
+    "WindowOpen": ("ScheduleActive", "a window of the schedule is open"),
     "Paused": (
         "AbleToScale",
         "the HPA is paused, so the count was not written; also of the condition Paused",
@@ -433,7 +457,7 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    chapters = (_CONFIGURED, _PAUSING, _PERIODS, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
+    chapters = (_CONFIGURED, _SCHEDULES, _PAUSING, _PERIODS, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
     return _page("Annotations", text, table, *chapters)
 
 

@@ -224,7 +224,7 @@ _FORMS[fields.matches] = {"anyOf": [_FORMS[fields.match], _list(_FORMS[fields.ma
 _FORMS[fields.limits] = _closed(_fields(fields.LIMITS, LIMITS))
 _FORMS[fields.sources] = {"type": "object"}
 _FORMS[fields.routes] = _list(_closed(_fields(fields.ROUTE, {})) | {"required": list(fields.ROUTE)})
-_ANNOTATION: Final[Json] = {"type": ["string", "number", "boolean"]}
+_ANNOTATION: Final[Json] = {"type": ["string", "number", "boolean", "array"]}
 _FORMS[hpas.entries] = _list(_closed({**_fields(hpas.SELECTING, HPAS), **dict.fromkeys(hpas.ANNOTATIONS, _ANNOTATION)}))
 _FORMS[fields.store] = _or_text(_closed(_fields(fields.STORE, {})), "memory, cluster, sqlite or sqlite:FILE")
 

@@ -139,7 +139,7 @@ def count(
     """Updates the series of an HPA and its metrics, which took `gathering` seconds. Other times are monotonic."""
     key = view.key
     series.reconciled(settlement.action, settlement.error_label, now - began)
-    series.desired(key, settlement.status.desired_replicas, view.spec.max_replicas, now)
+    series.desired(key, settlement.status.desired_replicas, view.max_replicas, now)
     series.conditions(key, settlement.status.conditions or ())
     for kind, action, error in settlement.metric_computations:
         series.computed(kind, action, error, gathering)
@@ -166,7 +166,7 @@ def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome 
     proposals = decision.proposals or (None,) * len(metrics)
     return HpaFigures(
         minimum=view.min_replicas,
-        maximum=view.spec.max_replicas,
+        maximum=view.max_replicas,
         current=None if view.scale is None else decision.current,
         recommendation=max(0, recommendation.replicas) if recommendation is not None and leads else None,
         decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,

@@ -15,8 +15,9 @@ import msgspec
 from hpad.api import duration, metadata
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
-from hpad.engine import expression
+from hpad.engine import expression, schedule
 from hpad.engine.expression import Node
+from hpad.engine.schedule import Schedule
 
 PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
@@ -41,6 +42,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tolerance_down: float | None = None
     initialization_period: timedelta | None = None
     readiness_delay: timedelta | None = None
+    schedule: Schedule | None = None
     paused: bool | None = None
     paused_until: datetime | None = None
     metric_policy: Node | None = None
@@ -115,6 +117,7 @@ def _containers(text: str) -> tuple[str, ...]:
 
 
 CONTROLS: Final[dict[str, _Control]] = {
+    f"{PREFIX}schedule": _Control("schedule", schedule.parse),
     f"{PREFIX}mode": _Control("paused", _mode),
     f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),

@@ -54,9 +54,11 @@ class Clamp(msgspec.Struct, frozen=True, gc=False):
 
     replicas: int
     reason: str
+    scheduled: bool = False
 
     def __str__(self) -> str:
-        return f"the {'maximum' if 'above' in self.reason else 'minimum'} is {self.replicas}"
+        by = " by its schedule" if self.scheduled else ""
+        return f"the {'maximum' if 'above' in self.reason else 'minimum'} is {self.replicas}{by}"
 
 
 class Proceed(msgspec.Struct, frozen=True, gc=False):
@@ -92,10 +94,10 @@ def examine(view: View) -> Verdict:
     if current == 0:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
             return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _DISABLED
-    elif current > spec.max_replicas:
-        return Clamp(spec.max_replicas, "Current number of replicas above Spec.MaxReplicas")
-    elif current < spec.min_replicas:
-        return Clamp(spec.min_replicas, "Current number of replicas below Spec.MinReplicas")
+    elif current > (bounds := view.bounds).high:
+        return Clamp(bounds.high, "Current number of replicas above Spec.MaxReplicas", bool(bounds.windows))
+    elif current < bounds.low:
+        return Clamp(bounds.low, "Current number of replicas below Spec.MinReplicas", bool(bounds.windows))
     return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
 
 

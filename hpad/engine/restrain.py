@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.behavior import TOO_FEW, Behavior, Limited, limit, limit_without_behavior
+from hpad.engine.behavior import TOO_FEW, TOO_MANY, Behavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import PastRecommendation
 from hpad.engine.recommend import Recommendation
@@ -174,14 +174,16 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
-    low, high, behavior = view.min_replicas, spec.max_replicas, spec.behavior
+    low, high, behavior = view.min_replicas, view.max_replicas, spec.behavior
     if behavior is None:
         steady = stabilize_down(recommended, current, past, downscale, now)
         step = limit_without_behavior(steady.replicas, current, low, high)
     else:
         steady = stabilize(recommended, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
-    if view.scale_to_zero_disabled and step.reason == TOO_FEW:
+    if view.controls.schedule is not None and step.reason in (TOO_FEW, TOO_MANY) and view.bounds.windows:
+        step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
+    if view.scale_to_zero_disabled and step.reason == TOO_FEW and step.replicas == 1:
         step = Limited(step.replicas, ZERO_DISABLED, _SCALE_TO_ZERO_DISABLED, f"{step.explanation} {_WITHOUT_ZERO}")
     if steady.replicas == recommended:
         able = _READY

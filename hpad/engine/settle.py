@@ -19,6 +19,7 @@ from hpad.engine.conditions import (
     SCALED_TO_ZERO,
     SCALING_ACTIVE,
     SCALING_LIMITED,
+    SCHEDULE_ACTIVE,
     TRUE,
     WARNING,
     Condition,
@@ -277,6 +278,7 @@ def _mark_own(view: View, draft: _Draft) -> None:
     """Sets the conditions of hpad's own that do not depend on the metrics."""
     _mark_competing(view, draft)
     _mark_paused(view, draft)
+    _mark_schedule(view, draft)
     _mark_annotations(view, draft)
 
 
@@ -297,6 +299,16 @@ def _mark_paused(view: View, draft: _Draft) -> None:
         return
     message = f"{view.paused.message}: metrics are read and remembered, and the target is left alone"
     draft.condition(PAUSED, TRUE, view.paused.reason, message)
+
+
+def _mark_schedule(view: View, draft: _Draft) -> None:
+    """Sets the condition ScheduleActive while a window of `hpad.io/schedule` is open."""
+    bounds = view.bounds
+    if not bounds.windows:
+        draft.conditions = without_condition(draft.conditions, SCHEDULE_ACTIVE)
+        return
+    message = f"the minimum is {bounds.low} and the maximum {bounds.high} by {bounds}"
+    draft.condition(SCHEDULE_ACTIVE, TRUE, "WindowOpen", message)
 
 
 def _mark_annotations(view: View, draft: _Draft) -> None:

@@ -9,10 +9,11 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.engine import conditions
+from hpad.engine import conditions, schedule
 from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
+from hpad.engine.schedule import Bounds
 from hpad.engine.spec import CompiledSpec, compiled_spec
 
 
@@ -212,9 +213,23 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.hpa.spec.min_replicas == 0 and gates.HPAMinimumOfOne and not gates.HPAScaleToZero
 
     @property
+    def bounds(self) -> Bounds:
+        """Minimum and maximum at this time, by the spec and the HPA's schedule."""
+        spec, windows = self.spec, self.controls.schedule
+        if windows is None:
+            return Bounds(spec.min_replicas, spec.max_replicas)
+        return schedule.bounds(windows, self.now, spec.min_replicas, spec.max_replicas)
+
+    @property
     def min_replicas(self) -> int:
         """The lowest count that metrics may ask for."""
-        return 1 if self.scale_to_zero_disabled else self.spec.min_replicas
+        low = self.bounds.low
+        return max(1, low) if self.scale_to_zero_disabled else low
+
+    @property
+    def max_replicas(self) -> int:
+        """The highest count that metrics may ask for."""
+        return self.bounds.high
 
     @property
     def scaled_to_zero(self) -> bool:

@@ -70,7 +70,7 @@ class Tally:
         if step.view.scale is None:
             return
         count = after(step)
-        self._last = now, count, count >= step.view.spec.max_replicas
+        self._last = now, count, count >= step.view.max_replicas
         self.lowest = count if self.lowest is None else min(self.lowest, count)
         self.highest = count if self.highest is None else max(self.highest, count)
         self.rescales += step.outcome is not None and step.outcome.written

@@ -28,9 +28,13 @@ def _text(value: Any) -> str:
     raise ValueError(f"{shown(value)} is not a text or a number, as the annotation of that name takes it")
 
 
+_OF_LISTS: Final = f"{controls.PREFIX}schedule"
+"""The annotation whose windows may be a list."""
+
+
 def _valued(annotation: str, value: Any) -> str:
     """Returns the text of an annotation. The policies of metrics are checked with the metrics of each HPA."""
-    text = _text(value)
+    text = "; ".join(parsers.names(value)) if isinstance(value, list) and annotation == _OF_LISTS else _text(value)
     if annotation in controls.CONTROLS:
         controls.CONTROLS[annotation].parse(text)
     return text

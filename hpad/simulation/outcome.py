@@ -70,7 +70,7 @@ def wanted(view: View, decision: Decision) -> int | None:
         return None if decision.undecided or decision.scale_to is None else decision.desired
     if recommendation.leader is None:
         return None
-    return min(max(recommendation.replicas, view.min_replicas), view.spec.max_replicas)
+    return min(max(recommendation.replicas, view.min_replicas), view.max_replicas)
 
 
 class Tally:
@@ -86,7 +86,7 @@ class Tally:
 
     def add(self, now: datetime, before: int, after: int, view: View, decision: Decision) -> None:
         """Adds a turn that found the count `before` and left `after`."""
-        self._close(now, wanted(view, decision), view.spec.max_replicas)
+        self._close(now, wanted(view, decision), view.max_replicas)
         self._turns += 1
         if after != before:
             self._rescaled(Rescale(now, before, after, str(decision)))

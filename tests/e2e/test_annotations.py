@@ -202,3 +202,20 @@ async def test_nothing_moves_while_an_hpa_is_paused(world: Any, tmp_path: Path) 
     await world.until(lambda: replicas(world) == 9)
     await world.until(lambda: world.condition("web", "Paused") == VALID)
     assert generation_of(world) == generation + 1
+
+
+async def test_a_window_of_a_schedule_sets_the_minimum_while_it_is_open(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=20, mails=0)
+    workload(world, {})
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+    assert replicas(world) == 2
+    # Open at all times: it begins each minute, and lasts for an hour.
+    await annotate(world, {"hpad.io/schedule": "* * * * * for 1h: min=4"})
+    await world.until(lambda: replicas(world) == 4)
+    await world.until(lambda: world.condition("web", "ScheduleActive")[:2] == ("True", "WindowOpen"))
+    await annotate(world, {"hpad.io/schedule": "* * * * * for 1h: max=3"})
+    await world.until(lambda: replicas(world) == 3)
+    await annotate(world, {"hpad.io/schedule": "* * * * * for 1h: most=3"})
+    await world.until(lambda: world.condition("web", "HpadAnnotationsValid")[1] == "InvalidAnnotation")
+    await world.until(lambda: world.condition("web", "ScheduleActive") == VALID)

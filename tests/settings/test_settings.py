@@ -330,9 +330,20 @@ def test_the_annotations_of_an_hpa_win_over_the_configuration(tmp_path: Path) ->
     assert (found.controls.tolerance_up, found.controls.tolerance_down) == (0.5, 0.25)
 
 
+def test_the_windows_of_a_schedule_may_be_a_list(tmp_path: Path) -> None:
+    text = 'hpas: [{schedule: ["0 8 * * * for 1h: min=5", "0 9 * * * for 1h: max=9"]}]'
+    read = hpas.defaults(settings.load(written(tmp_path, text), {}, {}).hpas)
+    assert read is not None
+    found = annotations.Reader(defaults=read).of(from_builtins({"metadata": {"name": "web"}}))
+    assert found.errors == ()
+    assert [(each.low, each.high) for each in found.controls.schedule or ()] == [(5, None), (None, 9)]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("hpas: [{schedule: [1]}]", "hpad.yaml: hpas: [0]: schedule: "),
+        ("hpas: [{schedule: [always]}]", "hpad.yaml: hpas: [0]: schedule: 'always' is not a window such as"),
         ("hpas: {a: 1}", "hpad.yaml: hpas: hpas are a list of {namespaces: […]"),
         ("hpas: [{names: [web]}]", "hpad.yaml: hpas: [0]: the entry sets nothing; it can set fallback, "),
         ("hpas: [{tolerance_up: -1}]", "hpad.yaml: hpas: [0]: tolerance_up: '-1' is not a tolerance"),

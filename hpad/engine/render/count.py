@@ -133,6 +133,8 @@ def _bounds(made: trace.Trace, bounds: trace.BoundsTrace) -> _Stage:
         text = f"the {bounds.applied} is {counts.max if bounds.applied == 'maximum' else counts.min}"
         if bounds.applied == "minimum" and counts.zero_disabled:
             text += ": minReplicas 0 counts as 1 while the feature gate HPAScaleToZero is off"
+    if counts.schedule:
+        text += f", by the schedule {counts.schedule}"
     return _Stage("after min, max", bounds.after, text, text_style=style)
 
 

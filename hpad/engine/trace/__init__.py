@@ -54,7 +54,8 @@ class ReplicasTrace(Step, frozen=True):
     """The counts of the target (`current`: spec.replicas, `observed`: status.replicas), and the bounds of the HPA.
 
     `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
-    0, which counts as 1 while the feature gate HPAScaleToZero is off.
+    0, which counts as 1 while the feature gate HPAScaleToZero is off. `schedule`: the open windows that set `min` and
+    `max`, with their ends ("": none).
     """
 
     current: int
@@ -63,6 +64,7 @@ class ReplicasTrace(Step, frozen=True):
     max: int
     desired: int
     zero_disabled: bool = False
+    schedule: str = ""
 
 
 class HaltTrace(Step, frozen=True):

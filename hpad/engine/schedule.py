@@ -1,0 +1,143 @@
+"""Windows of time in which an HPA has another minimum or maximum (`hpad.io/schedule`).
+
+A window begins at the times of a cron expression in a time zone, and lasts for a duration of elapsed time. Where clocks
+change, a start that is skipped comes at the next moment that exists, and one that occurs twice counts once, as with
+cron in Debian (cronsim).
+"""
+
+import functools
+import re
+import zoneinfo
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import cronsim
+import msgspec
+
+from hpad.api import duration
+from hpad.api.quantity import MAX_INT32
+from hpad.api.text import shown
+
+_MINUTE: Final = timedelta(minutes=1)
+_LONGEST: Final = timedelta(days=31)
+_MOST_WINDOWS: Final = 20
+_WINDOW: Final = re.compile(r"(?P<start>\S+ \S+ \S+ \S+ \S+) for (?P<length>\S+)(?: in (?P<zone>\S+))?: (?P<bounds>.+)")
+_BOUND: Final = re.compile(r"(min|max) ?= ?([0-9]{1,10})")
+_FORM: Final = "0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40"
+_SAMPLE: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Window(msgspec.Struct, frozen=True, gc=False):
+    """One window: it begins at each `start`, five fields as in crontab(5), and lasts for `length`, whole minutes.
+
+    `low` and `high` are its minimum and maximum, None where it sets none.
+    """
+
+    start: str
+    length: timedelta
+    zone: str
+    low: int | None
+    high: int | None
+
+    def __str__(self) -> str:
+        return f"{self.start} for {duration.write(self.length)} in {self.zone}"
+
+    def ends(self, now: datetime) -> datetime | None:
+        """Returns when the window ends that is open at this time; None while it is closed."""
+        here = now.astimezone(zoneinfo.ZoneInfo(self.zone)).replace(second=0, microsecond=0)
+        # Searching backwards begins before the given minute, and this one counts.
+        begun = next(cronsim.CronSim(self.start, here + _MINUTE, reverse=True), None)
+        end = None if begun is None else begun.astimezone(UTC) + self.length
+        return end if end is not None and now < end else None
+
+
+Schedule = tuple[Window, ...]
+
+
+class Bounds(NamedTuple):
+    """The lowest and the highest count at a time, and the windows that are open then with their ends."""
+
+    low: int
+    high: int
+    windows: tuple[tuple[Window, datetime], ...] = ()
+
+    def __str__(self) -> str:
+        """The windows, such as `0 8 * * 1-5 for 10h0m0s in UTC (until 2026-01-05T18:00:00Z)`."""
+        return "; ".join(f"{window} (until {end:%Y-%m-%dT%H:%M:%SZ})" for window, end in self.windows)
+
+
+def bounds(schedule: Schedule, now: datetime, low: int, high: int) -> Bounds:
+    """Returns the bounds of an HPA with this minimum and maximum.
+
+    Of several open windows the largest minimum and the smallest maximum hold, and never more than the maximum of the
+    HPA. A minimum above the maximum is lowered to it.
+    """
+    found = _open(schedule, now.replace(second=0, microsecond=0))
+    if not found:
+        return Bounds(low, high)
+    high = min([high, *(window.high for window, _ in found if window.high is not None)])
+    low = max([low, *(window.low for window, _ in found if window.low is not None)])
+    return Bounds(min(low, high), high, found)
+
+
+@functools.lru_cache(4096)
+def _open(schedule: Schedule, minute: datetime) -> tuple[tuple[Window, datetime], ...]:
+    """Returns the windows that are open. Cached: starts and lengths are whole minutes, and HPAs share schedules."""
+    ends = ((window, window.ends(minute)) for window in schedule)
+    return tuple((window, end) for window, end in ends if end is not None)
+
+
+def parse(text: str) -> Schedule:
+    """Reads windows with semicolons between. Raises ValueError naming the window, and what is wrong with it."""
+    texts = [part.strip() for part in text.split(";") if part.strip()]
+    if not texts or len(texts) > _MOST_WINDOWS:
+        raise ValueError(f"{len(texts)} windows; 1 to {_MOST_WINDOWS} are needed, such as {_FORM}")
+    return tuple(map(_window, texts))
+
+
+def _window(text: str) -> Window:
+    match = _WINDOW.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise ValueError(f"{shown(text)} is not a window such as {_FORM}")
+    try:
+        low, high = _bounds(match["bounds"])
+        start, zone = _start(match["start"]), _zone(match["zone"] or "UTC")
+        return Window(start, _length(match["length"]), zone, low, high)
+    except ValueError as error:
+        raise ValueError(f"{shown(text)}: {error}") from None
+
+
+def _bounds(text: str) -> tuple[int | None, int | None]:
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        match = _BOUND.fullmatch(part.strip())
+        if match is None or match[1] in found or not 1 <= int(match[2]) <= MAX_INT32:
+            raise ValueError(f"{shown(part.strip())} is not one of min=N and max=N, each once and 1 or more")
+        found[match[1]] = int(match[2])
+    low, high = found.get("min"), found.get("max")
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min={low} is above max={high}")
+    return low, high
+
+
+def _start(text: str) -> str:
+    try:
+        next(cronsim.CronSim(text, _SAMPLE))
+    except (cronsim.CronSimError, StopIteration):  # StopIteration: a date that never comes, such as 30 February
+        raise ValueError(f"{shown(text)} is not a start in five fields such as 0 8 * * 1-5") from None
+    return text
+
+
+def _length(text: str) -> timedelta:
+    length = duration.parse(text)
+    if length % _MINUTE or not _MINUTE <= length <= _LONGEST:
+        raise ValueError(f"for {shown(text)}: whole minutes from 1m to {duration.write(_LONGEST)} are needed")
+    return length
+
+
+def _zone(name: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # the last two: no name of a file
+        raise ValueError(f"in {shown(name)}: there is no such time zone; write something like Europe/Berlin") from None
+    return name

@@ -1,0 +1,168 @@
+"""Schedules: windows of time with other bounds, clocks that change, and decisions at their edges."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.engine import START, Workload, external, series
+
+from hpad.engine import controls, schedule
+from hpad.engine.conditions import SCHEDULE_ACTIVE, find
+from hpad.engine.schedule import Bounds
+
+SCHEDULE = "hpad.io/schedule"
+QUEUE = external("orders", averageValue="10")
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def bounds(text: str, now: str, low: int = 2, high: int = 20) -> tuple[int, int]:
+    return schedule.bounds(schedule.parse(text), at(now), low, high)[:2]
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("2026-01-05T07:59:59Z", (2, 20)),  # a Monday
+        ("2026-01-05T08:00:00Z", (5, 10)),
+        ("2026-01-05T17:59:59Z", (5, 10)),
+        ("2026-01-05T18:00:00Z", (2, 20)),
+        ("2026-01-09T12:00:00Z", (5, 10)),
+        ("2026-01-10T12:00:00Z", (2, 20)),  # a Saturday
+    ],
+)
+def test_a_window_begins_and_ends(now: str, expected: tuple[int, int]) -> None:
+    assert bounds("0 8 * * 1-5 for 10h: min=5, max=10", now) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 * * * * for 1h: min=5; 0 * * * * for 1h: min=7", (7, 20)),
+        ("0 * * * * for 1h: max=9; 0 * * * * for 1h: max=12", (2, 9)),
+        ("0 * * * * for 1h: min=8; 0 * * * * for 1h: max=3", (3, 3)),  # never a minimum above the maximum
+        ("0 * * * * for 1h: min=50", (20, 20)),
+        ("0 * * * * for 1h: max=50", (2, 20)),
+        ("0 * * * * for 1h: max=1", (1, 1)),
+        ("0 * * * * for 1h: min=1", (2, 20)),
+        ("0 0 * * * for 72h: min=3", (3, 20)),  # the next start comes before the end
+    ],
+)
+def test_several_windows(text: str, expected: tuple[int, int]) -> None:
+    assert bounds(text, "2026-01-05T12:30:00Z") == expected
+
+
+ZONES = [
+    # Berlin: on 2026-03-29 02:00 is 03:00 (01:00Z); a start at 02:30 is skipped and comes at 03:00.
+    ("30 2 * * * for 1h in Europe/Berlin: min=5", "2026-03-29T00:59:00Z", False),
+    ("30 2 * * * for 1h in Europe/Berlin: min=5", "2026-03-29T01:00:00Z", True),
+    ("30 2 * * * for 1h in Europe/Berlin: min=5", "2026-03-29T01:59:00Z", True),
+    ("30 2 * * * for 1h in Europe/Berlin: min=5", "2026-03-29T02:00:00Z", False),
+    # Ten hours from 20:00 (19:00Z) the evening before end at 05:00Z, which is 07:00 and not 06:00 there.
+    ("0 20 * * * for 10h in Europe/Berlin: min=5", "2026-03-29T04:59:00Z", True),
+    ("0 20 * * * for 10h in Europe/Berlin: min=5", "2026-03-29T05:00:00Z", False),
+    # On 2026-10-25 03:00 is 02:00 again: 02:30 occurs at 00:30Z and 01:30Z, and counts once.
+    ("30 2 * * * for 30m in Europe/Berlin: min=5", "2026-10-25T00:30:00Z", True),
+    ("30 2 * * * for 30m in Europe/Berlin: min=5", "2026-10-25T01:30:00Z", False),
+    # New York: 08:00 is 13:00Z in winter and 12:00Z in summer, from 2026-03-08 on.
+    ("0 8 * * * for 1h in America/New_York: min=5", "2026-03-07T13:00:00Z", True),
+    ("0 8 * * * for 1h in America/New_York: min=5", "2026-03-08T13:00:00Z", False),
+    ("0 8 * * * for 1h in America/New_York: min=5", "2026-03-08T12:00:00Z", True),
+    # Lord Howe is 11:00 ahead of UTC, and 10:30 from 2026-04-05 on: 08:00 is 21:00Z, then 21:30Z, of the day before.
+    ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-03T21:00:00Z", True),
+    ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-05T21:29:00Z", False),
+    ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-05T21:30:00Z", True),
+]
+
+
+@pytest.mark.parametrize(("text", "now", "is_open"), ZONES)
+def test_windows_where_clocks_change(text: str, now: str, is_open: bool) -> None:
+    assert bounds(text, now) == ((5, 20) if is_open else (2, 20))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "0 windows; 1 to 20 are needed, such as 0 8 * * 1-5 for 10h"),
+        ("always: min=5", "'always: min=5' is not a window such as 0 8"),
+        ("0 8 * * 1-5 for 10h", "is not a window such as"),
+        ("0 8 * * 9 for 10h: min=5", "'0 8 * * 9' is not a start in five fields"),
+        ("0 8 30 2 * for 10h: min=5", "'0 8 30 2 *' is not a start in five fields"),
+        ("0 8 * * * for 90s: min=5", "for '90s': whole minutes from 1m to 744h0m0s are needed"),
+        ("0 8 * * * for 745h: min=5", "for '745h': whole minutes from 1m to 744h0m0s are needed"),
+        ("0 8 * * * for ten: min=5", "'ten' is not a duration"),
+        ("0 8 * * * for 1h in Europe/Paris2: min=5", "in 'Europe/Paris2': there is no such time zone"),
+        ("0 8 * * * for 1h in ../etc: min=5", "in '../etc': there is no such time zone"),
+        ("0 8 * * * for 1h: min=0", "'min=0' is not one of min=N and max=N, each once and 1 or more"),
+        ("0 8 * * * for 1h: min=5, min=6", "'min=6' is not one of min=N and max=N"),
+        ("0 8 * * * for 1h: min=9, max=6", "min=9 is above max=6"),
+        ("0 8 * * * for 1h: min=9, max=6; x", "min=9 is above max=6"),
+        (";".join(["0 8 * * * for 1h: min=1"] * 21), "21 windows; 1 to 20 are needed"),
+    ],
+)
+def test_mistakes(text: str, error: str) -> None:
+    ((name, found),) = controls.read({SCHEDULE: text}).errors
+    assert name == SCHEDULE
+    assert error in found
+
+
+WINDOWS = st.builds(
+    "{} {} * * {} for {}m in {}: {}".format,
+    st.integers(0, 59),
+    st.integers(0, 23),
+    st.sampled_from(["*", "1-5", "6"]),
+    st.integers(1, 3000),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+    st.sampled_from(["min=3", "min=30", "max=1", "max=8", "min=4, max=6", "max=90"]),
+)
+
+
+@given(
+    st.lists(WINDOWS, min_size=1, max_size=4),
+    st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
+    st.integers(1, 5),
+    st.integers(5, 40),
+)
+def test_the_bounds_are_always_in_order_and_within_the_maximum(
+    texts: list[str], now: datetime, low: int, high: int
+) -> None:
+    found = schedule.bounds(schedule.parse("; ".join(texts)), now, low, high)
+    assert 1 <= found.low <= found.high <= high
+    assert found.low >= min(low, found.high)
+    assert all(now < end for _, end in found.windows)
+    if not found.windows:
+        assert found == Bounds(low, high)
+
+
+def test_a_decision_uses_the_bounds_of_its_time() -> None:
+    """At noon the minimum becomes 6; five minutes later the window ends, and the metric alone decides."""
+    window = "0 12 1 1 * for 5m: min=6, max=8"
+    web = Workload(
+        QUEUE, replicas=3, behavior=None, annotations={SCHEDULE: window}, downscale_stabilization=timedelta(0)
+    )
+    decision = web.reconcile(series(30))
+    assert (decision.scale_to, str(decision)) == (6, "scale web from 3 to 6: the minimum is 6 by its schedule")
+    condition = find(web.hpa.status.conditions, SCHEDULE_ACTIVE)
+    assert condition is not None
+    assert condition.message == (
+        "the minimum is 6 and the maximum 8 by 0 12 1 1 * for 5m0s in UTC (until 2026-01-01T12:05:00Z)"
+    )
+    decision = web.reconcile(series(300), after=15)
+    assert decision.scale_to == 8
+    assert "the maximum is 8 by its schedule" in str(decision)
+    assert web.condition("ScalingLimited").reason == "TooManyReplicas"
+    assert (web.trace.replicas.min, web.trace.replicas.max) == (6, 8)
+    assert web.trace.replicas.schedule == "0 12 1 1 * for 5m0s in UTC (until 2026-01-01T12:05:00Z)"
+    decision = web.reconcile(series(30), after=285)
+    assert decision.scale_to == 3
+    assert find(web.hpa.status.conditions, SCHEDULE_ACTIVE) is None
+    assert datetime(2026, 1, 1, 12, tzinfo=UTC) == START
+
+
+def test_a_count_above_the_ceiling_is_lowered_without_metrics() -> None:
+    web = Workload(QUEUE, replicas=9, annotations={SCHEDULE: "0 12 * * * for 1h: max=4"})
+    assert web.reconcile(series(90)).scale_to == 4
+    assert [reason for reason, _ in web.events] == ["SuccessfulRescale"]
