@@ -3,6 +3,7 @@
 Nothing is written here, neither to the API server nor to the store.
 """
 
+import asyncio
 import math
 import zlib
 from datetime import datetime, timedelta
@@ -140,6 +141,7 @@ class Observer:
         key = hpa.metadata.key
         loaded = assessed(await self._store.get_loaded(key), moment)
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
+        own = await asyncio.to_thread(self.own.of, hpa) if self.own.reads_files(hpa) else self.own.of(hpa)
         if memory.status is not None:
             hpa = msgspec.structs.replace(hpa, status=memory.status)
         scale, failure = await self._read_scale(hpa, worker)
@@ -148,7 +150,6 @@ class Observer:
         if unreported is not None:
             hpa = msgspec.structs.replace(hpa, status=unreported.status)
         pods = self._pods(key.namespace, scale)
-        own = self.own.of(hpa)
         view = View(
             hpa=hpa,
             now=moment.wall,

@@ -15,7 +15,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import controls, fallback_policy, metric_policy, parts
+from hpad.engine import controls, fallback_policy, metric_policy, parts, schedule
 from hpad.engine.addresses import Identity, identities
 from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -92,6 +92,10 @@ class Reader(NamedTuple):
     fallbacks: Fallbacks | None = None
     defaults: Defaults | None = None
 
+    def reads_files(self, hpa: HorizontalPodAutoscaler) -> bool:
+        """Whether `of` has to read files, which the event loop must not wait for."""
+        return any(name == controls.SCHEDULE and schedule.reads_files(text) for name, text in self._own(hpa))
+
     def of(self, hpa: HorizontalPodAutoscaler) -> Own:
         """Returns what the HPA sets for itself. Never raises."""
         own = self._own(hpa)
@@ -103,8 +107,8 @@ class Reader(NamedTuple):
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where the setting applies. Never raises."""
-        own = self._own(hpa)
-        period = controls.read(dict(own)).controls.sync_period if own else None
+        text = dict(self._own(hpa)).get(controls.SYNC_PERIOD)
+        period = None if text is None else controls.read({controls.SYNC_PERIOD: text}).controls.sync_period
         return None if period is None else period.total_seconds()
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":

@@ -22,6 +22,7 @@ from hpad.engine.schedule import Schedule
 PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
+SCHEDULE: Final = f"{PREFIX}schedule"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 _MODES: Final = {"active": False, "paused": True}
@@ -117,7 +118,7 @@ def _containers(text: str) -> tuple[str, ...]:
 
 
 CONTROLS: Final[dict[str, _Control]] = {
-    f"{PREFIX}schedule": _Control("schedule", schedule.parse),
+    SCHEDULE: _Control("schedule", schedule.parse),
     f"{PREFIX}mode": _Control("paused", _mode),
     f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),

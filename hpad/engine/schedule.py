@@ -6,6 +6,7 @@ cron in Debian (cronsim).
 """
 
 import functools
+import itertools
 import re
 import zoneinfo
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,11 @@ _MOST_WINDOWS: Final = 20
 _WINDOW: Final = re.compile(r"(?P<start>\S+ \S+ \S+ \S+ \S+) for (?P<length>\S+)(?: in (?P<zone>\S+))?: (?P<bounds>.+)")
 _BOUND: Final = re.compile(r"(min|max) ?= ?([0-9]{1,10})")
 _FORM: Final = "0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40"
+_ZONE: Final = re.compile(r" in (\S+):")
 _SAMPLE: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+_zones: Final[dict[str, zoneinfo.ZoneInfo]] = {}
+"""The time zones whose files have been read. zoneinfo itself keeps only the last few."""
 
 
 class Window(msgspec.Struct, frozen=True, gc=False):
@@ -44,11 +49,20 @@ class Window(msgspec.Struct, frozen=True, gc=False):
 
     def ends(self, now: datetime) -> datetime | None:
         """Returns when the window ends that is open at this time; None while it is closed."""
-        here = now.astimezone(zoneinfo.ZoneInfo(self.zone)).replace(second=0, microsecond=0)
-        # Searching backwards begins before the given minute, and this one counts.
-        begun = next(cronsim.CronSim(self.start, here + _MINUTE, reverse=True), None)
+        begun = self._begun(now)
         end = None if begun is None else begun.astimezone(UTC) + self.length
         return end if end is not None and now < end else None
+
+    def _begun(self, now: datetime) -> datetime | None:
+        """Returns the latest start up to this time, and None if there was none."""
+        # Searching backwards begins before the given minute, and this one counts.
+        after = (now.astimezone(UTC) + _MINUTE).astimezone(_zone(self.zone))
+        begun = next(cronsim.CronSim(self.start, after, reverse=True), None)
+        if begun is None:
+            return None
+        # Backwards, it passes over starts where clocks change, such as those of the hour that occurs twice.
+        later = itertools.takewhile(lambda start: start.astimezone(UTC) <= now, cronsim.CronSim(self.start, begun))
+        return max(later, key=datetime.timestamp, default=begun)
 
 
 Schedule = tuple[Window, ...]
@@ -87,6 +101,11 @@ def _open(schedule: Schedule, minute: datetime) -> tuple[tuple[Window, datetime]
     return tuple((window, end) for window, end in ends if end is not None)
 
 
+def reads_files(text: str) -> bool:
+    """Whether `parse` has to read the files of time zones, which the event loop must not wait for."""
+    return any(name not in _zones for name in ("UTC", *_ZONE.findall(" ".join(text.split()))))
+
+
 def parse(text: str) -> Schedule:
     """Reads windows with semicolons between. Raises ValueError naming the window, and what is wrong with it."""
     texts = [part.strip() for part in text.split(";") if part.strip()]
@@ -101,7 +120,7 @@ def _window(text: str) -> Window:
         raise ValueError(f"{shown(text)} is not a window such as {_FORM}")
     try:
         low, high = _bounds(match["bounds"])
-        start, zone = _start(match["start"]), _zone(match["zone"] or "UTC")
+        start, zone = _start(match["start"]), _known(match["zone"] or "UTC")
         return Window(start, _length(match["length"]), zone, low, high)
     except ValueError as error:
         raise ValueError(f"{shown(text)}: {error}") from None
@@ -135,9 +154,18 @@ def _length(text: str) -> timedelta:
     return length
 
 
-def _zone(name: str) -> str:
+def _known(name: str) -> str:
+    """Returns the name of a time zone that exists."""
     try:
-        zoneinfo.ZoneInfo(name)
+        _zone(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # the last two: no name of a file
         raise ValueError(f"in {shown(name)}: there is no such time zone; write something like Europe/Berlin") from None
     return name
+
+
+def _zone(name: str) -> zoneinfo.ZoneInfo:
+    """Returns a time zone. Reads its file when it is named for the first time."""
+    found = _zones.get(name)
+    if found is None:
+        found = _zones[name] = zoneinfo.ZoneInfo(name)
+    return found

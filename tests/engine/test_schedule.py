@@ -1,8 +1,11 @@
 """Schedules: windows of time with other bounds, clocks that change, and decisions at their edges."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 from support.engine import START, Workload, external, series
@@ -67,6 +70,21 @@ ZONES = [
     # On 2026-10-25 03:00 is 02:00 again: 02:30 occurs at 00:30Z and 01:30Z, and counts once.
     ("30 2 * * * for 30m in Europe/Berlin: min=5", "2026-10-25T00:30:00Z", True),
     ("30 2 * * * for 30m in Europe/Berlin: min=5", "2026-10-25T01:30:00Z", False),
+    # A start in each hour or minute counts in both hours that are called 02:00.
+    ("0 * * * * for 1h in Europe/Berlin: min=5", "2026-10-25T01:00:00Z", True),
+    ("0 * * * * for 1h in Europe/Berlin: min=5", "2026-10-25T01:59:00Z", True),
+    ("0 * * * * for 10m in Europe/Berlin: min=5", "2026-10-25T00:59:00Z", False),
+    ("* * * * * for 1m in Europe/Berlin: min=5", "2026-10-25T01:00:00Z", True),
+    ("* * * * * for 1m in Europe/Berlin: min=5", "2026-10-25T01:59:00Z", True),
+    ("30 2 * * * for 2h in Europe/Berlin: min=5", "2026-10-25T00:29:00Z", False),
+    ("30 2 * * * for 2h in Europe/Berlin: min=5", "2026-10-25T00:30:00Z", True),
+    ("30 2 * * * for 2h in Europe/Berlin: min=5", "2026-10-25T01:15:00Z", True),
+    ("30 2 * * * for 2h in Europe/Berlin: min=5", "2026-10-25T02:29:00Z", True),
+    ("30 2 * * * for 2h in Europe/Berlin: min=5", "2026-10-25T02:30:00Z", False),
+    # New York: on 2026-11-01 01:30 occurs at 05:30Z and 06:30Z.
+    ("30 1 * * * for 2h in America/New_York: min=5", "2026-11-01T05:30:00Z", True),
+    ("30 1 * * * for 2h in America/New_York: min=5", "2026-11-01T07:29:00Z", True),
+    ("30 1 * * * for 2h in America/New_York: min=5", "2026-11-01T07:30:00Z", False),
     # New York: 08:00 is 13:00Z in winter and 12:00Z in summer, from 2026-03-08 on.
     ("0 8 * * * for 1h in America/New_York: min=5", "2026-03-07T13:00:00Z", True),
     ("0 8 * * * for 1h in America/New_York: min=5", "2026-03-08T13:00:00Z", False),
@@ -75,12 +93,51 @@ ZONES = [
     ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-03T21:00:00Z", True),
     ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-05T21:29:00Z", False),
     ("0 8 * * * for 1h in Australia/Lord_Howe: min=5", "2026-04-05T21:30:00Z", True),
+    # And 02:00 is 01:30 again there: 01:45 occurs at 14:45Z and 15:15Z.
+    ("45 1 * * * for 20m in Australia/Lord_Howe: min=5", "2026-04-04T15:04:00Z", True),
+    ("45 1 * * * for 20m in Australia/Lord_Howe: min=5", "2026-04-04T15:05:00Z", False),
 ]
 
 
 @pytest.mark.parametrize(("text", "now", "is_open"), ZONES)
 def test_windows_where_clocks_change(text: str, now: str, is_open: bool) -> None:
     assert bounds(text, now) == ((5, 20) if is_open else (2, 20))
+
+
+CHANGES = [  # when clocks change, in UTC
+    ("Europe/Berlin", "2026-03-29T01:00Z"),
+    ("Europe/Berlin", "2026-10-25T01:00Z"),
+    ("America/New_York", "2026-03-08T07:00Z"),
+    ("America/New_York", "2026-11-01T06:00Z"),
+    ("Australia/Lord_Howe", "2026-04-04T15:00Z"),
+    ("Australia/Lord_Howe", "2026-10-03T15:30Z"),
+]
+
+
+@pytest.mark.parametrize("start", ["0 * * * *", "*/20 * * * *", "30 2 * * *", "15 2,3 * * *", "45 1 * * *"])
+@pytest.mark.parametrize(("zone", "change"), CHANGES)
+def test_a_window_is_open_for_its_length_after_each_start_where_clocks_change(
+    start: str, zone: str, change: str
+) -> None:
+    """Holds windows, which search backwards, against all starts of the days before, one after the other."""
+    (window,) = schedule.parse(f"{start} for 7m in {zone}: min=5")
+    middle = at(change)
+    starts = CronSim(start, (middle - timedelta(days=2)).astimezone(ZoneInfo(zone)))
+    until = middle + timedelta(days=1)
+    begun = [each.astimezone(UTC) for each in takewhile(lambda each: each < until, starts)]
+    assert len(begun) >= 2
+    for minutes in range(-200, 300):
+        now = middle + timedelta(minutes=minutes)
+        latest = max(each for each in begun if each <= now)
+        end = latest + timedelta(minutes=7)
+        assert window.ends(now) == (end if now < end else None), now
+
+
+def test_the_file_of_a_time_zone_is_read_once() -> None:
+    text = "0 8 * * * for 1h in Antarctica/Troll: min=5; 0 8 * * * for 1h: max=8"
+    assert schedule.reads_files(text)
+    schedule.parse(text)
+    assert not schedule.reads_files(text)
 
 
 @pytest.mark.parametrize(
