@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ RECOVERY = "recovery"
 BUDGET = "budget"
 
 environment.settle(os.environ)
+# A job in the background of a shell ignores SIGINT, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test is about how fast the machine is, and none is led by what failed in a run before.
 hypothesis.settings.register_profile(
     "hpad", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

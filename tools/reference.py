@@ -46,8 +46,9 @@ _ANNOTATIONS = {
         " ([schedules](#schedules))",
     ),
     "hpad.io/mode": (
-        "`active` or `paused`",
-        "paused: nothing is written to the target, while metrics are read and remembered ([pausing](#pausing))",
+        "`active`, `shadow` or `paused`",
+        "shadow: hpad decides for a count of its own ([shadow mode](../shadow.md)); paused: metrics are read and"
+        " remembered ([pausing](#pausing)). Neither writes anything to the target",
     ),
     "hpad.io/paused-until": (
         "a time with its zone, such as `2026-11-30T08:00:00Z`",
@@ -242,6 +243,7 @@ CONDITIONS = {
     "HpadAnnotationsValid": (OWN, "False while [annotations](annotations.md) have mistakes, otherwise absent"),
     "ScheduleActive": (OWN, "a window of the HPA's [schedule](annotations.md#schedules) is open; otherwise absent"),
     "Paused": (OWN, "the HPA is [paused](annotations.md#pausing); otherwise absent"),
+    "Shadow": (OWN, "the HPA is in [shadow mode](../shadow.md); otherwise absent"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
 REASONS = {
@@ -253,7 +255,8 @@ REASONS = {
     "SucceededRescale": ("AbleToScale", "the new count was written"),
     "FailedUpdateScale": ("AbleToScale", "the new count could not be written"),
     "StaleCache": ("AbleToScale", "a watch received nothing for `max_staleness`: hpad does not decide on old data"),
-    "DryRun": ("AbleToScale", "the count was decided and, with `--dry-run`, not written"),
+    "DryRun": ("AbleToScale, Shadow", "the count was decided and, with `--dry-run`, not written"),
+    "Shadow": ("AbleToScale, Shadow", "the count was decided for the shadow, and not written"),
     "WindowOpen": ("ScheduleActive", "a window of the schedule is open"),
     "Paused": (
         "AbleToScale",
@@ -331,6 +334,7 @@ HELD_BY = {
     holds.MAXIMUM: "maxReplicas",
     holds.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
     holds.IN_DRY_RUN: "`dry_run`",
+    holds.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",
     holds.IS_PAUSED: "the HPA is [paused](annotations.md#pausing)",
     holds.COMPETING_HPA: "another HPA scales the target, and hpad yields to it",
     holds.WRITE_FAILED: "the API server refused the write",
@@ -398,7 +402,7 @@ def _parsers() -> Iterator[argparse.ArgumentParser]:
     program = argparse.ArgumentParser(prog="hpad")
     commands = program.add_subparsers()
     for name in COMMANDS:
-        importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
+        importlib.import_module(f"hpad.cli.{name.replace('-', '_')}").add_parser(commands)
     for parser in commands.choices.values():
         yield parser
         yield from _below(parser)

@@ -16,7 +16,7 @@ import hpad
 from hpad.cli import program
 
 COMMANDS: Final = (
-    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest"),
+    *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "shadow-report"),
     *("check", "convert", "sources", "adapters", "doctor", "config", "version"),
 )
 _DESCRIPTION: Final = """\
@@ -126,5 +126,5 @@ def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     # Imports only the command that is called, since imports take most of the time of a short command.
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        importlib.import_module(f"hpad.cli.{name}").add_parser(commands)
+        importlib.import_module(f"hpad.cli.{name.replace('-', '_')}").add_parser(commands)
     return parser, commands

@@ -57,7 +57,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "decision_history_memory": "memory for past decisions that are not in a file, such as 16Mi, or off",
     "decision_history_disk": "disk space for past decisions, beside the file of --store sqlite:FILE, or off",
     "competing_hpas": "if an HPA of the API server that hpad does not own scales the same target: yield or write",
-    "dry_run": "decide and log the decisions, but write nothing",
+    "dry_run": "decide for counts of its own (shadow mode), and write nothing",
     "leader_elect": "of several replicas, only the leader works (on by default in kube-controller-manager)",
     "shards": "divide the HPAs among all replicas, instead of leader_elect; keeps their state in the cluster",
     "leader_elect_lease_duration": "time without a renewal after which another replica takes over",

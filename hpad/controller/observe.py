@@ -20,7 +20,7 @@ from hpad.controller.overlap import Overlap
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, recovery
+from hpad.engine import annotations, recovery, shadow
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
@@ -150,7 +150,7 @@ class Observer:
         if unreported is not None:
             hpa = msgspec.structs.replace(hpa, status=unreported.status)
         pods = self._pods(key.namespace, scale)
-        view = View(
+        real = View(
             hpa=hpa,
             now=moment.wall,
             tunables=self.options.tunables.of_hpa(own.controls),
@@ -166,10 +166,25 @@ class Observer:
             annotation_reason=own.reason,
             controls=own.controls,
         )
-        # By the state as loaded: the state of a former target also knows the rescales that the status reports.
-        unseen = recovery.rescaled_since(loaded, hpa.status)
+        view, memory = self._in_shadow(real, memory)
+        # By the state as loaded: the state of a former target also knows the rescales that the status reports. To those
+        # of others the count of a shadow does not belong.
+        unseen = view.shadow is None and recovery.rescaled_since(loaded, hpa.status)
         history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
         return msgspec.structs.replace(view, history=history), last_scale_time, unreported
+
+    def _in_shadow(self, view: View, memory: Memory) -> tuple[View, Memory]:
+        """Returns the view and the state to decide with: in shadow mode those of the shadow."""
+        dry_run, count = self.options.dry_run, memory.shadow
+        if not dry_run and view.controls.mode is None and count is None:  # nearly always
+            return view, memory
+        why = shadow.reason(view, dry_run=dry_run)
+        if why is not None:
+            known = memory if count is None else msgspec.structs.replace(memory, last_count=count, pending=None)
+            return shadow.begun(view, why, count), known
+        if count is None:
+            return view, memory
+        return view, msgspec.structs.replace(memory, history=shadow.left(memory.history))
 
     def _gap(self, record: Record) -> timedelta:
         """Returns the time without a reconcile after which the HPA's state is incomplete."""

@@ -16,12 +16,12 @@ from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, conditions, decide, examine, settle
+from hpad.engine import annotations, conditions, decide, examine, settle, shadow
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
 from hpad.engine.trace import TimingTrace
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import DRY_RUN, View, Withheld
+from hpad.engine.view import View, Withheld
 from hpad.kube import errors
 from hpad.recording import encode
 from hpad.store.store import Store
@@ -204,7 +204,11 @@ class Reconciler:
         # In the same turn: an HPA whose edits come faster than a turn takes would otherwise never be scaled.
         while True:
             turn = turn.at(turn.timing.answered(self._clock))
-            decision = decide.decide(turn.view, gathered.verdict, gathered.answers)
+            answers = gathered.answers
+            if turn.view.shadow is not None:
+                view, answers = shadow.applied(turn.view, gathered.verdict, answers)
+                turn = turn._replace(view=view)
+            decision = decide.decide(turn.view, gathered.verdict, answers)
             try:
                 outcome, settlement = await self._act(turn, decision)
             except Edited:
@@ -213,14 +217,12 @@ class Reconciler:
                 gathered = self._fitting(gathered, turn)
             else:
                 turn.record.outdated = 0
-                return _Done(turn, gathered, decision, outcome, settlement)
+                return _Done(turn, gathered._replace(answers=answers), decision, outcome, settlement)
 
     def _fitting(self, gathered: _Gathered, turn: Turn) -> _Gathered:
-        """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read.
-
-        The answers of some sources depend on the HPA's labels and target. After an edit of these another turn queries
-        again; after `_OUTDATED` such turns in succession the old answers are used.
-        """
+        """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read."""
+        # The answers of some sources depend on the HPA's labels and target. After an edit of these another turn queries
+        # again; after `_OUTDATED` such turns in succession the old answers are used.
         verdict, identity = self._examine(turn.view), HPAIdentity.of(turn.view.hpa)
         if not verdict.queries:  # the new spec needs no metrics
             return _Gathered(verdict, identity)
@@ -248,8 +250,8 @@ class Reconciler:
 
     def _withheld(self, view: View) -> Withheld | None:
         """Returns why nothing may be written to the target now; None if it may."""
-        if self._options.dry_run:
-            return DRY_RUN
+        if view.shadow is not None:
+            return view.shadow.withheld
         return view.paused or (report.yields_to(view.competitors) if self._options.yields else None)
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
@@ -269,10 +271,11 @@ class Reconciler:
             target=target_of(view.hpa),
             history=next_history(view, decision, rescaled=False),
             at=view.now,
-            last_count=view.replicas,
+            last_count=view.target_replicas,
             pending=pending,
             loaded=False,
             validity=turn.validity,
+            shadow=view.replicas if view.shadow is not None and view.shadow.replicas else None,
         )
         self._store.put(view.key, memory)
 
@@ -289,7 +292,7 @@ class Reconciler:
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in settlement.events:
-            self._record(hpa, event)
+            self._record(view, event)
         before, last = self._memory(hpa), report.last(view, decision, outcome, settlement)
         writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
         memory = self._next_memory(done, before, last, writes=writes)
@@ -301,7 +304,7 @@ class Reconciler:
         report.report_minimum(self._log, view, turn.record)
         report.report_annotations(self._log, view, turn.record)
         report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)
-        report.log_decision(self._log, view, decision, last, before.last, dry_run=self._options.dry_run)
+        report.log_decision(self._log, view, decision, last, before.last)
 
     def _next_memory(self, done: _Done, before: Memory, last: Last, *, writes: bool) -> Memory:
         """Returns the state after the decision was carried out; `writes`: the status has still to be written."""
@@ -325,10 +328,11 @@ class Reconciler:
             memory,
             history=settlement.history,
             at=view.now,
-            last_count=decision.scale_to if written else view.replicas,
+            last_count=decision.scale_to if written else view.target_replicas,
             pending=uncertain or (unreported if writes else None),
             loaded=False,
             validity=turn.validity,
+            shadow=None if view.shadow is None else shadow.count_after(view, decision),
         )
 
     def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
@@ -355,18 +359,19 @@ class Reconciler:
         except errors.ApiError as error:
             if error.not_found:  # deleted meanwhile: there is no status to write
                 return True
-            self._record(hpa, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
+            self._record(turn.view, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
             self._unwritten.occurred(subject=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
             return False
         self._unwritten.ended(subject=hpa.metadata.key)
         return True
 
-    def _record(self, hpa: HorizontalPodAutoscaler, event: conditions.Event) -> None:
-        if self._options.dry_run:
+    def _record(self, view: View, event: conditions.Event) -> None:
+        if view.shadow is not None or self._options.dry_run:
+            # At debug: the decision is logged as well, and a failure repeats its event in each turn.
+            self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
-        if not self._options.explains:
-            event = msgspec.structs.replace(event, detail="")
-        self._cluster.event_recorder.record(hpa, event)
+        kept = event if self._options.explains else msgspec.structs.replace(event, detail="")
+        self._cluster.event_recorder.record(view.hpa, kept)
 
 
 async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:

@@ -14,9 +14,10 @@ from hpad.engine.addresses import addresses
 from hpad.engine.history import Last
 from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
+from hpad.engine.shadow import count_after
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import HPA, Competitor, View, Withheld, yielded
+from hpad.engine.view import DRY_RUN, HPA, Competitor, Shadow, View, Withheld, yielded
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
 
@@ -30,14 +31,13 @@ def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
         at=view.now,
         text=functools.partial(settle.sentence, decision, outcome),
         error=(failed or decision.cause or settlement.error) if settlement.error else None,
-        withheld=decision.scale_to if outcome is not None and outcome.withheld is not None else None,
+        # Each count of a shadow is decided once, and then belongs to it.
+        withheld=None if view.shadow is not None or outcome is None or outcome.withheld is None else decision.scale_to,
         fallbacks=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
     )
 
 
-def log_decision(
-    log: Any, view: View, decision: decide.Decision, now: Last, before: Last | None, *, dry_run: bool
-) -> None:
+def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, before: Last | None) -> None:
     """Logs a new error at warning, another change of the error or of the replica count at info, all else at debug.
 
     A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
@@ -61,8 +61,16 @@ def log_decision(
         target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
         replicas=view.scale.spec.replicas if view.scale is not None else None,
         scale_to=decision.scale_to,
-        **({"dry_run": True} if dry_run else {}),
+        **_in_shadow(view.shadow),
     )
+
+
+def _in_shadow(shadow: Shadow | None) -> dict[str, Any]:
+    """Returns the fields that mark a line in shadow mode: why, and the count of the target, which stays."""
+    if shadow is None:
+        return {}
+    mode = "dry_run" if shadow.withheld == DRY_RUN else "shadow"
+    return {mode: True, "target_replicas": shadow.replicas}
 
 
 def _log_fallbacks(
@@ -167,11 +175,12 @@ def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome 
     return HpaFigures(
         minimum=view.min_replicas,
         maximum=view.max_replicas,
-        current=None if view.scale is None else decision.current,
+        current=None if view.scale is None else view.target_replicas,
         recommendation=max(0, recommendation.replicas) if recommendation is not None and leads else None,
         decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,
         held_by=held_by(view, decision, outcome),
         metrics=tuple(map(_figures, names, metrics, proposals)),
+        shadow=None if view.shadow is None else count_after(view, decision),
     )
 
 

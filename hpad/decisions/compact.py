@@ -61,6 +61,7 @@ class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
     error: str
     metrics: tuple[str, ...]
     points: list[int | None]
+    target: int | None = None
 
 
 _PACK: Final = msgspec.msgpack.Encoder().encode
@@ -82,7 +83,7 @@ def pack(entry: Entry, points: Points, trace: Trace | None = None) -> Stored:
     """Returns what is stored of an entry, whose points are `points`."""
     head = _Head(
         entry.turns, entry.action, entry.sentence, entry.current, entry.desired, entry.min, entry.max, entry.error,
-        entry.metrics, points.packed(),
+        entry.metrics, points.packed(), entry.target,
     )  # fmt: skip
     packed = b"" if trace is None else pack_trace(trace)
     return Stored(entry.number, micros(entry.began), micros(entry.ended), _deflated(_PACK(head)), packed)
@@ -108,6 +109,7 @@ def unpack(key: Key, stored: Stored, *, trace: bool) -> Entry:
             error=head.error,
             metrics=head.metrics,
             points=tuple(unpacked(began, head.points, len(head.metrics))),
+            target=head.target,
             trace=unpack_trace(stored.trace) if trace else None,
             number=stored.number,
         )

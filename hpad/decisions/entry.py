@@ -29,7 +29,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
 
     `number` is unique, and higher than that of each earlier entry of the HPA. `metrics` are the addresses of the
     metrics. `points` has one element per change of the proposals. `sentence`, `error` and `trace` are those of the
-    first turn of the stretch; the trace is left out of lists.
+    first turn of the stretch; the trace is left out of lists. In shadow mode `current` and `desired` are the counts of
+    the shadow, and `target` is that of the target; None in other modes.
     """
 
     number: int = 0
@@ -47,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     error: str = ""
     metrics: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
+    target: int | None = None
     trace: Trace | None = None
 
 
@@ -69,6 +71,7 @@ def first(evidence: Evidence, number: int = 0) -> Entry:
         error=(settlement.error or "")[:MOST_TEXT],
         metrics=addresses(view.spec.metrics),
         points=(Point(view.now, recommended, proposals),),
+        target=None if view.shadow is None else view.shadow.replicas,
         number=number,
     )
 

@@ -47,14 +47,22 @@ class _Once:
 def reason(evidence: Evidence) -> Reason:
     """Returns the reason of a decision. O(metrics)."""
     view, _, decision, outcome, settlement, _ = evidence
-    if settlement.rescaled:
+    shadow = view.shadow
+    if settlement.rescaled or (shadow is not None and outcome is not None):
         return Reason(_Once(), decision.current, _NONE, ())
     restrained, recommendation = decision.restrained, decision.recommendation
     leader = _leader(recommendation)
     held = () if restrained is None else (restrained.deciding is None or restrained.able[0], restrained.limited[0])
     troubles = _troubles(decision, outcome)
     return Reason(
-        (view.hpa.metadata.uid, view.hpa.spec, view.tunables, view.fallback_policies, view.controls),
+        (
+            view.hpa.metadata.uid,
+            view.hpa.spec,
+            view.tunables,
+            view.fallback_policies,
+            view.controls,
+            shadow and (shadow.withheld, shadow.replicas),
+        ),
         None if view.scale is None else decision.current,
         troubles,
         (leader, held, decision.scale_to, _blames(evidence)) if troubles else (leader, held),

@@ -17,6 +17,7 @@ SCALED_TO_ZERO = "ScaledToZero"
 FALLBACK_ACTIVE = "ExternalMetricFallbackActive"
 COMPETING_WRITERS = "CompetingWriters"
 PAUSED = "Paused"
+SHADOW = "Shadow"
 SCHEDULE_ACTIVE = "ScheduleActive"
 ANNOTATIONS_VALID = "HpadAnnotationsValid"
 

@@ -25,7 +25,10 @@ SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
-_MODES: Final = {"active": False, "paused": True}
+ACTIVE: Final = "active"
+IN_SHADOW: Final = "shadow"
+PAUSED: Final = "paused"
+_MODES: Final = (ACTIVE, IN_SHADOW, PAUSED)
 _MOST_CONTAINERS: Final = 100
 _LONGEST_PERIOD: Final = timedelta(hours=24)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
@@ -36,7 +39,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     The tolerances are those for servers without the field of spec.behavior, which wins. `metric_policy` is an
     expression whose addresses are still to be resolved (`hpad.engine.metric_policy`). `texts` are the annotations that
-    gave these values, as written. `paused_until` ends a pause of `paused`, or is one by itself.
+    gave these values, as written. `paused_until` ends a pause of the mode PAUSED, or is one by itself.
     """
 
     tolerance_up: float | None = None
@@ -44,7 +47,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     initialization_period: timedelta | None = None
     readiness_delay: timedelta | None = None
     schedule: Schedule | None = None
-    paused: bool | None = None
+    mode: str | None = None
     paused_until: datetime | None = None
     metric_policy: Node | None = None
     ignored_containers: tuple[str, ...] | None = None
@@ -53,7 +56,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     def is_paused(self, now: datetime) -> bool:
         """Whether nothing may be written to the target at this time."""
-        return bool(self.paused) if self.paused_until is None else now < self.paused_until
+        return self.mode == PAUSED if self.paused_until is None else now < self.paused_until
 
 
 NO_CONTROLS: Final = Controls()
@@ -91,10 +94,10 @@ def _sync_period(text: str) -> timedelta:
     return value
 
 
-def _mode(text: str) -> bool:
+def _mode(text: str) -> str:
     if text.strip() not in _MODES:
-        raise ValueError(f"{shown(text)} is not a mode; there are {' and '.join(_MODES)}")
-    return _MODES[text.strip()]
+        raise ValueError(f"{shown(text)} is not a mode; there are {', '.join(_MODES)}")
+    return text.strip()
 
 
 def _time(text: str) -> datetime:
@@ -119,7 +122,7 @@ def _containers(text: str) -> tuple[str, ...]:
 
 CONTROLS: Final[dict[str, _Control]] = {
     SCHEDULE: _Control("schedule", schedule.parse),
-    f"{PREFIX}mode": _Control("paused", _mode),
+    f"{PREFIX}mode": _Control("mode", _mode),
     f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),

@@ -210,6 +210,7 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
     written replica count (None: unknown). `pending` is set while a rescale is written, and stays if the process ends
     before the write has. `loaded`: nothing was added since the memory was loaded, or since the HPA was deleted or
     owned by another process. `complete`: no turn can be missing from a loaded memory. `validity`: for how long.
+    `shadow` is the count in shadow mode, to which `history` belongs then; None in other modes.
     """
 
     uid: str = ""
@@ -223,6 +224,7 @@ class Memory(msgspec.Struct, frozen=True, gc=False):
     target: str = ""
     complete: bool = False
     validity: Validity | None = None
+    shadow: int | None = None
 
     def validity_remaining(self, now: Moment) -> float:
         """Returns for how many seconds the memory stays complete; 0 or less if it is not."""

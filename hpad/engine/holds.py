@@ -17,7 +17,7 @@ from hpad.engine.examine import (
 from hpad.engine.propose import untolerated
 from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome
-from hpad.engine.view import DRY_RUN, PAUSED, View
+from hpad.engine.view import DRY_RUN, PAUSED, SHADOW, View
 
 TARGET_UNREADABLE: Final = "target_unreadable"
 STALE: Final = "stale_cache"
@@ -32,15 +32,16 @@ DOWN_LIMIT: Final = "scale_down_limit"
 MAXIMUM: Final = "maximum"
 MINIMUM: Final = "minimum"
 IN_DRY_RUN: Final = "dry_run"
+IN_SHADOW: Final = "shadow"
 IS_PAUSED: Final = "paused"
 COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 REASONS: Final = (
     TARGET_UNREADABLE, STALE, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE, STABILIZATION,
-    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, IN_DRY_RUN, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
+    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """In the order of the stages that hold the count."""
-_WITHHELD: Final = {DRY_RUN.reason: IN_DRY_RUN, PAUSED: IS_PAUSED}
+_WITHHELD: Final = {DRY_RUN.reason: IN_DRY_RUN, SHADOW.reason: IN_SHADOW, PAUSED: IS_PAUSED}
 """By the reason for which a count was withheld."""
 _LIMITS: Final = {
     SCALE_UP_LIMIT: UP_LIMIT,

@@ -20,6 +20,7 @@ from hpad.engine.conditions import (
     SCALING_ACTIVE,
     SCALING_LIMITED,
     SCHEDULE_ACTIVE,
+    SHADOW,
     TRUE,
     WARNING,
     Condition,
@@ -33,7 +34,7 @@ from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History
 from hpad.engine.propose import Proposal
 from hpad.engine.status import is_to_write, metric_status, next_history
-from hpad.engine.view import REASONS, View, Withheld
+from hpad.engine.view import REASONS, Shadow, View, Withheld
 
 NONE = "none"
 INTERNAL = "internal"
@@ -71,7 +72,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `status` is to be written where `status_changed` (see `status.is_to_write`); `events` are in order. `error` is the
     text for the log. `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label
     values of series.
-    `rescaled`: the target was scaled. In a dry run `action` is the decided one, and `rescaled` is False.
+    `rescaled`: the target was scaled. In shadow mode `action` is the decided one, and `rescaled` is False.
     """
 
     status: HorizontalPodAutoscalerStatus
@@ -144,7 +145,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
 def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
-    _mark_own(view, draft)
+    _mark_own(view, draft, None)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return Settlement(
         status=status,
@@ -274,10 +275,11 @@ def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
-def _mark_own(view: View, draft: _Draft) -> None:
-    """Sets the conditions of hpad's own that do not depend on the metrics."""
+def _mark_own(view: View, draft: _Draft, decided: int | None) -> None:
+    """Sets the conditions of hpad's own that do not depend on the metrics; `decided` is None where nothing is known."""
     _mark_competing(view, draft)
     _mark_paused(view, draft)
+    _mark_shadow(view, draft, decided)
     _mark_schedule(view, draft)
     _mark_annotations(view, draft)
 
@@ -319,6 +321,18 @@ def _mark_annotations(view: View, draft: _Draft) -> None:
     draft.condition(ANNOTATIONS_VALID, FALSE, view.annotation_reason, view.annotation_error)
 
 
+def _mark_shadow(view: View, draft: _Draft, decided: int | None) -> None:
+    """Sets the condition Shadow for as long as the HPA is in shadow mode (`hpad.io/mode`, or a dry run)."""
+    if view.shadow is None:
+        draft.conditions = without_condition(draft.conditions, SHADOW)
+    if view.shadow is None or decided is None:
+        return
+    count = view.shadow.replicas
+    left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
+    message = f"{view.shadow.withheld.message}: {left}; the HPA controller would have it at {decided}"
+    draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
+
+
 def _settlement(
     view: View,
     draft: _Draft,
@@ -330,7 +344,7 @@ def _settlement(
     rescaled: bool = False,
 ) -> Settlement:
     """Closes with a new status; currentMetrics is null where no metric was measured."""
-    _mark_own(view, draft)
+    _mark_own(view, draft, decision.desired)
     metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
@@ -339,11 +353,15 @@ def _settlement(
         current_metrics=metrics,
         conditions=draft.conditions,
     )
+    if view.shadow is not None:
+        status = _real(status, view.shadow)
+    # In shadow mode each decided rescale counts, as if it had been written.
+    counts = rescaled or (view.shadow is not None and decision.scale_to is not None)
     return Settlement(
         status=status,
         status_changed=is_to_write(view, status),
         events=tuple(draft.events),
-        history=next_history(view, decision, rescaled=rescaled),
+        history=next_history(view, decision, rescaled=counts),
         error=error,
         action=action,
         error_label=NONE if error is None else INTERNAL,
@@ -352,6 +370,13 @@ def _settlement(
         ),
         rescaled=rescaled,
     )
+
+
+def _real(status: HorizontalPodAutoscalerStatus, shadow: Shadow) -> HorizontalPodAutoscalerStatus:
+    """Returns the status with the counts of the target, and the values of its pods."""
+    count = shadow.replicas
+    metrics = None if status.current_metrics is None else shadow.metrics
+    return msgspec.structs.replace(status, current_replicas=count, desired_replicas=count, current_metrics=metrics)
 
 
 def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:

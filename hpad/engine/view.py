@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.hpa import HorizontalPodAutoscaler, MetricStatus, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.engine import conditions, schedule
@@ -125,6 +125,22 @@ class Withheld(msgspec.Struct, frozen=True, gc=False):
 
 
 DRY_RUN: Final = Withheld("DryRun", "this is a dry run")
+SHADOW: Final = Withheld("Shadow", "the HPA is in shadow mode")
+
+
+class Shadow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """What is real for an HPA in shadow mode, which decides for a count of its own and writes nothing to its target.
+
+    `withheld` is why: DRY_RUN or SHADOW. `replicas` and `observed` are spec.replicas and status.replicas of the target,
+    the count of the HPA's status where they are unknown. `metrics` are the values of its pods, None where none were
+    measured. All else in the View of such an HPA, its answers and its history belong to the count of its own
+    (`hpad.engine.shadow`).
+    """
+
+    withheld: Withheld
+    replicas: int
+    observed: int
+    metrics: tuple[MetricStatus, ...] | None = None
 
 
 def paused(until: datetime | None) -> Withheld:
@@ -166,7 +182,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
     after this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do
     not change a decision. `values_held`: a change of measured values alone does not change the status in this turn.
-    `controls` are those of the HPA; `tunables` have its own periods already.
+    `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow mode.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -184,6 +200,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
     controls: Controls = NO_CONTROLS
+    shadow: Shadow | None = None
 
     @property
     def spec(self) -> CompiledSpec:
@@ -203,8 +220,13 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def replicas(self) -> int:
-        """The replica count of the target; 0 where the scale is unknown."""
+        """The replica count to decide for, in shadow mode that of the shadow; 0 where the scale is unknown."""
         return 0 if self.scale is None else self.scale.spec.replicas
+
+    @property
+    def target_replicas(self) -> int:
+        """The replica count of the target, also in shadow mode; 0 where the scale is unknown."""
+        return self.replicas if self.shadow is None or self.scale is None else self.shadow.replicas
 
     @property
     def scale_to_zero_disabled(self) -> bool:
@@ -234,6 +256,8 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def scaled_to_zero(self) -> bool:
         """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021)."""
+        if self.shadow is not None and self.shadow.replicas > 0:  # only hpad changes the count of a shadow
+            return self.tunables.gates.HPAScaleToZero and self.replicas == 0
         return self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated
 
     @property
@@ -248,7 +272,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         status = self.hpa.status
         # The smaller one: after scaling to zero, currentReplicas is still the count before (horizontal.go: setStatus).
         reported = min(status.current_replicas, status.desired_replicas)
-        return self.replicas > 0 or reported > 0 or self.set_by_other
+        return self.target_replicas > 0 or reported > 0 or self.set_by_other
 
     @property
     def _marked_scaled_to_zero(self) -> bool:

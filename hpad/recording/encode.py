@@ -94,6 +94,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         competitors=tuple(view.competitors),
         values_held=view.values_held,
         withheld=None if outcome is None else outcome.withheld,
+        shadow=view.shadow,
     )
     return {
         **to_builtins(step),

@@ -14,6 +14,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `setByOther` of a step: another client has set the replicas since the HPA did.
 - `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
 - `withheld` of a step: why a decided count was not sent.
+- `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
 - `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
   API, and two External metrics with one name.
 """
@@ -48,7 +49,7 @@ from hpad.engine import controls, fallback_policy
 from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY, History
-from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Tunables, Withheld
+from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Shadow, Tunables, Withheld
 
 Answer = Sample | AdapterError
 CONFLICT: Final = "conflict"
@@ -124,6 +125,7 @@ class Step(_Lenient, frozen=True):
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
     withheld: Withheld | None = None
+    shadow: Shadow | None = None
 
     @property
     def scale_failure(self) -> ScaleError | None:

@@ -88,6 +88,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             competitors=step.competitors,
             values_held=step.values_held,
             controls=own,
+            shadow=step.shadow,
         )
         replayed = reconcile(view, step, step.answer, where)
         history = replayed.settlement.history
@@ -183,6 +184,8 @@ def _outcome(view: View, step: Step, count: int) -> Outcome:
     """Returns the outcome of writing the scale, if nothing withholds the count."""
     # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
     recorded = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
+    if view.shadow is not None:
+        return Outcome((), withheld=view.shadow.withheld)
     withheld = recorded if recorded == DRY_RUN else view.paused or recorded
     return _write(step, view.hpa, count) if withheld is None else Outcome((), withheld=withheld)
 

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, Scale, ScaleSpec
-from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.examine import examine
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
+from hpad.engine.spread import Modelled
 from hpad.engine.view import DRY_RUN, HPA, View, yielded
 from hpad.recording import replay, spec_changes
 from hpad.recording.format import Scenario, Step, decode_step
@@ -52,13 +52,6 @@ class Turn(NamedTuple):
     difference: Difference | None
     valid: bool
     reset: bool
-
-
-class Modelled(NamedTuple):
-    """The pods and the answers that a workload would have had with another count than the recorded one."""
-
-    pods: Sequence[Pod]
-    answers: Sequence[Sample | AdapterError]
 
 
 Model = Callable[[View, Sequence[Sample | AdapterError], int], Modelled]
@@ -199,7 +192,7 @@ class Simulation:
 
 def after(step: Replayed) -> int:
     """Returns the replica count after a turn."""
-    written = step.outcome is not None and step.outcome.written
+    written = step.outcome is not None and (step.outcome.written or step.view.shadow is not None)
     return step.decision.scale_to if written and step.decision.scale_to is not None else step.view.replicas
 
 

@@ -22,8 +22,9 @@ LIMITED: Final = "limited"
 FALLBACK: Final = "fallback"
 COMPETING: Final = "competing"
 PAUSED: Final = "paused"
+SHADOW: Final = "shadow"
 DRY_RUN: Final = "dryRun"
-STATES: Final = (FAILING, AT_MAX, LIMITED, FALLBACK, COMPETING, PAUSED, DRY_RUN)
+STATES: Final = (FAILING, AT_MAX, LIMITED, FALLBACK, COMPETING, PAUSED, SHADOW, DRY_RUN)
 """The states of an HPA, the most serious first. An HPA may be in several, or in none."""
 
 
@@ -98,7 +99,7 @@ class LastDecision(_Answer, frozen=True):
 
 
 class Summary(_Answer, frozen=True):
-    """One HPA in a list. In a dry run, counts and states are those that hpad would have written.
+    """One HPA in a list. `shadowReplicas` is the count that hpad would have given the target, in shadow mode only.
 
     `notes` name competing writers, and mistakes in the annotations of hpad.
     """
@@ -113,6 +114,7 @@ class Summary(_Answer, frozen=True):
     states: tuple[str, ...]
     dry_run: bool
     metrics: tuple[Metric, ...]
+    shadow_replicas: int | None = None
     last_scale_time: datetime | None = None
     last_decision: LastDecision | None = None
     notes: tuple[str, ...] = ()

@@ -64,6 +64,7 @@ def states(row: Row) -> tuple[str, ...]:
         or bool(row.memory.last and row.memory.last.fallbacks),
         api_types.COMPETING: _is(row.status, conditions.COMPETING_WRITERS, conditions.TRUE),
         api_types.PAUSED: _is(row.status, conditions.PAUSED, conditions.TRUE),
+        api_types.SHADOW: not row.dry_run and _is(row.status, conditions.SHADOW, conditions.TRUE),
         api_types.DRY_RUN: row.dry_run,
     }
     return tuple(state for state, holds in found.items() if holds)
@@ -99,6 +100,7 @@ def summary(row: Row) -> Summary:
         max_replicas=spec.max_replicas,
         current_replicas=status.current_replicas,
         desired_replicas=status.desired_replicas,
+        shadow_replicas=row.memory.shadow,
         states=states(row),
         dry_run=row.dry_run,
         metrics=_metrics(row),

@@ -1,29 +1,22 @@
 """Backtests over a recording: its answers as they are while the count is the recorded one, else scaled to the count.
 
-The total of a metric of pods over the counted pods is taken as the load, which the simulated replicas share evenly.
-Object and External metrics are totals, unless they are said to be shared.
+How they are scaled is said in `hpad.engine.spread`.
 """
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Final
-
-import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerSpec
-from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Sample
-from hpad.engine.addresses import addresses
+from hpad.api.sample import AdapterError, Sample
+from hpad.engine.spread import Modelled, evenly
 from hpad.engine.view import View
 from hpad.recording.format import Scenario
-from hpad.recording.simulate import Modelled, Simulation, after
+from hpad.recording.simulate import Simulation, after
 from hpad.recording.spec_changes import Change
 from hpad.simulation.backtest import Result
 from hpad.simulation.outcome import FLAP, Tally
 
 Answer = Sample | AdapterError
-_COPY: Final = "~"
-"""Stands between the name of a recorded pod and the number of its copy."""
 
 
 class Runs:
@@ -70,58 +63,3 @@ class Runs:
         self._modelled += 1
         self._since = self._since or view.now
         return evenly(view, answers, recorded, self._shared)
-
-
-def evenly(view: View, answers: Sequence[Answer], recorded: int, shared: Collection[str] = ()) -> Modelled:
-    """Returns pods and answers for the count of the view, from those of `recorded` replicas.
-
-    The recorded pods stay, the first ones, or are copied, so that shares of pods that are not ready stay as they were.
-    """
-    count = view.replicas
-    pods = _pods(view.pods, count)
-    if not answers:  # nothing was asked in this turn
-        return Modelled(pods, answers)
-    pairs = zip(answers, addresses(view.spec.metrics), strict=True)
-    return Modelled(pods, [_scaled(answer, name in shared, view.pods, pods, recorded) for answer, name in pairs])
-
-
-def _pods(pods: Sequence[Pod], count: int) -> Sequence[Pod]:
-    if count <= len(pods) or not pods:
-        return pods[:count]
-    copies = [
-        msgspec.structs.replace(pods[index % len(pods)], name=_copy(pods[index % len(pods)].name, index // len(pods)))
-        for index in range(len(pods), count)
-    ]
-    return [*pods, *copies]
-
-
-def _copy(name: str, number: int) -> str:
-    return f"{name}{_COPY}{number}"
-
-
-def _scaled(answer: Answer, is_shared: bool, before: Sequence[Pod], now: Sequence[Pod], recorded: int) -> Answer:
-    count = len(now)
-    if isinstance(answer, AdapterError):
-        return answer
-    if isinstance(answer, PodSample):
-        return _shared_among(answer, before, now)
-    if not is_shared or not count:
-        return answer
-    if isinstance(answer, ObjectSample):
-        return ObjectSample(round(answer.value * recorded / count), answer.timestamp)
-    return ExternalSample(tuple(round(value * recorded / count) for value in answer.values), answer.timestamp)
-
-
-def _shared_among(sample: PodSample, before: Sequence[Pod], now: Sequence[Pod]) -> PodSample:
-    """Returns the values of the pods: those of the pods they are copies of, scaled so that the total stays."""
-    known = {pod.name: sample.values[pod.name] for pod in before if pod.name in sample.values}
-    total = sum(value.value for value in known.values())
-    copied = {pod.name: known[_original(pod.name, known)] for pod in now if _original(pod.name, known) in known}
-    sums = sum(value.value for value in copied.values())
-    factor = total / sums if sums else 1.0
-    values = {name: msgspec.structs.replace(each, value=round(each.value * factor)) for name, each in copied.items()}
-    return PodSample(values, sample.timestamp)
-
-
-def _original(name: str, known: Collection[str]) -> str:
-    return name if name in known else name.rpartition(_COPY)[0]

@@ -66,6 +66,7 @@ class _Wire(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     last_samples: tuple[LastSample, ...]
     target: str = ""
     validity: Validity | None = None
+    shadow: int | None = None
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=enc_hook)
@@ -89,6 +90,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         last_samples=history.last_samples,
         target=memory.target,
         validity=memory.validity,
+        shadow=memory.shadow,
     )
     body = _ENCODER.encode(wire)
     return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
@@ -128,6 +130,7 @@ def _memory(wire: _Wire) -> Memory:
         loaded=True,
         target=wire.target,
         validity=wire.validity,
+        shadow=wire.shadow,
     )
 
 

@@ -1,6 +1,6 @@
 """Series of the last decision about each HPA: its metrics, the counts of the stages, and the reasons that hold it.
 
-An HPA has five of these series, three for each metric, and one for each reason that holds it.
+An HPA has five or six of these series, three for each metric, and one for each reason that holds it.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,6 +37,7 @@ class HpaFigures(NamedTuple):
     decision: int | None
     held_by: tuple[str, ...]
     metrics: tuple[MetricFigures, ...]
+    shadow: int | None = None
 
 
 _OF_HPAS: Final[tuple[tuple[str, str, Callable[[HpaFigures], int | None]], ...]] = (
@@ -46,6 +47,8 @@ _OF_HPAS: Final[tuple[tuple[str, str, Callable[[HpaFigures], int | None]], ...]]
     ("recommendation", "Replicas before spec.behavior and limits; none where the metrics did not decide",
      attrgetter("recommendation")),
     ("decision", "Replicas after them, written or not; none where nothing was decided", attrgetter("decision")),
+    ("shadow_replicas", "Replicas that the target would have; in shadow mode and in a dry run only",
+     attrgetter("shadow")),
 )  # fmt: skip
 _OF_METRICS: Final[tuple[tuple[str, str, Callable[[MetricFigures], float | None]], ...]] = (
     ("target", "Metric target: cores, bytes, a count, or a ratio to the request", attrgetter("target")),

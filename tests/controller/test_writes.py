@@ -149,7 +149,8 @@ async def test_a_dry_run_writes_nothing() -> None:
     bench.metrics.values["web"] = 40
     await bench.advance(31)
     assert (bench.cluster.writes, bench.cluster.statuses, bench.cluster.events) == ([], [], [])
-    assert bench.store.get(Key("default", "web")).last.sentence.startswith("scale web from 1 to 4")
+    memory = bench.store.get(Key("default", "web"))
+    assert (memory.shadow, memory.last_count) == (4, 1)
 
 
 @in_virtual_time
@@ -167,7 +168,7 @@ async def test_a_dry_run_writes_no_event_of_a_failing_metric() -> None:
 async def test_a_dry_run_has_its_own_condition_and_no_error() -> None:
     bench = Bench(hpa("web"), dry_run=True)
     bench.metrics.values["web"] = 40
-    await bench.advance(31)
+    await bench.advance(1)
     found = {}
     for line in (await bench.telemetry.exposition()).decode().splitlines():
         if line.startswith("horizontal_pod_autoscaler_controller_reconciliations_total{"):
@@ -181,29 +182,31 @@ async def test_a_dry_run_has_its_own_condition_and_no_error() -> None:
     able = conditions.find(status.conditions, conditions.ABLE_TO_SCALE)
     assert able is not None
     assert (able.status, able.reason) == ("True", "DryRun")
-    assert (status.current_replicas, status.desired_replicas) == (1, 4)
+    shadow = conditions.find(status.conditions, conditions.SHADOW)
+    assert shadow is not None
+    assert (shadow.status, shadow.reason) == ("True", "DryRun")
+    assert (status.current_replicas, status.desired_replicas, memory.shadow) == (1, 1, 4)
     assert status.last_scale_time is None
-    assert (last.error, last.withheld) == (None, 4)
+    assert (last.error, last.withheld) == (None, None)
     assert last.sentence.endswith("; not written: this is a dry run")
-    assert memory.history.scale_ups == ()
     assert {labels for labels, count in reconciles.items() if count} == {("scale_up", "none")}
 
 
 @in_virtual_time
-async def test_a_dry_run_logs_a_decision_once_until_it_changes() -> None:
+async def test_a_dry_run_logs_each_rescale_of_its_shadow() -> None:
     bench = Bench(hpa("web"), dry_run=True)
     bench.controller.start()
     with structlog.testing.capture_logs() as lines:
-        for load in (40, 38, 25, 8):
+        for load in (20, 38, 38, 55):
             bench.metrics.values["web"] = load
             await asyncio.sleep(45)
     await bench.controller.stop(5)
-    # At 10 each, 40 and 38 need 4 replicas, 25 needs 3, and 8 needs the one that runs.
+    # At 10 each, 20 need 2 replicas, 38 need 4, and 55 need 6.
     assert [
-        (line["log_level"], line["scale_to"], line["dry_run"])
+        (line["log_level"], line["replicas"], line["scale_to"], line["target_replicas"], line["dry_run"])
         for line in lines
         if line.get("hpa") == "default/web" and line["log_level"] != "debug"
-    ] == [("info", 4, True), ("info", 3, True), ("info", None, True)]
+    ] == [("info", 1, 2, 1, True), ("info", 2, 4, 1, True), ("info", 4, 6, 1, True)]
 
 
 @in_virtual_time

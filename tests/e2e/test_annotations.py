@@ -204,6 +204,25 @@ async def test_nothing_moves_while_an_hpa_is_paused(world: Any, tmp_path: Path) 
     assert generation_of(world) == generation + 1
 
 
+async def test_an_hpa_in_shadow_mode_decides_for_a_count_of_its_own(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=80, mails=0)
+    workload(world, {"hpad.io/mode": "shadow"})
+    generation = generation_of(world)
+    await world.hpad(sources=sources(tmp_path, "orders", "mails"))
+    await world.until(lambda: world.condition("web", "Shadow")[:2] == ("True", "Shadow"))
+    await world.until(lambda: world.condition("web", "Shadow")[2].endswith("would have it at 8"))
+    lengths(tmp_path, orders=90)
+    await world.until(lambda: world.condition("web", "Shadow")[2].endswith("would have it at 9"))
+    assert (world.status("web")["currentReplicas"], world.status("web")["desiredReplicas"]) == (2, 2)
+    # Any write of the scale is a new generation of the Deployment.
+    assert generation_of(world) == generation
+    assert world.events("web") == []
+    await annotate(world, {"hpad.io/mode": "active"})
+    await world.until(lambda: replicas(world) == 9)
+    await world.until(lambda: world.condition("web", "Shadow") == VALID)
+    assert generation_of(world) == generation + 1
+
+
 async def test_a_window_of_a_schedule_sets_the_minimum_while_it_is_open(world: Any, tmp_path: Path) -> None:
     lengths(tmp_path, orders=20, mails=0)
     workload(world, {})

@@ -76,7 +76,7 @@ async def test_without_a_file_or_in_a_dry_run_the_history_is_in_memory(world: Wo
     await world.until(lambda: world.daemon.components.decisions.usage().memory)
     await world.periods(3)
     entries = await history(world)
-    assert [(entry["current"], entry["desired"]) for entry in entries] == [(2, 4)]
+    assert [(entry["current"], entry["desired"]) for entry in entries] == [(2, 4), (4, 4)]
     assert files(tmp_path) == []
 
 

@@ -18,7 +18,7 @@ from hpad.api.selector import SelectorError
 from hpad.engine.outlook import outlook
 from hpad.engine.settle import Outcome
 from hpad.engine.trace.evidence import make_trace
-from hpad.engine.view import DRY_RUN, HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
+from hpad.engine.view import HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
 
 
 def test_unready_pods_that_keep_the_count_are_named() -> None:
@@ -211,7 +211,6 @@ def test_a_count_that_was_not_written_is_named() -> None:
     assert texts(web) == ["2 -> 4 is tried again with the next reconcile"]
     unsure = Outcome((4,), "connection lost", unsure=True)
     assert written(web, unsure) == ["the next reconcile reads whether 4 was written, and decides again"]
-    assert written(web, Outcome((4,), withheld=DRY_RUN)) == ["stays at 2: in a dry run hpad writes nothing"]
     other: Withheld = yielded(Competitor(HPA, "default/other"))
     assert written(web, Outcome((4,), withheld=other)) == [
         "stays at 2 while the other HPA scales the target: delete it, or set competing_hpas: write"

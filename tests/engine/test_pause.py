@@ -40,7 +40,7 @@ def test_when_an_hpa_is_paused(texts: dict[str, str], now: bool, later: bool) ->
 @pytest.mark.parametrize(
     ("name", "text", "error"),
     [
-        (MODE, "stopped", "'stopped' is not a mode; there are active and paused"),
+        (MODE, "stopped", "'stopped' is not a mode; there are active, shadow, paused"),
         (UNTIL, "tomorrow", "'tomorrow' is not a time with its zone, such as 2026-11-30T08:00:00Z"),
         (UNTIL, "2026-11-30T08:00:00", "is not a time with its zone"),
     ],

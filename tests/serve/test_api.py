@@ -47,6 +47,7 @@ async def test_the_summary_of_an_hpa(world: World) -> None:
         "fallback": 0,
         "competing": 0,
         "paused": 0,
+        "shadow": 0,
         "dryRun": 0,
     }
 
@@ -219,7 +220,7 @@ async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: W
         ("hpas?limit=1&limit=2", "limit is given 2 times; it may be given once"),
         (
             "hpas?state=failed",
-            "state: 'failed' is not one of failing, atMax, limited, fallback, competing, paused, dryRun"
+            "state: 'failed' is not one of failing, atMax, limited, fallback, competing, paused, shadow, dryRun"
             ' (did you mean "failing"?)',
         ),
         (

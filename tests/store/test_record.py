@@ -49,6 +49,7 @@ memories = st.builds(
     loaded=st.just(True),
     target=st.text(max_size=20),
     validity=st.none() | st.builds(Validity, st.text(max_size=20), seconds, seconds, seconds, st.booleans()),
+    shadow=st.none() | counts,
 )
 
 

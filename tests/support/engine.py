@@ -15,6 +15,7 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.decisions.stretch import kept
 from hpad.engine import annotations as own
+from hpad.engine import shadow
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
@@ -112,7 +113,8 @@ def one(value: int) -> ObjectSample:
 class Workload:
     """One HPA and its target. The next reconcile finds the count that the last one wrote.
 
-    `low` and `high` are the minimum and maximum of replicas, `numbers` are numeric fields of `Tunables`.
+    `low` and `high` are the minimum and maximum of replicas, `numbers` are numeric fields of `Tunables`. `shadow` is
+    the count of its shadow after the last reconcile; None where it is not in shadow mode.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Workload:
         self.pods: Sequence[Pod] | None = None
         self.settled: Settlement | None = None
         self.evidence: Evidence | None = None
+        self.shadow: int | None = None
 
     def view(self, **fields: Any) -> View:
         """Returns the view of a reconcile at this moment. Without `pods` the target has one ready pod per replica."""
@@ -174,13 +177,21 @@ class Workload:
         """
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
-        decision = decide(view, examine(view), answers)
+        why = shadow.reason(view, dry_run=False)
+        if why is not None:
+            view = shadow.begun(view, why, self.shadow)
+        elif self.shadow is not None:
+            view = msgspec.structs.replace(view, history=shadow.left(view.history))
+        verdict = examine(view)
+        view, made = shadow.applied(view, verdict, answers)
+        decision = decide(view, verdict, made)
         outcome = None
         if decision.scale_to is not None:
-            held = view.paused
+            held = view.paused if view.shadow is None else view.shadow.withheld
             outcome = Outcome((decision.scale_to,), refused) if held is None else Outcome((), withheld=held)
         self.settled = settle(view, decision, outcome)
-        self.evidence = Evidence(view, answers, decision, outcome, self.settled)
+        self.evidence = Evidence(view, made, decision, outcome, self.settled)
+        self.shadow = shadow.count_after(view, decision)
         self.history = self.settled.history
         self.hpa = msgspec.structs.replace(self.hpa, status=self.settled.status)
         if outcome is not None and outcome.written:

@@ -143,7 +143,8 @@ class Fleet:
             withheld=withheld,
             fallbacks=tuple(each.metric.label for each in evidence.decision.proposals if each.fallback),
         )
-        self.store.put(key, Memory(status=settled.status, last=last, at=now, history=settled.history))
+        kept = Memory(status=settled.status, last=last, at=now, history=settled.history, shadow=member.workload.shadow)
+        self.store.put(key, kept)
 
     def now(self, key: Key) -> None:
         """Decides once for an HPA, at the present time."""

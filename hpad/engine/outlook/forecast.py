@@ -71,7 +71,7 @@ def course(made: trace.Trace) -> Course | None:
     """Returns the state after the decision of a trace; None where no metric was measured."""
     if made.behavior is None or made.past is None:
         return None
-    written = made.write is not None and made.write.outcome == trace.WRITTEN
+    written = made.write is not None and (made.write.outcome == trace.WRITTEN or made.replicas.target is not None)
     behavior = _behavior(made.behavior)
     return Course(
         count=made.replicas.desired if written else made.replicas.current,

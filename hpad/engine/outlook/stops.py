@@ -3,14 +3,14 @@
 from hpad.engine import trace
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED
 from hpad.engine.outlook.types import STOPPED, Outlook
-from hpad.engine.view import DRY_RUN, PAUSED
+from hpad.engine.view import PAUSED
 
 
 def stopped(made: trace.Trace) -> Outlook | None:
     """Returns what has to happen before the metrics decide, or before their decision is written; None: nothing."""
     if made.halt is not None:
         return Outlook(kind=STOPPED, text=_halted(made, made.halt))
-    if made.write is not None and made.write.outcome != trace.WRITTEN:
+    if made.write is not None and made.write.outcome != trace.WRITTEN and made.replicas.target is None:
         return _unwritten(made, made.write)
     if made.chosen is None:
         low, high = made.replicas.min, made.replicas.max
@@ -53,8 +53,6 @@ def _unwritten(made: trace.Trace, write: trace.WriteTrace) -> Outlook:
     if write.outcome == trace.FAILED:
         text = f"{current} -> {desired} is tried again with the next reconcile"
         return Outlook(kind=STOPPED, text=text, replicas=desired)
-    if write.withheld == DRY_RUN.reason:
-        return Outlook(kind=STOPPED, text=f"stays at {current}: in a dry run hpad writes nothing")
     if write.withheld == PAUSED:
         return Outlook(kind=STOPPED, text=f"stays at {current} while the HPA is paused")
     text = f"stays at {current} while the other HPA scales the target: delete it, or set competing_hpas: write"

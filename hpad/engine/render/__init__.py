@@ -55,7 +55,8 @@ def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iter
     yield labelled("HPA", f"{made.namespace}/{made.name}", width=_WIDTH)
     scaled = f"{target.kind}/{target.name}"
     if made.halt is None or counts.observed:
-        scaled += f", {replicas(counts.current)}{reported}, min {counts.min}, max {counts.max}"
+        shadow = "" if counts.target is None else f" in shadow, {counts.target} in truth"
+        scaled += f", {replicas(counts.current)}{shadow or reported}, min {counts.min}, max {counts.max}"
     yield labelled("Target", scaled, width=_WIDTH)
     yield labelled("Time", f"{made.time:%Y-%m-%d %H:%M:%SZ}{ago}", width=_WIDTH)
     for note in notes:

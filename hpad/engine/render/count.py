@@ -145,7 +145,8 @@ def _write(made: trace.Trace) -> _Stage:
     if write.outcome == trace.WRITTEN:
         return _Stage("written", made.replicas.desired, _conflicts(len(write.attempts) - 1), style=GOOD)
     if write.outcome == trace.WITHHELD:
-        return _Stage("not written", made.replicas.current, write.reason, style=WARN)
+        left = made.replicas.current if made.replicas.target is None else made.replicas.target
+        return _Stage("not written", left, write.reason, style=WARN)
     verb = "uncertain" if write.outcome == trace.UNCERTAIN else "not written"
     return _Stage(verb, None if write.outcome == trace.UNCERTAIN else made.replicas.current, write.reason, style=BAD)
 

@@ -55,7 +55,8 @@ class ReplicasTrace(Step, frozen=True):
 
     `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
     0, which counts as 1 while the feature gate HPAScaleToZero is off. `schedule`: the open windows that set `min` and
-    `max`, with their ends ("": none).
+    `max`, with their ends ("": none). In shadow mode `current`, `observed` and `desired` are those of the shadow, and
+    `target` is the count of the target; None in other modes.
     """
 
     current: int
@@ -65,6 +66,7 @@ class ReplicasTrace(Step, frozen=True):
     desired: int
     zero_disabled: bool = False
     schedule: str = ""
+    target: int | None = None
 
 
 class HaltTrace(Step, frozen=True):
@@ -201,7 +203,7 @@ class BoundsTrace(Step, frozen=True):
 class WriteTrace(Step, frozen=True):
     """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
 
-    `withheld` is the reason of the condition where nothing was sent: DryRun, Paused or CompetingHPA.
+    `withheld` is the reason of the condition where nothing was sent: DryRun, Shadow, Paused or CompetingHPA.
     """
 
     outcome: str

@@ -53,6 +53,7 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
             desired=decision.desired,
             zero_disabled=view.scale_to_zero_disabled,
             schedule="" if view.controls.schedule is None else str(view.bounds),
+            target=None if view.shadow is None else view.shadow.replicas,
         ),
         reason=decision.reason,
         error=settlement.error or "",

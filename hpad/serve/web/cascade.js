@@ -184,6 +184,7 @@ function cascade(trace, sourceStates) {
   return h("ol.cascade", {},
     step("Current", trace.replicas.current, false,
       clause(`${trace.target.kind} ${trace.target.name}: `, plural(trace.replicas.current, "replica"),
+        trace.replicas.target !== undefined && ` in shadow, while it has ${count(trace.replicas.target)}`,
         trace.replicas.observed !== trace.replicas.current && `, of which ${count(trace.replicas.observed)} exist`,
         `; ${count(trace.replicas.min)} to ${count(trace.replicas.max)} are allowed.`)),
     haltStep(trace), samplesStep(trace, sourceStates), proposalsStep(trace), chosenStep(trace), heldStep(trace), writtenStep(trace));

@@ -144,9 +144,10 @@ class Chart {
   }
 
   replicaLine() {
-    const { replicas, until } = this.data.lines;
+    const { replicas, shadow, until } = this.data.lines;
     return h("g.replicas", { "data-key": "replicas", "clip-path": "url(#plot)" },
-      h("path.fill", { d: this.area(replicas, until) }), h("path.line", { d: this.steps(replicas, until) }));
+      h("path.fill", { d: this.area(replicas, until) }), h("path.line", { d: this.steps(replicas, until) }),
+      h("path.shadow", { d: this.steps(shadow, until) }));
   }
 
   // The rescales, those that are too close to each other as one: {x, entries, up, down}.
@@ -230,6 +231,7 @@ class Chart {
     const change = entry.desired !== entry.current ? `${count(entry.current)} → ${count(entry.desired)}` : count(entry.current);
     return [
       h("header", {}, h("b", {}, change), h("span", {}, moment(time))),
+      entry.target !== undefined && h("p.quiet", {}, `in shadow; the target has ${plural(entry.target, "replica")}`),
       h("p", {}, entry.sentence),
       mark?.entries.length > 1 && h("p.quiet", {}, `The last of ${mark.entries.length} rescales from ${clock(began(mark.entries[0]))} on.`),
       h("ul", {}, [...lines.metrics].map(([address, line], index) => {
@@ -264,7 +266,7 @@ function joined(entries) {
   return spans;
 }
 
-function swatch(index) {
+function swatch(index, kind = "own") {
   return h("svg.swatch", { viewBox: "0 0 18 8", "aria-hidden": "true" },
-    h("line", { x1: 0, x2: 18, y1: 4, y2: 4, "data-line": index === null ? null : index % LINES, class: index === null ? "own" : null }));
+    h("line", { x1: 0, x2: 18, y1: 4, y2: 4, "data-line": index === null ? null : index % LINES, class: index === null ? kind : null }));
 }

@@ -199,6 +199,8 @@ class HpaPage {
     const addresses = [...(this.lines?.metrics.keys() ?? [])];
     return [
       h("span.key", {}, swatch(null), "replicas"),
+      this.lines?.shadow.some(([, number]) => number !== null) &&
+        h("span.key", { title: STATES.shadow.text }, swatch(null, "shadow"), "in shadow"),
       addresses.map((address, index) => h("button.key", {
         type: "button", "data-do": "toggle", "data-address": address, "aria-pressed": String(!this.hidden.has(address)), "data-key": address,
       }, swatch(index), address)),

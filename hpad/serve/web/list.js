@@ -144,7 +144,7 @@ class ListPage {
         class: number ? null : "zero", "data-key": state ?? "all",
       }, h("span.label", {}, state && icon(state), label), h("span.number", {}, count(number)));
     };
-    const shown = FILTERS.filter((state) => state !== "paused" || counts.paused);
+    const shown = FILTERS.filter((state) => !["paused", "shadow"].includes(state) || counts[state]);
     show(this.root.querySelector(".filters"), tile(null, "All", counts.all ?? 0),
       shown.map((state) => tile(state, STATES[state].label, counts[state] ?? 0)));
   }

@@ -7,9 +7,10 @@ const STATES = {
   fallback: { label: "Fallback", text: "A fallback replaces a metric that cannot be read." },
   competing: { label: "Competing", text: "Another client writes the replica count or the status." },
   paused: { label: "Paused", text: "hpad does not scale this HPA for now." },
+  shadow: { label: "Shadow", text: "hpad decides for a count of its own, and leaves the target alone." },
   dryRun: { label: "Dry run", text: "hpad decides, but writes nothing." },
 };
-const FILTERS = ["failing", "atMax", "limited", "fallback", "competing", "paused"];
+const FILTERS = ["failing", "atMax", "limited", "fallback", "competing", "paused", "shadow"];
 const SEVERITY = Object.keys(STATES);
 
 const keyOf = (row) => `${row.namespace}/${row.name}`;

@@ -19,20 +19,22 @@ function stateMark(row) {
 const UNREAD = new Set(["target_unreadable", "stale_cache"]);
 const unknownCount = (row) => !row.currentReplicas && (!row.lastDecision || UNREAD.has(row.lastDecision.heldBy));
 
+// The count that the target should have; in shadow mode the one that hpad would have given it.
+const wanted = (row) => row.shadowReplicas ?? row.desiredReplicas;
+
 // The count that the target should have differs from the one it has, and no failure makes it meaningless.
-const moves = (row) =>
-  row.lastDecision && !row.states.includes("failing") && row.desiredReplicas !== row.currentReplicas;
+const moves = (row) => row.lastDecision && !row.states.includes("failing") && wanted(row) !== row.currentReplicas;
 
 function replicaCount(row) {
   if (unknownCount(row)) return h("span.count", {}, "?");
   if (!moves(row)) return h("span.count", {}, count(row.currentReplicas));
-  const up = row.desiredReplicas > row.currentReplicas;
+  const up = wanted(row) > row.currentReplicas;
   return h(
     "span.count",
     {},
     count(row.currentReplicas),
     h("span.to", {}, icon("arrow", "to")),
-    h("b", { class: up ? "up" : "down" }, count(row.desiredReplicas)),
+    h("b", { class: up ? "up" : "down" }, count(wanted(row))),
   );
 }
 
@@ -46,7 +48,7 @@ function replicaBar(row) {
     h("span.bar", {},
       h("span.fill", { style: { width: part(row.currentReplicas) } }),
       h("span.min", { style: { left: part(row.minReplicas) } }),
-      moves(row) && h("span.desired", { style: { left: part(row.desiredReplicas) } }),
+      moves(row) && h("span.desired", { style: { left: part(wanted(row)) } }),
     ),
     h("span.bounds", {}, `${count(row.minReplicas)}–${count(row.maxReplicas)}`),
   );

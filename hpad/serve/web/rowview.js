@@ -136,7 +136,7 @@ class RowView {
     this.fill.style.width = part(row.currentReplicas);
     this.least.style.left = part(row.minReplicas);
     hide(this.desired, !moves(row));
-    if (!this.desired.hidden) this.desired.style.left = part(row.desiredReplicas);
+    if (!this.desired.hidden) this.desired.style.left = part(wanted(row));
     write(this.boundsText, `${count(row.minReplicas)}–${count(row.maxReplicas)}`);
   }
 

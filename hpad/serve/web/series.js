@@ -15,18 +15,19 @@ function mergeEntries(known, newer) {
 
 // Returns the lines of a history, given the newest entry first, from the time `from` on.
 //
-// `replicas`, `max` and `min` and those of `metrics` are lists of [time, count]; a count holds until the next time, and null
+// `replicas`, `shadow`, `max` and `min` and those of `metrics` are lists of [time, count]; a count holds until the next time, and null
 // is a gap: nothing was decided, or the metric proposed nothing. `until` is when the last entry ended.
 function seriesOf(entries, from) {
   const seen = entries.filter((entry) => ended(entry) >= from).toReversed();
   const pause = longestPause(seen);
-  const lines = { replicas: [], min: [], max: [], metrics: new Map(), entries: seen, until: from };
+  const lines = { replicas: [], shadow: [], min: [], max: [], metrics: new Map(), entries: seen, until: from };
   for (const address of new Set(seen.flatMap((entry) => entry.metrics ?? []))) lines.metrics.set(address, []);
   let before = null;
   for (const entry of seen) {
     if (before !== null && began(entry) - before > pause) gap(lines, before);
     const start = Math.max(began(entry), from);
-    push(lines.replicas, start, entry.current);
+    push(lines.replicas, start, entry.target ?? entry.current);
+    push(lines.shadow, start, entry.target === undefined ? null : entry.current);
     push(lines.min, start, entry.min);
     push(lines.max, start, entry.max);
     pushProposals(lines.metrics, entry, from);
@@ -52,7 +53,7 @@ function push(line, time, number) {
 }
 
 function gap(lines, time) {
-  for (const line of [lines.replicas, lines.min, lines.max, ...lines.metrics.values()]) push(line, time, null);
+  for (const line of [lines.replicas, lines.shadow, lines.min, lines.max, ...lines.metrics.values()]) push(line, time, null);
 }
 
 // Milliseconds between two entries from which on there is a gap: some periods of the HPA, at least a minute.
@@ -91,7 +92,7 @@ function valueAt(line, time) {
 function topOf(lines) {
   const largest = (line) => line.reduce((most, [, number]) => Math.max(most, number ?? 0), 0);
   const most = largest(lines.max);
-  const used = Math.max(1, largest(lines.replicas), largest(lines.min));
+  const used = Math.max(1, largest(lines.replicas), largest(lines.shadow), largest(lines.min));
   const wanted = Math.max(0, ...[...lines.metrics.values()].map(largest));
   const seen = Math.max(used, Math.min(wanted, Math.max(used, most) * 1.5));
   return most > 3 * seen ? seen * 1.6 : Math.max(seen, most) * 1.08;

@@ -134,7 +134,8 @@ async def test_newer_entries_replace_the_stretch_that_has_grown(js: Functions) -
 
 
 async def test_bounds_far_above_the_counts_do_not_flatten_the_lines(js: Functions) -> None:
-    top = "topOf({replicas: [[0, 5]], min: [[0, 1]], max: [[0, %d]], metrics: new Map([['cpu', [[0, %d]]]])})"
+    counts = "replicas: [[0, 5]], shadow: [], min: [[0, 1]], max: [[0, %d]]"
+    top = f"topOf({{{counts}, metrics: new Map([['cpu', [[0, %d]]]])}})"
     assert await js(top % (6, 5)) == pytest.approx(6 * 1.08)
     assert await js(top % (1000, 5)) == pytest.approx(5 * 1.6)
     assert await js(top % (6, 900)) == pytest.approx(9 * 1.08), "nor does a proposal far above the maximum"

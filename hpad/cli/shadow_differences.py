@@ -1,0 +1,131 @@
+"""Where the count of an HPA in shadow mode and that of its target differed, from the decision history."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hpad.decisions.entry import Entry
+
+_PAUSE: Final = timedelta(minutes=5)
+"""The longest time between two entries that follow each other; in a longer one nothing is known."""
+
+_UNWRITTEN: Final = "; not written: "
+"""What the sentence of each decision of a shadow ends with (`hpad.engine.settle`)."""
+
+
+class Span(NamedTuple):
+    """A time in which both counts stayed as they were. `why` is the decision that led to the count of the shadow."""
+
+    begin: datetime
+    end: datetime
+    shadow: int
+    target: int
+    why: str
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin).total_seconds()
+
+
+class Side(msgspec.Struct, frozen=True, rename="camel"):
+    """One of the two curves: its rescales, its replica-hours, and its lowest and highest count."""
+
+    rescales: int
+    replica_hours: float
+    lowest: int
+    highest: int
+
+
+class Difference(msgspec.Struct, frozen=True, rename="camel"):
+    """A time in which the counts differed, each of which stayed as it was. `why` is the decision of hpad."""
+
+    begin: datetime
+    end: datetime
+    shadow: int
+    target: int
+    why: str
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    """Both curves of an HPA in shadow mode, from `begin` to `end`. All times in seconds are within `seconds`.
+
+    `fewer` and `more`: with fewer, and with more, replicas than the target had. Times without decisions count nowhere.
+    """
+
+    namespace: str
+    name: str
+    begin: datetime
+    end: datetime
+    seconds: float
+    fewer: float
+    more: float
+    shadow: Side
+    target: Side
+    differences: tuple[Difference, ...]
+
+
+def report(entries: Sequence[Entry]) -> Report | None:
+    """Returns the report on the entries of one HPA, the oldest first; None if it was never in shadow mode."""
+    spans = list(_spans(entries)) if entries else []
+    if not spans:
+        return None
+    decided = sum(each.target is not None and each.current != each.desired for each in entries)
+    return Report(
+        namespace=entries[0].namespace,
+        name=entries[0].name,
+        begin=spans[0].begin,
+        end=spans[-1].end,
+        seconds=sum(each.seconds for each in spans),
+        fewer=sum(each.seconds for each in spans if each.shadow < each.target),
+        more=sum(each.seconds for each in spans if each.shadow > each.target),
+        shadow=_side([(each.seconds, each.shadow) for each in spans], decided),
+        target=_side([(each.seconds, each.target) for each in spans], _changes([each.target for each in spans])),
+        differences=tuple(_differences(spans)),
+    )
+
+
+def _spans(entries: Sequence[Entry]) -> Iterator[Span]:
+    """Yields the times in shadow mode; each entry holds until the next one, or until its last turn."""
+    why = ""
+    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+        if entry.target is None:
+            continue
+        if entry.desired != entry.current or not why:
+            why = entry.sentence.partition(_UNWRITTEN)[0]
+        end = entry.ended
+        if following is not None and timedelta() <= following.began - end <= _PAUSE:
+            end = following.began
+        yield Span(entry.began, end, entry.desired, entry.target, why)
+
+
+def _changes(counts: Sequence[int]) -> int:
+    return sum(before != after for before, after in itertools.pairwise(counts))
+
+
+def _side(counts: Sequence[tuple[float, int]], rescales: int) -> Side:
+    """Returns the figures of one curve, given for how many seconds it had each count."""
+    replicas = [count for _, count in counts]
+    return Side(
+        rescales=rescales,
+        replica_hours=sum(seconds * count for seconds, count in counts) / 3600,
+        lowest=min(replicas),
+        highest=max(replicas),
+    )
+
+
+def _differences(spans: Sequence[Span]) -> Iterator[Difference]:
+    """Yields the times in which the counts differed; those that follow each other with the same counts as one."""
+    open_: Difference | None = None
+    for each in spans:
+        goes_on = open_ is not None and open_.end == each.begin
+        if open_ is not None and goes_on and (open_.shadow, open_.target) == (each.shadow, each.target):
+            open_ = msgspec.structs.replace(open_, end=each.end)
+            continue
+        if open_ is not None:
+            yield open_
+        open_ = Difference(*each) if each.shadow != each.target else None
+    if open_ is not None:
+        yield open_
