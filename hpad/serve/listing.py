@@ -12,7 +12,7 @@ from typing import Any, Final
 from hpad.serve import parameters
 from hpad.serve.api_types import STATES, HpaList
 from hpad.serve.parameters import Position
-from hpad.serve.summary import Row, matches, minimum, states, summary
+from hpad.serve.summary import Row, bounds, matches, states, summary
 
 
 def _number(number: int) -> str:
@@ -29,8 +29,8 @@ _VALUES: Final[Mapping[str, Callable[[Row], str]]] = {
     "state": lambda row: str(next((STATES.index(state) for state in states(row)), len(STATES))),
     "current": lambda row: _number(row.status.current_replicas),
     "desired": lambda row: _number(row.status.desired_replicas),
-    "min": lambda row: _number(minimum(row.hpa)),
-    "max": lambda row: _number(row.hpa.spec.max_replicas),
+    "min": lambda row: _number(bounds(row)[0]),
+    "max": lambda row: _number(bounds(row)[1]),
     "lastDecision": lambda row: _time(None if row.memory.last is None else row.memory.last.at),
     "lastScaleTime": lambda row: _time(row.status.last_scale_time),
 }

@@ -56,9 +56,10 @@ class Row(NamedTuple):
 
 def states(row: Row) -> tuple[str, ...]:
     """Returns the states of the HPA, the most serious first."""
+    low, high = bounds(row)
     found = {
         api_types.FAILING: _fails(row),
-        api_types.AT_MAX: row.status.desired_replicas >= row.hpa.spec.max_replicas > minimum(row.hpa),
+        api_types.AT_MAX: row.status.desired_replicas >= high > low,
         api_types.LIMITED: _is(row.status, conditions.SCALING_LIMITED, conditions.TRUE),
         api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
         or bool(row.memory.last and row.memory.last.fallbacks),
@@ -89,15 +90,24 @@ def minimum(hpa: HorizontalPodAutoscaler) -> int:
     return 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
 
 
+def bounds(row: Row) -> tuple[int, int]:
+    """Returns minimum and maximum: those of the last decision, which a schedule may set, or those of the spec."""
+    view = None if row.evidence is None else row.evidence.view
+    # The evidence has the spec of its time; an edit since counts at once.
+    if view is None or view.controls.schedule is None or view.hpa.spec != row.hpa.spec:
+        return minimum(row.hpa), row.hpa.spec.max_replicas
+    return view.bounds.low, view.bounds.high
+
+
 def summary(row: Row) -> Summary:
     """Returns the summary of an HPA."""
-    spec, status, target = row.hpa.spec, row.status, row.hpa.spec.scale_target_ref
+    status, target, (low, high) = row.status, row.hpa.spec.scale_target_ref, bounds(row)
     return Summary(
         namespace=row.key.namespace,
         name=row.key.name,
         target=Target(api_version=target.api_version, kind=target.kind, name=target.name),
-        min_replicas=minimum(row.hpa),
-        max_replicas=spec.max_replicas,
+        min_replicas=low,
+        max_replicas=high,
         current_replicas=status.current_replicas,
         desired_replicas=status.desired_replicas,
         shadow_replicas=row.memory.shadow,

@@ -1,5 +1,6 @@
 """The JSON API v1: its answers and errors, requested by HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 from support import api_world, http_server
 from support.api_world import QUEUE, World, hpa, scaled_up
-from support.engine import Workload, series
+from support.engine import Workload, external, series
 
 from hpad.api.hpa import from_builtins
 from hpad.api.text import CONTROLS
@@ -50,6 +51,31 @@ async def test_the_summary_of_an_hpa(world: World) -> None:
         "shadow": 0,
         "dryRun": 0,
     }
+
+
+async def test_a_summary_has_the_bounds_of_an_open_window(world: World) -> None:
+    def decided() -> Workload:
+        text = "* * * * * for 1h: min=4, max=6"
+        work = Workload(external("queue", averageValue="10"), replicas=2, annotations={"hpad.io/schedule": text})
+        work.reconcile(series(95))
+        work.reconcile(series(95), after=15)
+        return work
+
+    world.decided(await asyncio.to_thread(decided))  # it reads the file of a time zone
+    _, answer = await world.get("hpas")
+    [item] = answer["items"]
+    assert (item["minReplicas"], item["maxReplicas"], item["currentReplicas"]) == (4, 6, 4)
+    assert "atMax" in item["states"], "the window allows no more than 6"
+
+
+async def test_a_summary_in_shadow_mode_has_both_counts(world: World) -> None:
+    work = Workload(external("queue", averageValue="10"), replicas=2, annotations={"hpad.io/mode": "shadow"})
+    work.reconcile(series(95))
+    world.decided(work)
+    _, answer = await world.get("hpas")
+    [item] = answer["items"]
+    assert (item["currentReplicas"], item["desiredReplicas"], item["shadowReplicas"]) == (2, 2, 6)
+    assert item["states"] == ["limited", "shadow"]
 
 
 async def test_before_the_first_decision_a_summary_has_the_values_of_the_status(world: World) -> None:

@@ -79,7 +79,7 @@ class World:
         evidence = work.evidence._replace(view=msgspec.structs.replace(work.evidence.view, hpa=made))
         text, failure = sentence(evidence.decision, evidence.outcome), evidence.settlement.error
         self.source.put(made)
-        self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure)))
+        self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
         self.decisions.add(evidence)
         return evidence
 
