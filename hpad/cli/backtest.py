@@ -92,7 +92,7 @@ def add_parser(commands: Any) -> None:
     past.add_argument(
         "--lag", metavar="DURATION", type=workload.seconds, default=0.0, help="until a value is seen (0s)"
     )
-    past.add_argument("--period", metavar="DURATION", type=workload.some_seconds, help="time between reconciles (15s)")
+    past.add_argument("--period", metavar="DURATION", type=workload.some_seconds, help=manifest.PERIOD)
     parser.add_argument("--price", metavar="PRICE", type=workload.number, default=None, help="of one replica per hour")
     parser.add_argument(
         "--search",
@@ -146,7 +146,7 @@ def _cases(args: argparse.Namespace, tunables: Tunables) -> list[_Case]:
 
 
 def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> Report:
-    period = timedelta(seconds=args.period) if args.period is not None else settings.sync_period
+    periods = [manifest.period(args.period, case.hpa, settings.sync_period) for case in cases]
     notes: list[str] = []
     if args.recording is not None:
         results, values = _over_recording(args, cases), {}
@@ -157,12 +157,13 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         past = Past(args.startup, args.lag, frozenset(args.shared))
         first = backtest.as_recorded(found, settings.tunables.downscale_stabilization)
         results = [] if first is None else [first]
-        results += [_over(case, found, past, period, settings.tunables) for case in cases]
+        pairs = zip(cases, periods, strict=True)
+        results += [_over(case, found, past, period, settings.tunables) for case, period in pairs]
         known = history.named(cases[0].hpa)
         values = {name: (found.times, column) for name, column in found.columns.items() if name in known}
         source = str(args.csv or args.prometheus)
         notes += _assumptions(cases[0].hpa, args.shared)
-    parameters = {"past": source, "period": span(period.total_seconds())}
+    parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
     key = cases[0].hpa.metadata.key
@@ -259,7 +260,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
         _Case("", manifest.changed(hpa, [f"{path}={value}" for path, value in each.items()], scale_to_zero=zero))
         for each in combinations
     ]
-    period = timedelta(seconds=args.period) if args.period is not None else settings.sync_period
+    period = manifest.period(args.period, hpa, settings.sync_period)
     past = Past(args.startup, args.lag, frozenset(args.shared))
     one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables)
     PastModel(cases[0].hpa, found, past)  # its errors are raised here, and not in another process

@@ -2,7 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -10,10 +12,13 @@ from hpad import settings
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli.output import Failure
+from hpad.engine.annotations import PLAIN
 from hpad.engine.view import Tunables
 from hpad.manifests import documents, hpas
 from hpad.recording import spec_changes
 from hpad.recording.spec_changes import Change, ChangeError
+
+PERIOD: Final = "time between reconciles (default: the annotation hpad.io/sync-period, else that of --config, else 15s)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,3 +78,9 @@ def _annotated(hpa: HorizontalPodAutoscaler, changes: Sequence[Change]) -> Horiz
     own = {**(hpa.metadata.annotations or {}), **{name: str(value) for name, value in given.items()}}
     kept = {name: text for name, text in own.items() if given.get(name, text) is not None}
     return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=kept))
+
+
+def period(given: float | None, hpa: HorizontalPodAutoscaler, common: timedelta) -> timedelta:
+    """Returns the time between reconciles: the one `given` in seconds, that of the HPA itself, or the common one."""
+    own = PLAIN.sync_period(hpa) if given is None else given
+    return common if own is None else timedelta(seconds=own)

@@ -64,9 +64,7 @@ def add_parser(commands: Any) -> None:
         default=None,
         help="simulated time (default: 1h, or the length of a CSV file)",
     )
-    parser.add_argument(
-        "--period", metavar="DURATION", type=workload.some_seconds, default=None, help="time between reconciles (15s)"
-    )
+    parser.add_argument("--period", metavar="DURATION", type=workload.some_seconds, default=None, help=manifest.PERIOD)
     parser.add_argument(
         "--replicas", metavar="N", type=workload.positive, default=None, help="at the start (default: minReplicas)"
     )
@@ -126,7 +124,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
     settings = manifest.tunables(args)
     hpa = manifest.read(args.manifest, args.hpa, args.changes, settings.tunables)
     loads = [load.parse(text, args.seed + index) for index, text in enumerate(args.load)]
-    period = timedelta(seconds=args.period) if args.period is not None else settings.sync_period
+    period = manifest.period(args.period, hpa, settings.sync_period)
     length = timedelta(seconds=_length(args.length, loads))
     if length // period > _MOST_TURNS:
         raise Failure(f"--for: {length // period} reconciles; at most {_MOST_TURNS} are simulated")

@@ -79,6 +79,15 @@ def test_annotations_apply(web: str, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["summary"]["highest"] == 2
 
 
+def test_the_period_of_the_hpa_applies_unless_another_is_given(web: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("--set", 'metadata.annotations["hpad.io/sync-period"]=5s')
+    counts = []
+    for more in ((), own, (*own, "--period", "30s")):
+        assert cli.main(["simulate", web, "--load", "constant:50", "--for", "10m", *more, "-o", "json"]) == 0
+        counts.append(len(json.loads(capsys.readouterr().out)["turns"]))
+    assert counts == [40, 120, 20]
+
+
 def test_a_queue_without_a_rescale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "worker.yaml"
     target = "{type: AverageValue, averageValue: 50}"
