@@ -16,7 +16,7 @@ import structlog
 from hpad import settings as hpad_settings
 from hpad.cli import flags
 from hpad.clock import LoopClock
-from hpad.daemon import app, garbage, logs, process
+from hpad.daemon import app, garbage, logs, process, saving
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
@@ -33,6 +33,7 @@ _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
 SIGTERM or SIGINT. The HPAs come from the API server, or from the files of a folder (--manifests).
 SIGHUP reloads the settings: sources, routes, intervals, tunables and log level change without a restart.
+SIGUSR1 saves the decisions of the last minutes with their inputs as a recording, for `hpad replay`.
 
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
 or use --manifests if that is not possible: only one controller may own an HPA.
@@ -71,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
     process.configure_allocator()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon can reload; by default SIGHUP ends the process
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # until the daemon can act on it; by default it ends the process
     try:
         with logs.background_writer() as writer, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
             logs.configure(settings.log_level, settings.log_format, writer=writer)
@@ -113,9 +115,12 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
             return
         garbage.keep_all()
         stack.push_async_callback(daemon.stop)
-        async with process.reload_on_hangup(functools.partial(_reload, daemon, read, writer, notifier)):
-            await daemon.wait(stop)
-            notifier.stopping()
+        reload = functools.partial(_reload, daemon, read, writer, notifier)
+        await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reload))
+        save = functools.partial(saving.save_recent, daemon)
+        await stack.enter_async_context(process.call_on_signal(signal.SIGUSR1, save))
+        await daemon.wait(stop)
+        notifier.stopping()
 
 
 async def _reload(daemon: app.App, read: Callable[[], Settings], writer: Writer, notifier: process.Notifier) -> None:

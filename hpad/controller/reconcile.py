@@ -81,7 +81,7 @@ class Reconciler:
         store: Store,
         selectors: SelectorIndex,
         telemetry: Telemetry,
-        recorder: ReconcileRecorder | None = None,
+        recorders: Sequence[ReconcileRecorder] = (),
         decisions: DecisionLog | None = None,
         own: annotations.Reader = annotations.PLAIN,
     ) -> None:
@@ -92,7 +92,7 @@ class Reconciler:
         self.overlap = Overlap(cluster, selectors)
         self._observer = Observer(cluster, store, self.overlap, options, own)
         self._telemetry = telemetry
-        self._recorder = recorder
+        self._recorders = recorders
         self._decisions = decisions
         self._log = structlog.get_logger("hpad.reconcile")
         self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
@@ -126,12 +126,11 @@ class Reconciler:
         gathered = await self._gather(turn, self._examine(turn.view), worker)
         done = await self._decide(turn, gathered, worker)
         turn, gathered, decision, outcome, settlement = done
-        if self._recorder is not None:
-            self._recorder.note(
-                encode.RecordedReconcile(
-                    turn.view, gathered.queries, gathered.answers, outcome, decision.scale_to, settlement
-                )
-            )
+        recorded = encode.RecordedReconcile(
+            turn.view, gathered.queries, gathered.answers, outcome, decision.scale_to, settlement
+        )
+        for recorder in self._recorders:
+            recorder.note(recorded)
         acted = self._clock.monotonic()
         await self._publish(done)
         series, now = self._telemetry.controller, self._clock.monotonic()

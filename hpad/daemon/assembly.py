@@ -26,7 +26,7 @@ from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
-from hpad.recording import writer
+from hpad.recording import recent, writer
 from hpad.settings import Settings, hpas
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
@@ -55,6 +55,7 @@ class Components:
     hpas: HpaSource
     metrics: manager.Sources
     recorder: writer.RecordingWriter | None
+    recent: recent.RecentReconciles
     decisions: DecisionLog
     coordinator: Coordinator | None
     store: Store
@@ -80,6 +81,9 @@ def build(
     recorder = (
         None if settings.record is None else writer.RecordingWriter(settings.record, clock, settings.record_limit)
     )
+    kept = recent.RecentReconciles(
+        clock, seconds=settings.record_recent.total_seconds(), memory=settings.record_recent_memory
+    )
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
     owner = EVERYTHING if coordinator is None else coordinator.owner
@@ -93,7 +97,7 @@ def build(
         store=store,
         selectors=SelectorIndex(),
         telemetry=telemetry,
-        recorder=recorder,
+        recorders=(kept,) if recorder is None else (recorder, kept),
         decisions=decisions,
         own=_own(settings, metrics),
     )
@@ -123,6 +127,7 @@ def build(
         hpas=hpas,
         metrics=metrics,
         recorder=recorder,
+        recent=kept,
         decisions=decisions,
         coordinator=coordinator,
         store=store,
@@ -135,6 +140,8 @@ def build(
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
     components.reconciler.retune(options(settings), _own(settings, components.metrics))
+    seconds = settings.record_recent.total_seconds()
+    components.recent.retune(seconds=seconds, memory=settings.record_recent_memory)
     period, tick = settings.sync_period.total_seconds(), settings.sync_tick.total_seconds()
     components.controller.retune(period=period, workers=settings.workers, tick=tick)
     if components.handoff is not None and components.coordinator is not None:

@@ -110,23 +110,26 @@ async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> b
 
 
 @asynccontextmanager
-async def reload_on_hangup(reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Calls `reload` for each SIGHUP, one at a time. Several signals during a reload count as one."""
+async def call_on_signal(number: signal.Signals, call: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Calls `call` for each such signal, one at a time. Several signals during a call count as one.
+
+    The signal is ignored afterwards.
+    """
     loop, requested = asyncio.get_running_loop(), asyncio.Event()
 
-    async def reload_when_requested() -> None:
+    async def call_when_requested() -> None:
         while True:
             await requested.wait()
             requested.clear()
-            await reload()
+            await call()
 
-    loop.add_signal_handler(signal.SIGHUP, requested.set)
-    task = asyncio.create_task(reload_when_requested(), name="reload on hangup")
+    loop.add_signal_handler(number, requested.set)
+    task = asyncio.create_task(call_when_requested(), name=f"on {number.name}")
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the default action would end the process before it has drained
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)  # the default action would end the process before it has drained
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

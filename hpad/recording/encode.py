@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hpad.api import metrics, pod
-from hpad.api.hpa import to_builtins
+from hpad.api.hpa import HorizontalPodAutoscalerSpec, to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
 from hpad.api.sample import (
@@ -23,8 +23,9 @@ from hpad.api.sample import (
 from hpad.api.selector import Selector
 from hpad.api.selector_syntax import Operator
 from hpad.engine.fallback_policy import FallbackPolicy
+from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
-from hpad.engine.view import STALE, View
+from hpad.engine.view import STALE, Tunables, View
 from hpad.recording.format import (
     CONFLICT,
     Answer,
@@ -36,6 +37,10 @@ from hpad.recording.format import (
     converted,
 )
 
+_MAX_STEPS: Final = 5760
+"""Steps of one scenario: a day with the default sync period. Replaying one step needs all earlier ones of its line."""
+LINE_END: Final = b"]}\n"
+
 
 class RecordedReconcile(NamedTuple):
     """The inputs and results of one reconcile. `answers` has one entry per query, `scale_to` is the decided count."""
@@ -46,6 +51,41 @@ class RecordedReconcile(NamedTuple):
     outcome: Outcome | None
     scale_to: int | None
     settlement: Settlement
+
+
+class Progress(msgspec.Struct):
+    """The last scenario of an HPA: its number of steps, and the HPA, history and tunables after the last step.
+
+    `steps` is 0 if there is no scenario that can be continued.
+    """
+
+    steps: int = 0
+    uid: str = ""
+    spec: HorizontalPodAutoscalerSpec | None = None
+    history: History | None = None
+    tunables: Tunables | None = None
+
+    def continued_by(self, done: RecordedReconcile) -> bool:
+        """Returns whether the reconcile follows from the last step; if not, another scenario begins."""
+        view = done.view
+        follows = view.history == self.history and view.tunables == self.tunables
+        return self.steps not in (0, _MAX_STEPS) and follows and view.hpa.metadata.uid == self.uid
+
+    def step(self, done: RecordedReconcile) -> bytes:
+        """Returns the JSON of the next step of this scenario."""
+        new_spec = self.steps > 0 and done.view.hpa.spec != self.spec
+        return msgspec.json.encode(encode_reconcile(done, new_spec=new_spec))
+
+    def add(self, done: RecordedReconcile) -> None:
+        """Counts the reconcile as the next step."""
+        self.steps += 1
+        self.uid, self.spec = done.view.hpa.metadata.uid, done.view.hpa.spec
+        self.history, self.tunables = done.settlement.history, done.view.tunables
+
+
+def encode_start(done: RecordedReconcile, name: str) -> bytes:
+    """Returns the begin of a line, up to the first step of the scenario."""
+    return msgspec.json.encode(encode_head(done, name))[:-1] + b',"steps":['
 
 
 def encode_head(done: RecordedReconcile, name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Writes each reconcile's inputs and results to disk, in the format that `hpad replay` reads.
 
 There is one file per HPA and run of the daemon, `NAMESPACE.NAME.START.jsonl`. A line is one scenario. It grows in place
-by one step per reconcile and is complete after each of them. A new line begins after `_MAX_STEPS` steps, after a step
+by one step per reconcile and is complete after each of them. A new line begins after 5,760 steps, after a step
 that does not follow from the one before (an HPA created again, a gap, a clock step), and after a failed write.
 
 Only the user of the daemon may read a recording (mode 0600; 0700 for a folder that is created). `Rotation` limits the
@@ -22,12 +22,9 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.engine.history import History
-from hpad.engine.view import Tunables
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
 from hpad.recording.format import RecordingError
 from hpad.telemetry.episode import Episode
 
@@ -35,12 +32,9 @@ _FILES_PER_LIMIT: Final = 16
 """A file is continued in another one at this fraction of the limit, so that each deletion removes little."""
 _LOW_WATER: Final = 0.9
 """Deletion goes down to this fraction of the limit, so that the folder is not listed at each write."""
-_MAX_STEPS: Final = 5760
-"""Steps of one scenario: a day with the default sync period. Replaying one step needs all earlier ones of its line."""
 _MAX_QUEUED: Final = 10_000
 MAX_FILES: Final = 20_000
 """The number of HPAs whose scenarios can be continued: twice as many as hpad is made for."""
-_LINE_END: Final = b"]}\n"
 _NAMES: Final = re.compile(r"\.[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.jsonl$")
 _MAX_NAME_BYTES: Final = 255
 """Limit of most file systems (NAME_MAX)."""
@@ -93,19 +87,14 @@ class Rotation:
 
 
 class _File(msgspec.Struct):
-    """A file, its last scenario, and the HPA, history and tunables after the last step.
+    """A file and its last scenario.
 
-    `scenarios` counts the lines of the file, `steps` those of the last line; 0 if that line cannot be continued.
-    `number` is that in the name of a continued file.
+    `scenarios` counts the lines of the file, `number` is that in the name of a continued file.
     """
 
     path: Path
     scenarios: int = 0
-    steps: int = 0
-    uid: str = ""
-    spec: HorizontalPodAutoscalerSpec | None = None
-    history: History | None = None
-    tunables: Tunables | None = None
+    last: Progress = msgspec.field(default_factory=Progress)
     size: int = 0
     number: int = 0
 
@@ -196,37 +185,31 @@ class RecordingWriter:
 
 def _write_step(file: _File, done: RecordedReconcile) -> None:
     """Adds a step to the last scenario, or starts a new one. Raises OSError; ValueError for text that is not UTF-8."""
-    hpa, steps = done.view.hpa, file.steps
-    file.steps = 0  # if this write fails, the line may be incomplete, and the next step starts a new one
-    continues = done.view.history == file.history and done.view.tunables == file.tunables
-    if steps in (0, _MAX_STEPS) or not continues or hpa.metadata.uid != file.uid:
-        _start_scenario(file, done)
-        steps = 0
+    last, file.last = file.last, Progress()  # after a failed write, an incomplete line, the next step starts a new one
+    if last.continued_by(done):
+        _continue_scenario(file, last.step(done))
     else:
-        _continue_scenario(file, done)
-    file.steps = steps + 1
-    file.uid, file.spec, file.history = hpa.metadata.uid, hpa.spec, done.settlement.history
-    file.tunables = done.view.tunables
+        last = Progress()
+        _start_scenario(file, encode_start(done, f"{file.path.stem}-{file.scenarios}") + last.step(done))
+    last.add(done)
+    file.last = last
 
 
-def _start_scenario(file: _File, done: RecordedReconcile) -> None:
-    head = msgspec.json.encode(encode_head(done, f"{file.path.stem}-{file.scenarios}"))
-    step = msgspec.json.encode(encode_reconcile(done, new_spec=False))
+def _start_scenario(file: _File, begin: bytes) -> None:
     # Mode 0600 from the start: a later chmod would leave a moment in which others can open the file.
     with open(file.path, "a+b", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
         if _is_cut(out):
             out.write(b"\n")
-        out.write(head[:-1] + b',"steps":[' + step + _LINE_END)
+        out.write(begin + LINE_END)
         file.size = out.tell()
     file.scenarios += 1
 
 
-def _continue_scenario(file: _File, done: RecordedReconcile) -> None:
+def _continue_scenario(file: _File, step: bytes) -> None:
     """Overwrites the end of the line with the step and a new end, in one write: a reader sees a complete line."""
-    step = msgspec.json.encode(encode_reconcile(done, new_spec=done.view.hpa.spec != file.spec))
     with file.path.open("r+b") as out:
-        out.seek(-len(_LINE_END), os.SEEK_END)
-        out.write(b"," + step + _LINE_END)
+        out.seek(-len(LINE_END), os.SEEK_END)
+        out.write(b"," + step + LINE_END)
         file.size = out.tell()
 
 

@@ -225,7 +225,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     minutes are two such rounds. `kube_api_qps`
     None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
     per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
-    `record_limit`: disk space for recordings in bytes, 0 for no limit. `decision_history`: how long past decisions are
+    `record_limit`: disk space for recordings in bytes, 0 for no limit. `record_recent`: how long each reconcile is kept
+    in memory, all of them in about `record_recent_memory` bytes, to be saved to `recent_folder` on request; 0 in either
+    turns it off. `decision_history`: how long past decisions are
     kept, at most `decision_history_entries` per HPA and in all so many bytes of memory or of disk; 0 turns each of
     these off.
     """
@@ -257,6 +259,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     record: Path | None = None
     record_limit: int = 1 << 30
+    record_recent: timedelta = timedelta(minutes=10)
+    record_recent_memory: int = 4 << 20
+    record_recent_dir: Path | None = None
     store: StoreSettings = StoreSettings()
     decision_history: timedelta = timedelta(hours=24)
     decision_history_entries: int = 1000
@@ -264,6 +269,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     decision_history_disk: int = 256 << 20
     dry_run: bool = False
     names_zero: bool = False
+
+    @property
+    def recent_folder(self) -> Path | None:
+        """The folder for saved reconciles: `record_recent_dir`, else that of the state file; None if neither is set.
+
+        Not `record`: a replay of that folder would read the same reconciles twice.
+        """
+        beside = None if self.store.path is None else self.store.path.parent
+        return self.record_recent_dir or beside
 
     def on_server(self, version: tuple[int, int] | None) -> "Settings":
         """Returns the settings for an API server of this version (None: unknown).

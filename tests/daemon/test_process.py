@@ -166,7 +166,7 @@ async def test_each_sighup_reloads_once() -> None:
         reloads += 1
         await go_on.wait()
 
-    async with process.reload_on_hangup(reload), asyncio.timeout(60):
+    async with process.call_on_signal(signal.SIGHUP, reload), asyncio.timeout(60):
         for count in (1, 2):
             os.kill(os.getpid(), signal.SIGHUP)
             while reloads < 1:  # noqa: ASYNC110  # nothing signals it

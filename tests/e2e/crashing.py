@@ -240,7 +240,7 @@ def reconciler(planned: Planned, clock: StepClock, world: World, store: Store, g
         store=store,
         selectors=selectors,
         telemetry=Telemetry(),
-        recorder=world,
+        recorders=(world,),
     )
 
 

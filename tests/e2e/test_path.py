@@ -15,6 +15,7 @@ BESIDE = {
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),
+    "hpad/recording/recent.py",
 }
 """Files and folders that the page names beside the path: types, transport, sentences, traces, events and series."""
 

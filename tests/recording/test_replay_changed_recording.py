@@ -9,7 +9,7 @@ from support import recorded_world
 from support.replays import called
 
 from hpad.api import hpa as v2
-from hpad.recording import writer
+from hpad.recording import encode, writer
 
 Captured = pytest.CaptureFixture[str]
 
@@ -19,7 +19,7 @@ LOAD = [800] * 5 + [2600] * 20 + [700] * 30
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recording of an HPA that hits its maximum, in lines of at most 10 steps and in more than 10 files."""
-    monkeypatch.setattr(writer, "_MAX_STEPS", 10)
+    monkeypatch.setattr(encode, "_MAX_STEPS", 10)
     monkeypatch.setattr(writer.Rotation, "is_large", lambda _, size: size > 5000)
     path = tmp_path / "records"
     recorded_world.record(path, recorded_world.reconciles(LOAD, most=4))

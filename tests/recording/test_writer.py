@@ -185,7 +185,7 @@ def test_the_file_is_complete_after_every_step(tmp_path: Path) -> None:
 def test_a_long_scenario_continues_in_the_next_line_with_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_MAX_STEPS", 4)
+    monkeypatch.setattr(encode, "_MAX_STEPS", 4)
     record(tmp_path, reconciles(ANSWERS))
     recorded = scenarios(tmp_path)
     assert [len(each["steps"]) for each in recorded] == [4, 3]

@@ -265,7 +265,7 @@ class Bench:
             store=self.store,
             selectors=self.selectors,
             telemetry=self.telemetry,
-            recorder=recorder,
+            recorders=() if recorder is None else (recorder,),
             decisions=decisions,
         )
         self.controller = Controller(

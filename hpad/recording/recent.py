@@ -1,0 +1,102 @@
+"""The last reconciles of all HPAs in memory, to be saved as a recording on request.
+
+The entries refer to inputs and results that the reconcile has made anyway. They are encoded only when they are saved.
+Two bounds hold: the age of a reconcile, and an estimate of the memory of all of them.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from hpad.api.metadata import Key
+from hpad.api.sample import PodSample
+from hpad.clock import Clock
+from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
+
+_RECONCILE_BYTES: Final = 6000
+_POD_BYTES: Final = 300
+
+
+class _Entry(NamedTuple):
+    """A reconcile, the monotonic time of its end in seconds, and its estimated bytes."""
+
+    at: float
+    size: int
+    done: RecordedReconcile
+
+
+class RecentReconciles:
+    """Keeps the reconciles of the last `seconds`, at most `memory` bytes in all; 0 in either turns it off."""
+
+    def __init__(self, clock: Clock, *, seconds: float, memory: int) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._memory = memory
+        self._entries: deque[_Entry] = deque()
+        self.size = 0
+        """The estimated bytes of all reconciles."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether reconciles are kept."""
+        return self._seconds > 0 and self._memory > 0
+
+    def retune(self, *, seconds: float, memory: int) -> None:
+        """Changes the bounds. Drops what is beyond them."""
+        self._seconds, self._memory = seconds, memory
+        self._drop()
+
+    def note(self, done: RecordedReconcile) -> None:
+        """Adds a reconcile, and drops the oldest ones of all HPAs that are beyond the bounds."""
+        if not self.is_on:
+            return
+        entry = _Entry(self._clock.monotonic(), _estimated(done), done)
+        self._entries.append(entry)
+        self.size += entry.size
+        self._drop()
+
+    def all(self) -> list[RecordedReconcile]:
+        """Returns the reconciles of all HPAs, the oldest first."""
+        self._drop()
+        return [entry.done for entry in self._entries]
+
+    def of(self, key: Key) -> list[RecordedReconcile]:
+        """Returns the reconciles of an HPA, the oldest first."""
+        return [done for done in self.all() if done.view.key == key]
+
+    def _drop(self) -> None:
+        oldest, entries = self._clock.monotonic() - self._seconds, self._entries
+        while entries and (entries[0].at <= oldest or self.size > self._memory or not self.is_on):
+            self.size -= entries.popleft().size
+
+
+def lines(reconciles: Sequence[RecordedReconcile]) -> Iterator[bytes]:
+    """Yields the scenarios of the reconciles, one HPA after the other, a line each."""
+    by_hpa: dict[Key, list[RecordedReconcile]] = {}
+    for done in reconciles:
+        by_hpa.setdefault(done.view.key, []).append(done)
+    for key in sorted(by_hpa):
+        yield from _scenarios(f"{quote(key.namespace, safe='')}.{quote(key.name, safe='')}", by_hpa[key])
+
+
+def _scenarios(name: str, reconciles: Sequence[RecordedReconcile]) -> Iterator[bytes]:
+    """Yields the scenarios of one HPA, NAME-0, NAME-1 and so on: most often there is one."""
+    last, line, scenarios = Progress(), bytearray(), 0
+    for done in reconciles:
+        if last.continued_by(done):
+            line += b"," + last.step(done)
+        else:
+            if line:
+                yield bytes(line + LINE_END)
+            last = Progress()
+            line = bytearray(encode_start(done, f"{name}-{scenarios}") + last.step(done))
+            scenarios += 1
+        last.add(done)
+    if line:
+        yield bytes(line + LINE_END)
+
+
+def _estimated(done: RecordedReconcile) -> int:
+    values = sum(len(answer.values) for answer in done.answers if isinstance(answer, PodSample))
+    return _RECONCILE_BYTES + values * _POD_BYTES
