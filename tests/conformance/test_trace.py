@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -37,10 +38,14 @@ def traced(step: replay.Replayed) -> bytes:
     return body
 
 
+EACH = 4
+"""Of so many rows one is tried: a trace takes many times as long as its decision, which is compared for all rows."""
+
+
 @pytest.mark.parametrize("name", ["reconcile", "timeline"])
-def test_every_recorded_count_follows_from_the_json_of_the_trace(vectors: Vectors, name: str) -> None:
+def test_recorded_counts_follow_from_the_json_of_the_trace(vectors: Vectors, name: str) -> None:
     total, wrong = 0, []
-    for row in vectors(name):
+    for row in islice(vectors(name), 0, None, EACH):
         for index, step in enumerate(replay.run(decode_scenario(row))):
             total += 1
             body, attempts = traced(step), row["steps"][index]["expect"]["scaleUpdateAttempts"]
@@ -56,7 +61,7 @@ def test_every_recorded_count_follows_from_the_json_of_the_trace(vectors: Vector
 def test_the_count_follows_from_the_trace_with_all_gates_of_the_daemon(vectors: Vectors) -> None:
     gates = msgspec.structs.asdict(Gates())
     wrong = []
-    for row in vectors("reconcile"):
+    for row in islice(vectors("reconcile"), 1, None, EACH):
         row["controller"]["featureGates"] = gates | {"HPAScaleToZero": True}
         for index, step in enumerate(replay.run(decode_scenario(row))):
             body = traced(step)

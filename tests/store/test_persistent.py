@@ -183,8 +183,9 @@ async def test_a_recreated_hpa_has_its_state_as_after_a_restart() -> None:
 
 
 @in_virtual_time
-async def test_the_state_of_deleted_hpas_is_bounded() -> None:
+async def test_the_state_of_deleted_hpas_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of existing HPAs has no bound."""
+    monkeypatch.setattr(persistent, "MOST_GONE", 1 << 10)
     bench = Bench(Backend())
     await bench.store.get_loaded(WEB)
     keys = [Key("shop", f"job-{number}") for number in range(persistent.MOST_GONE + 50)]

@@ -12,8 +12,7 @@ needs_axe = pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
 
 
 @needs_axe
-@pytest.mark.parametrize("width", [400, 1000, 1600])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "dark"), [(400, True), (1000, False), (1600, True)])
 async def test_no_page_has_a_finding(site: Site, width: int, dark: bool) -> None:
     for hash_ in PAGES:
         page = await site.open(hash_, width, 900, dark=dark)
