@@ -16,6 +16,19 @@ async def annotate(place: Place, **texts: str | None) -> None:
     await place.api.ask("PATCH", f"{HPAS}/web", {"metadata": {"annotations": named}})
 
 
+async def apply(place: Place, **texts: str | None) -> None:
+    """Sets annotations as `annotate` does, and waits until a decision has read them, which an unknown one shows."""
+    mark = f"mark-{'-'.join(texts)}".replace("_", "-")
+    await annotate(place, **texts, **{mark: "here"})
+
+    async def is_read() -> bool:
+        conditions = (await place.status()).get("conditions") or []
+        return any(mark in each["message"] for each in conditions if each["type"] == "HpadAnnotationsValid")
+
+    await until(is_read, True)
+    await annotate(place, **{mark: None})
+
+
 @pytest.mark.parametrize(("mode", "condition"), [("paused", "Paused"), ("shadow", "Shadow")])
 async def test_nothing_is_written_in_a_mode_over_a_crash_and_a_takeover(
     place: Place, tmp_path: Path, mode: str, condition: str
@@ -57,19 +70,23 @@ async def test_each_annotation_applies_and_goes(place: Place, tmp_path: Path) ->
         await until(decided, True)
         await annotate(place, schedule="* * * * * for 1h in Europe/Berlin: min=3")
         await until(place.replicas, 3)
-        await annotate(place, tolerance_up="9")
+        await apply(place, tolerance_up="9")
         await place.wait_for(120)
         await asyncio.sleep(4)
         assert await place.replicas() == 3
         await annotate(place, tolerance_up=None)
         await until(place.replicas, 4)
-        await annotate(place, metric_policy="0.5*queue")
+        await apply(place, metric_policy="0.5*queue")
         await place.wait_for(300)
         await until(place.replicas, 5)
         await asyncio.sleep(3)
         assert await place.replicas() == 5
-        await annotate(place, sync_period="1h")
-        await asyncio.sleep(2)
+        await apply(place, sync_period="1h")
+
+        async def is_at_rest() -> bool:
+            return "HpadAnnotationsValid" not in await place.conditions()
+
+        await until(is_at_rest, True)
         await place.wait_for(360)
         await asyncio.sleep(4)
         assert await place.replicas() == 5
