@@ -3,20 +3,18 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from hpad.decisions.entry import Entry
+from hpad.engine.settle import NOT_WRITTEN
 
 _PAUSE: Final = timedelta(minutes=5)
 """The longest time between two entries that follow each other; in a longer one nothing is known."""
 
-_UNWRITTEN: Final = "; not written: "
-"""What the sentence of each decision of a shadow ends with (`hpad.engine.settle`)."""
 
-
-class Span(NamedTuple):
+class Interval(msgspec.Struct, frozen=True, rename="camel"):
     """A time in which both counts stayed as they were. `why` is the decision that led to the count of the shadow."""
 
     begin: datetime
@@ -39,16 +37,6 @@ class Side(msgspec.Struct, frozen=True, rename="camel"):
     highest: int
 
 
-class Difference(msgspec.Struct, frozen=True, rename="camel"):
-    """A time in which the counts differed, each of which stayed as it was. `why` is the decision of hpad."""
-
-    begin: datetime
-    end: datetime
-    shadow: int
-    target: int
-    why: str
-
-
 class Report(msgspec.Struct, frozen=True, rename="camel"):
     """Both curves of an HPA in shadow mode, from `begin` to `end`. All times in seconds are within `seconds`.
 
@@ -64,41 +52,43 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     more: float
     shadow: Side
     target: Side
-    differences: tuple[Difference, ...]
+    differences: tuple[Interval, ...]
 
 
-def report(entries: Sequence[Entry]) -> Report | None:
-    """Returns the report on the entries of one HPA, the oldest first; None if it was never in shadow mode."""
-    spans = list(_spans(entries)) if entries else []
-    if not spans:
+def report(entries: Sequence[Entry], since: datetime) -> Report | None:
+    """Returns the report on the entries of one HPA, the oldest first; None if it was not in shadow mode since then."""
+    entries = [each for each in entries if each.ended >= since]
+    intervals = list(_intervals(entries, since)) if entries else []
+    if not intervals:
         return None
-    decided = sum(each.target is not None and each.current != each.desired for each in entries)
+    targets = [each.target for each in intervals]
+    decided = sum(each.target is not None and each.current != each.desired for each in entries if each.began >= since)
     return Report(
         namespace=entries[0].namespace,
         name=entries[0].name,
-        begin=spans[0].begin,
-        end=spans[-1].end,
-        seconds=sum(each.seconds for each in spans),
-        fewer=sum(each.seconds for each in spans if each.shadow < each.target),
-        more=sum(each.seconds for each in spans if each.shadow > each.target),
-        shadow=_side([(each.seconds, each.shadow) for each in spans], decided),
-        target=_side([(each.seconds, each.target) for each in spans], _changes([each.target for each in spans])),
-        differences=tuple(_differences(spans)),
+        begin=intervals[0].begin,
+        end=intervals[-1].end,
+        seconds=sum(each.seconds for each in intervals),
+        fewer=sum(each.seconds for each in intervals if each.shadow < each.target),
+        more=sum(each.seconds for each in intervals if each.shadow > each.target),
+        shadow=_side([(each.seconds, each.shadow) for each in intervals], decided),
+        target=_side([(each.seconds, each.target) for each in intervals], _changes(targets)),
+        differences=tuple(_differences(intervals)),
     )
 
 
-def _spans(entries: Sequence[Entry]) -> Iterator[Span]:
+def _intervals(entries: Sequence[Entry], since: datetime) -> Iterator[Interval]:
     """Yields the times in shadow mode; each entry holds until the next one, or until its last turn."""
     why = ""
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
         if entry.target is None:
             continue
         if entry.desired != entry.current or not why:
-            why = entry.sentence.partition(_UNWRITTEN)[0]
+            why = entry.sentence.partition(NOT_WRITTEN)[0]
         end = entry.ended
         if following is not None and timedelta() <= following.began - end <= _PAUSE:
             end = following.began
-        yield Span(entry.began, end, entry.desired, entry.target, why)
+        yield Interval(max(entry.began, since), end, entry.desired, entry.target, why)
 
 
 def _changes(counts: Sequence[int]) -> int:
@@ -116,16 +106,16 @@ def _side(counts: Sequence[tuple[float, int]], rescales: int) -> Side:
     )
 
 
-def _differences(spans: Sequence[Span]) -> Iterator[Difference]:
+def _differences(intervals: Sequence[Interval]) -> Iterator[Interval]:
     """Yields the times in which the counts differed; those that follow each other with the same counts as one."""
-    open_: Difference | None = None
-    for each in spans:
+    open_: Interval | None = None
+    for each in intervals:
         goes_on = open_ is not None and open_.end == each.begin
         if open_ is not None and goes_on and (open_.shadow, open_.target) == (each.shadow, each.target):
             open_ = msgspec.structs.replace(open_, end=each.end)
             continue
         if open_ is not None:
             yield open_
-        open_ = Difference(*each) if each.shadow != each.target else None
+        open_ = each if each.shadow != each.target else None
     if open_ is not None:
         yield open_

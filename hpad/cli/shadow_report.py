@@ -13,12 +13,11 @@ from hpad.cli import client, moments, output, paint
 from hpad.cli.fetch import Reader
 from hpad.cli.hpa_reader import Hpa
 from hpad.cli.output import Failure
-from hpad.cli.shadow_differences import Difference, Report, Side, report
+from hpad.cli.shadow_differences import Interval, Report, Side, report
 from hpad.clock import SystemClock
 from hpad.decisions.entry import Entry
-from hpad.engine.outlook.words import span
-from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, line, table
-from hpad.engine.render.text import Span as Text
+from hpad.engine.outlook import words
+from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, Span, line, table
 
 _MOST: Final = 10_000
 """Decisions of one HPA."""
@@ -92,7 +91,7 @@ def _hpas(reader: Reader, args: argparse.Namespace) -> Iterator[Hpa]:
 
 def _report(hpa: Hpa, since: datetime) -> Report | None:
     entries = msgspec.convert(hpa.entries(_MOST, since.isoformat()), list[Entry])
-    return report([each for each in reversed(entries) if each.ended >= since])
+    return report(list(reversed(entries)), since)
 
 
 def _lines(reports: Sequence[Report], most: int | None) -> Iterator[Line]:
@@ -104,21 +103,21 @@ def _lines(reports: Sequence[Report], most: int | None) -> Iterator[Line]:
 
 def _one(found: Report, most: int | None) -> Iterator[Line]:
     times = f"{found.begin:%Y-%m-%d %H:%M:%SZ} to {found.end:%Y-%m-%d %H:%M:%SZ}"
-    yield line(Text(f"{found.namespace}/{found.name}", STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
-    heads = [Text(each, QUIET) for each in ("", "RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST")]
+    yield line(Span(f"{found.namespace}/{found.name}", STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
+    heads = [Span(each, QUIET) for each in ("", "RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST")]
     yield from table([heads, _side("hpad", found.shadow), _side("target", found.target)], 0)
     yield line(_summary(found))
     shown = found.differences if most is None else found.differences[-most:]
     if shown:
-        heads = [Text(each, QUIET) for each in ("FROM", "FOR", "HPAD", "TARGET", "DECISION OF HPAD")]
+        heads = [Span(each, QUIET) for each in ("FROM", "FOR", "HPAD", "TARGET", "DECISION OF HPAD")]
         yield from table([heads, *map(_difference, shown)], 0)
     if len(shown) < len(found.differences):
-        yield line(Text(f"{len(found.differences) - len(shown)} earlier differences; --all prints them", QUIET))
+        yield line(Span(f"{len(found.differences) - len(shown)} earlier differences; --all prints them", QUIET))
 
 
-def _side(name: str, side: Side) -> list[Text]:
+def _side(name: str, side: Side) -> list[Span]:
     figures = (str(side.rescales), f"{side.replica_hours:.2f}", str(side.lowest), str(side.highest))
-    return [Text(name), *map(Text, figures)]
+    return [Span(name), *map(Span, figures)]
 
 
 def _summary(found: Report) -> str:
@@ -131,11 +130,11 @@ def _summary(found: Report) -> str:
     )
 
 
-def _difference(each: Difference) -> list[Text]:
+def _difference(each: Interval) -> list[Span]:
     lasted = _for((each.end - each.begin).total_seconds())
     cells = (f"{each.begin:%Y-%m-%d %H:%M:%SZ}", lasted, str(each.shadow), str(each.target), each.why)
-    return list(map(Text, cells))
+    return list(map(Span, cells))
 
 
 def _for(seconds: float) -> str:
-    return span(round(seconds))
+    return words.span(round(seconds))

@@ -180,8 +180,9 @@ class Observer:
             return view, memory
         why = shadow.reason(view, dry_run=dry_run)
         if why is not None:
-            known = memory if count is None else msgspec.structs.replace(memory, last_count=count, pending=None)
-            return shadow.begun(view, why, count), known
+            if count is not None and view.replicas:  # a stopped target has no shadow
+                memory = msgspec.structs.replace(memory, last_count=count, pending=None)
+            return shadow.begun(view, why, count), memory
         if count is None:
             return view, memory
         return view, msgspec.structs.replace(memory, history=shadow.left(memory.history))

@@ -21,7 +21,7 @@ from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
 from hpad.engine.trace import TimingTrace
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import View, Withheld
+from hpad.engine.view import View
 from hpad.kube import errors
 from hpad.recording import encode
 from hpad.store.store import Store
@@ -126,9 +126,8 @@ class Reconciler:
         gathered = await self._gather(turn, self._examine(turn.view), worker)
         done = await self._decide(turn, gathered, worker)
         turn, gathered, decision, outcome, settlement = done
-        recorded = encode.RecordedReconcile(
-            turn.view, gathered.queries, gathered.answers, outcome, decision.scale_to, settlement
-        )
+        inputs = turn.view, gathered.queries, gathered.answers
+        recorded = encode.RecordedReconcile(*inputs, outcome, decision.scale_to, settlement)
         for recorder in self._recorders:
             recorder.note(recorded)
         acted = self._clock.monotonic()
@@ -237,7 +236,7 @@ class Reconciler:
         turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
         if decision.scale_to is None or view.scale is None:
             return None, settle.settle(view, decision, None)
-        withheld = self._withheld(view)
+        withheld = report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields)
         if withheld is not None:
             outcome = settle.Outcome(attempts=(), withheld=withheld)
             return outcome, settle.settle(view, decision, outcome)
@@ -246,12 +245,6 @@ class Reconciler:
         await self._begin(turn, decision, decision.scale_to, settlement)
         outcome = await scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
         return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
-
-    def _withheld(self, view: View) -> Withheld | None:
-        """Returns why nothing may be written to the target now; None if it may."""
-        if view.shadow is not None:
-            return view.shadow.withheld
-        return view.paused or (report.yields_to(view.competitors) if self._options.yields else None)
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""

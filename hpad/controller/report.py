@@ -9,12 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from hpad.controller.schedule import Record
-from hpad.engine import decide, examine, explain, settle
+from hpad.engine import decide, examine, explain, settle, shadow
 from hpad.engine.addresses import addresses
 from hpad.engine.history import Last
 from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
-from hpad.engine.shadow import count_after
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.evidence import Evidence
 from hpad.engine.view import DRY_RUN, HPA, Competitor, Shadow, View, Withheld, yielded
@@ -65,12 +64,12 @@ def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, bef
     )
 
 
-def _in_shadow(shadow: Shadow | None) -> dict[str, Any]:
+def _in_shadow(real: Shadow | None) -> dict[str, Any]:
     """Returns the fields that mark a line in shadow mode: why, and the count of the target, which stays."""
-    if shadow is None:
+    if real is None:
         return {}
-    mode = "dry_run" if shadow.withheld == DRY_RUN else "shadow"
-    return {mode: True, "target_replicas": shadow.replicas}
+    mode = "dry_run" if real.withheld == DRY_RUN else "shadow"
+    return {mode: True, "target_replicas": real.replicas}
 
 
 def _log_fallbacks(
@@ -112,6 +111,17 @@ def report_competitors(log: Any, series: ControllerSeries, view: View, record: R
     effect = "; hpad does not scale the target" if withheld else ""
     message = f"another writer competes{effect}: {'; '.join(map(str, competitors))}"
     log.warning(message, hpa=str(key))
+
+
+def withheld(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
+    """Returns why nothing may be written to the target now; None if it may."""
+    if view.shadow is not None:
+        return view.shadow.withheld
+    if view.paused is not None:
+        return view.paused
+    # Without a shadow only in the turn during which a pause has ended.
+    why = shadow.reason(view, dry_run=dry_run) if dry_run or view.controls.mode is not None else None
+    return why or (yields_to(view.competitors) if yields else None)
 
 
 def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
@@ -180,7 +190,7 @@ def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome 
         decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,
         held_by=held_by(view, decision, outcome),
         metrics=tuple(map(_figures, names, metrics, proposals)),
-        shadow=None if view.shadow is None else count_after(view, decision),
+        shadow=None if view.shadow is None else shadow.count_after(view, decision),
     )
 
 

@@ -41,6 +41,8 @@ INTERNAL = "internal"
 SPEC = "spec"
 SCALE_UP = "scale_up"
 SCALE_DOWN = "scale_down"
+NOT_WRITTEN = "; not written: "
+"""Between a decision and the reason why it was not written, in a sentence."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +108,7 @@ class _Draft(msgspec.Struct):
 def sentence(decision: Decision, outcome: Outcome | None) -> str:
     """Returns the decision as one sentence, with the reason why it was not written."""
     failure = None if outcome is None else outcome.failure
-    return str(decision) if failure is None else f"{decision}; not written: {failure}"
+    return str(decision) if failure is None else f"{decision}{NOT_WRITTEN}{failure}"
 
 
 def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlement:

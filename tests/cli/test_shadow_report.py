@@ -38,7 +38,7 @@ TARGETS, LOADS = [2, 4, 4, 5, 4], [40, 40, 40, 40, 40]
 
 
 def test_both_curves_and_their_differences() -> None:
-    found = report(history(TARGETS, LOADS))
+    found = report(history(TARGETS, LOADS), START)
     assert found is not None
     assert (found.begin, found.end, found.seconds) == (START, START + 4 * STEP, 240.0)
     assert (found.fewer, found.more) == (60.0, 60.0)
@@ -53,18 +53,28 @@ def test_both_curves_and_their_differences() -> None:
     assert {each.why.partition(":")[0] for each in found.differences} == {"scale web from 2 to 4"}
 
 
+def test_what_was_before_counts_not() -> None:
+    found = report(history(TARGETS, LOADS), START + 2.5 * STEP)
+    assert found is not None
+    assert (found.begin, found.seconds, found.shadow.rescales) == (START + 3 * STEP, 60.0, 0)
+    long = [msgspec.structs.replace(each, ended=each.began + STEP / 2) for each in history(TARGETS, LOADS)]
+    found = report(long, START + 2.25 * STEP)
+    assert found is not None
+    assert (found.begin, found.seconds) == (START + 2.25 * STEP, 0.75 * 60 + 60 + 30)
+
+
 def test_a_time_without_decisions_counts_nowhere() -> None:
     entries = history(TARGETS, LOADS)
     late = [msgspec.structs.replace(each, began=each.began + timedelta(hours=1)) for each in entries[2:]]
     late = [msgspec.structs.replace(each, ended=each.began) for each in late]
-    found = report([*entries[:2], *late])
+    found = report([*entries[:2], *late], START)
     assert found is not None
     assert found.seconds == 60.0 + 120.0
 
 
 def test_an_hpa_that_scales_has_no_report() -> None:
-    assert report(history(TARGETS, LOADS, mode="active")) is None
-    assert report([]) is None
+    assert report(history(TARGETS, LOADS, mode="active"), START) is None
+    assert report([], START) is None
 
 
 class Answers:

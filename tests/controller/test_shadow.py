@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from support import virtual_time
 from support.controller import Bench, hpa
 from support.virtual_time import in_virtual_time
 
@@ -88,6 +90,27 @@ async def test_scaling_begins_and_ends_with_the_mode() -> None:
     await bench.controller.stop(5)
     assert bench.cluster.writes == written
     assert (kept(bench) or 0) > written[-1], "it goes on from the count of the target"
+
+
+@pytest.mark.parametrize("seconds", range(30, 45, 3))
+@pytest.mark.parametrize("dry_run", [False, True])
+@in_virtual_time
+async def test_a_pause_that_ends_during_a_turn_writes_nothing(dry_run: bool, seconds: int) -> None:
+    """Some turn of these begins in the pause and is decided after its end, since its metrics take eight seconds."""
+    until = virtual_time.VirtualClock().now() + timedelta(seconds=seconds)
+    found = in_mode(None if dry_run else "shadow")
+    annotations = {**(found.metadata.annotations or {}), "hpad.io/paused-until": until.isoformat()}
+    found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
+    bench = Bench(found, dry_run=dry_run)
+
+    async def slow() -> int:
+        await asyncio.sleep(8)
+        return 60
+
+    bench.metrics.values["web"] = slow
+    await bench.advance(100)
+    assert (bench.cluster.writes, bench.cluster.scales["web"]) == ([], 1)
+    assert kept(bench) is not None
 
 
 class Recorder:

@@ -31,6 +31,10 @@ def kept(seconds: float = 3600, memory: int = MEMORY) -> recent.RecentReconciles
     return recent.RecentReconciles(virtual_time.VirtualClock(), seconds=seconds, memory=memory)
 
 
+def of(ring: recent.RecentReconciles, key: Key) -> list[RecordedReconcile]:
+    return [done for done in ring.all() if done.view.key == key]
+
+
 def read(text: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -42,6 +46,7 @@ def counts(scenario: dict[str, Any]) -> list[int | None]:
     return [step["scaleTo"] for step in expected]
 
 
+@virtual_time.in_virtual_time
 async def test_only_the_last_seconds_are_kept() -> None:
     done = recorded_world.reconciles(LOAD, most=8)
     ring = kept(seconds=60)
@@ -50,15 +55,16 @@ async def test_only_the_last_seconds_are_kept() -> None:
         ring.note(named(each, "api"))
         await asyncio.sleep(PERIOD)
     # The last turn was 15 s ago: those of 15, 30 and 45 s ago are younger than 60 s.
-    assert ring.of(WEB) == done[-3:]
-    assert [each.view.now for each in ring.of(API)] == [each.view.now for each in done[-3:]]
+    assert of(ring, WEB) == done[-3:]
+    assert [each.view.now for each in of(ring, API)] == [each.view.now for each in done[-3:]]
     assert len(ring.all()) == 6
     await asyncio.sleep(30)
-    assert ring.of(WEB) == done[-1:]
+    assert of(ring, WEB) == done[-1:]
     await asyncio.sleep(PERIOD)
     assert (ring.all(), ring.size) == ([], 0)
 
 
+@virtual_time.in_virtual_time
 async def test_the_oldest_of_all_hpas_are_dropped_beyond_the_memory() -> None:
     done = recorded_world.reconciles(LOAD[:4], most=8)
     whole = kept()
@@ -76,6 +82,7 @@ async def test_the_oldest_of_all_hpas_are_dropped_beyond_the_memory() -> None:
 
 
 @pytest.mark.parametrize("off", [{"seconds": 0, "memory": MEMORY}, {"seconds": 60, "memory": 0}])
+@virtual_time.in_virtual_time
 async def test_without_time_or_memory_nothing_is_kept(off: dict[str, int]) -> None:
     (done,) = recorded_world.reconciles(LOAD[:1], most=8)
     ring = kept()

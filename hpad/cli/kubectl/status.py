@@ -18,8 +18,8 @@ examples:
 
 STATE: failing (the last decision failed, also in part), atMax (at maxReplicas), limited (the metrics ask for another
 count), fallback (a fallback replaces a metric), competing (another client scales the target), paused (the target is
-left alone), shadow (as well, and hpad decides for a count of its own), dryRun (nothing is written); "-" is none of
-these. HELD-BY: why the target does not have the count that the
+left alone), shadow (hpad keeps a count of its own, and leaves the target alone), dryRun (nothing is written); "-" is
+none of these. HELD-BY: why the target does not have the count that the
 metrics ask for; docs/reference/series.md lists the reasons. DESIRED: the last count that was decided; "-" before the
 first one. LAST-SCALE, DECIDED: the time since the last rescale, and since the last decision.
 

@@ -55,7 +55,7 @@ def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iter
     yield labelled("HPA", f"{made.namespace}/{made.name}", width=_WIDTH)
     scaled = f"{target.kind}/{target.name}"
     if made.halt is None or counts.observed:
-        shadow = "" if counts.target is None else f" in shadow, {counts.target} in truth"
+        shadow = "" if counts.target is None else f" in shadow (the target has {counts.target})"
         scaled += f", {replicas(counts.current)}{shadow or reported}, min {counts.min}, max {counts.max}"
     yield labelled("Target", scaled, width=_WIDTH)
     yield labelled("Time", f"{made.time:%Y-%m-%d %H:%M:%SZ}{ago}", width=_WIDTH)
