@@ -1,6 +1,7 @@
 """Documents of YAML and JSON files, their lines and their errors."""
 
 import json
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -112,7 +113,9 @@ def test_aliases_are_read_unless_they_multiply_the_text_or_contain_themselves() 
 def test_deep_nesting_is_refused() -> None:
     for sign in ("[", "{a: ", "- ", "? "):
         [found] = parse(sign * 100_000)
-        assert [fault.message for fault in found.faults] == ["not valid YAML: nested more than 200 levels deep"]
+        [message] = [fault.message for fault in found.faults]
+        # The limit of hpad, or that of later versions of PyYAML while they scan.
+        assert re.match(r"not valid YAML: (nested more than 200 levels deep|exceeded maximum nesting depth)", message)
     assert not parse("[" * 100_000, ".json")[0].parsed
 
 
