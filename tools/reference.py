@@ -73,6 +73,11 @@ _ANNOTATIONS = {
         "containers whose usage and requests are no part of Resource metrics (CPU and memory of the whole pod); metrics"
         " of type ContainerResource stay as they are",
     ),
+    "hpad.io/pod-selection": (
+        "`selector` (the default) or `owner`",
+        "owner: of the pods that match the target's selector, only those count that belong to the target; see [Pods"
+        " that share labels](#pods-that-share-labels)",
+    ),
     "hpad.io/sync-period": (
         "a duration from `1s` to `1h`",
         "how often this HPA is reconciled, instead of `sync_period`; see [Periods of single"
@@ -154,6 +159,23 @@ no container has is no mistake: some pods may have the sidecar and others not.
 A pod of ignored containers alone makes the metric fail, and so does a source whose adapter cannot leave out containers.
 metrics-server can; Prometheus can where the query keeps the label of the container. Pods with requests of their own
 (`spec.resources`) count with the rest of them, after the requests of the ignored containers.
+"""
+_SHARED = """## Pods that share labels
+
+Kubernetes takes all pods of the namespace that match the selector of the target. A Job, a canary or a second Deployment
+with the same labels then distorts the metrics, and two such HPAs with one selector do nothing at all
+(`AmbiguousSelector`). With `hpad.io/pod-selection: owner` an HPA counts a pod only if the target is its controller, by
+`metadata.ownerReferences`: the StatefulSet of a pod, or the Deployment of its ReplicaSet. Requests and usage of other
+pods are left out of metrics of the types Resource, ContainerResource and Pods, and a `Value` of an Object or External
+metric counts only the ready pods of the target. KEP-5325 proposes the same for Kubernetes.
+
+Such an HPA competes only with HPAs of the same target. Another HPA without the annotation that selects the same pods
+stays ambiguous, so both need it. Between a custom resource and its pods hpad follows Deployments, ReplicaSets,
+StatefulSets and ReplicationControllers; pods behind other kinds do not belong to it.
+
+For a Deployment hpad needs the right to list and watch ReplicaSets, which `config/rbac.yaml` grants. While it is not
+known of a pod whether it belongs to the target, as before its ReplicaSet is seen or without that right, metrics of pods
+fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to the target.
 """
 _PERIODS = """## Periods of single HPAs
 
@@ -461,7 +483,18 @@ def _annotations() -> str:
     rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
     text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
     table = _table(["annotation", "value", "meaning"], rows)
-    chapters = (_CONFIGURED, _SCHEDULES, _PAUSING, _PERIODS, _POLICIES, _METRICS, _METRIC_POLICIES, _IGNORED, _ERRORS)
+    chapters = (
+        _CONFIGURED,
+        _SCHEDULES,
+        _PAUSING,
+        _PERIODS,
+        _POLICIES,
+        _METRICS,
+        _METRIC_POLICIES,
+        _IGNORED,
+        _SHARED,
+        _ERRORS,
+    )
     return _page("Annotations", text, table, *chapters)
 
 

@@ -20,13 +20,26 @@ class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
     requests: Mapping[str, int]
 
 
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of an object, by its ownerReferences. `group` is the API group of `kind`, "" for core."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f'{self.kind} "{self.name}"'
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod as the API server describes it; `engine.pods` decides whether it is ready.
 
     `containers` are the regular containers, then the restartable init containers (sidecars), in their order.
     `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
     `ready` is the status of the Ready condition ("True", "False", "Unknown"), None without the condition; `ready_since`
-    is its last transition.
+    is its last transition. `owner` is its controller, None for a pod without one; recordings, which hold only pods that
+    count, do not have it.
     """
 
     name: str
@@ -39,6 +52,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ready_since: datetime | None = None
     containers: tuple[ContainerRequests, ...] = ()
     pod_requests: Mapping[str, int] | None = None
+    owner: Owner | None = None
 
 
 def effective_requests(
@@ -159,7 +173,7 @@ def from_wire(wire: Wire) -> Pod:
 
 
 def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
-    """Returns a core/v1 Pod that `from_wire` reads as the same pod; its deletion time is `now`."""
+    """Returns a core/v1 Pod that `from_wire` reads as the same pod without its owner; its deletion time is `now`."""
     condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
     own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
     wire = Wire(

@@ -6,6 +6,7 @@ Nothing is written here, neither to the API server nor to the store.
 import asyncio
 import math
 import zlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
 from hpad.controller.cluster import Cluster
 from hpad.controller.overlap import Overlap
@@ -21,6 +23,7 @@ from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, recovery, shadow
+from hpad.engine.controls import OWNER
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
@@ -58,12 +61,29 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.owned and not self.dry_run
 
 
+class OwnPods(NamedTuple):
+    """The names of the pods of a target, for an HPA that selects pods by owner; or why they are not known."""
+
+    names: frozenset[str] = frozenset()
+    error: AdapterError | None = None
+
+    def of(self, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
+        """Returns the answers without the values of other pods; the error in place of all values of pods."""
+        return [self._of(each) if isinstance(each, PodSample) else each for each in answers]
+
+    def _of(self, sample: PodSample) -> Sample | AdapterError:
+        if self.error is not None:
+            return self.error
+        values = {name: value for name, value in sample.values.items() if name in self.names}
+        return msgspec.structs.replace(sample, values=values)
+
+
 class Turn(NamedTuple):
     """One turn of an HPA: its inputs, and what its writes depend on.
 
     `moment` is that of `view.now`. `unreported` is an earlier rescale that no status has reported yet. `view.hpa` then
     has the status of that rescale, and `last_scale_time` is that of the previous status. `record` is the scheduling
-    record.
+    record. `own_pods` is set for an HPA that selects pods by owner.
     """
 
     view: View
@@ -73,6 +93,7 @@ class Turn(NamedTuple):
     record: Record
     last_scale_time: datetime | None
     unreported: PendingRescale | None
+    own_pods: OwnPods | None = None
 
     @property
     def validity(self) -> Validity:
@@ -111,9 +132,9 @@ class Observer:
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
-        view, last_scale_time, unreported = await self._view(permit.hpa, worker, timing.moment, record)
+        view, last_scale_time, unreported, own_pods = await self._view(permit.hpa, worker, timing.moment, record)
         view = self._holding(view, timing, record)
-        return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported)
+        return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported, own_pods)
 
     async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
         """Returns the turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
@@ -121,9 +142,10 @@ class Observer:
         hpa = None if permit.current is None else permit.current()
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.hpa.metadata.key))
-        view, last_scale_time, unreported = await self._view(hpa, worker, turn.moment, turn.record)
-        permit = permit._replace(hpa=hpa)  # and no values are held: those of the new spec are written at once
-        return turn._replace(view=view, permit=permit, last_scale_time=last_scale_time, unreported=unreported)
+        view, last_scale_time, unreported, own_pods = await self._view(hpa, worker, turn.moment, turn.record)
+        turn = turn._replace(last_scale_time=last_scale_time, unreported=unreported, own_pods=own_pods)
+        # No values are held: those of the new spec are written at once.
+        return turn._replace(view=view, permit=permit._replace(hpa=hpa))
 
     def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
         """Returns the state of this HPA and its present target; empty for an earlier HPA of the same name."""
@@ -136,8 +158,11 @@ class Observer:
 
     async def _view(
         self, hpa: HorizontalPodAutoscaler, worker: Worker, moment: Moment, record: Record
-    ) -> tuple[View, datetime | None, PendingRescale | None]:
-        """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet."""
+    ) -> tuple[View, datetime | None, PendingRescale | None, OwnPods | None]:
+        """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet.
+
+        The last one is set for an HPA that selects pods by owner.
+        """
         key = hpa.metadata.key
         loaded = assessed(await self._store.get_loaded(key), moment)
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
@@ -149,7 +174,10 @@ class Observer:
         unreported = recovery.unreported(memory.pending, hpa.status, scale)
         if unreported is not None:
             hpa = msgspec.structs.replace(hpa, status=unreported.status)
-        pods = self._pods(key.namespace, scale)
+        pods, own_pods = self._pods(key.namespace, scale), None
+        if own.controls.pod_selection == OWNER and pods and scale is not None:
+            async with worker.released():
+                pods, own_pods = await self._own_pods(hpa, scale, pods)
         real = View(
             hpa=hpa,
             now=moment.wall,
@@ -158,7 +186,7 @@ class Observer:
             scale=scale,
             scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
-            competing_hpas=self._overlap.others(key, scale, pods),
+            competing_hpas=self._overlap.others(key, scale, pods if own_pods is None else ()),
             set_by_other=self._set_by_other(hpa, loaded, scale),
             competitors=self._competitors(hpa),
             fallback_policies=own.policies,
@@ -171,7 +199,7 @@ class Observer:
         # of others the count of a shadow does not belong.
         unseen = view.shadow is None and recovery.rescaled_since(loaded, hpa.status)
         history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
-        return msgspec.structs.replace(view, history=history), last_scale_time, unreported
+        return msgspec.structs.replace(view, history=history), last_scale_time, unreported, own_pods
 
     def _in_shadow(self, view: View, memory: Memory) -> tuple[View, Memory]:
         """Returns the view and the state to decide with: in shadow mode those of the shadow."""
@@ -221,6 +249,22 @@ class Observer:
         """Returns the target's pods; none if its selector is unusable, which the engine reports."""
         selector = None if scale is None else scale.pod_selector
         return [] if selector is None else self._cluster.pods.select(namespace, selector)
+
+    async def _own_pods(
+        self, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
+    ) -> tuple[list[Pod], OwnPods]:
+        """Returns those of the pods that belong to the target, none where that is not known."""
+        target = hpa.spec.scale_target_ref
+        try:
+            owned = await self._cluster.owned(target, scale, pods)
+        except errors.ApiError as error:
+            return [], OwnPods(error=AdapterError(error.message, "cluster"))
+        if not owned:
+            message = (
+                f'of the pods that match the selector ({len(pods)}), none belongs to {target.kind} "{target.name}"'
+            )
+            return [], OwnPods(error=AdapterError(message, "spec"))
+        return owned, OwnPods(frozenset([pod.name for pod in owned]))
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""

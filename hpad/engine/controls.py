@@ -29,6 +29,8 @@ ACTIVE: Final = "active"
 IN_SHADOW: Final = "shadow"
 PAUSED: Final = "paused"
 _MODES: Final = (ACTIVE, IN_SHADOW, PAUSED)
+OWNER: Final = "owner"
+_POD_SELECTIONS: Final = ("selector", OWNER)
 _MOST_CONTAINERS: Final = 100
 _LONGEST_PERIOD: Final = timedelta(hours=24)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
@@ -39,7 +41,8 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     The tolerances are those for servers without the field of spec.behavior, which wins. `metric_policy` is an
     expression whose addresses are still to be resolved (`hpad.engine.metric_policy`). `texts` are the annotations that
-    gave these values, as written. `paused_until` ends a pause of the mode PAUSED, or is one by itself.
+    gave these values, as written. `paused_until` ends a pause of the mode PAUSED, or is one by itself. `pod_selection`
+    OWNER: of the pods that match the selector, only those count that belong to the target.
     """
 
     tolerance_up: float | None = None
@@ -52,6 +55,7 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metric_policy: Node | None = None
     ignored_containers: tuple[str, ...] | None = None
     sync_period: timedelta | None = None
+    pod_selection: str | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
     def is_paused(self, now: datetime) -> bool:
@@ -100,6 +104,12 @@ def _mode(text: str) -> str:
     return text.strip()
 
 
+def _pod_selection(text: str) -> str:
+    if text.strip() not in _POD_SELECTIONS:
+        raise ValueError(f"{shown(text)} does not say what selects pods: it is {' or '.join(_POD_SELECTIONS)}")
+    return text.strip()
+
+
 def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
@@ -131,6 +141,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     METRIC_POLICY: _Control("metric_policy", expression.parse),
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
     SYNC_PERIOD: _Control("sync_period", _sync_period),
+    f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
 }
 """The controls by their annotation."""
 

@@ -271,20 +271,23 @@ class Index:
             for place in (_whole(new.namespace), *_places(new)):
                 self._buckets.setdefault(place, {})[new.name] = new
 
-    def shared(self, pod: Pod) -> Mapping[str, str]:
-        """Returns the pod's labels as objects that other pods have as well: the whole mapping, else single values.
+    def sharing(self, pod: Pod) -> Pod:
+        """Returns the pod with labels and owner as objects that other pods have as well.
+
+        Labels are shared as a whole, else their single values.
 
         Compares with a pod that has the pod's rarest label. Unlike interned strings, shared labels are freed with the
         last pod that has them.
         """
         found = {place: bucket for place in _places(pod) if (bucket := self._buckets.get(place))}
         if not found:
-            return pod.labels
+            return pod
         similar = _any(min(found.values(), key=len))
-        if similar.labels == pod.labels:
-            return similar.labels
-        values = {key: _any(bucket).labels[key] for (_, key, _), bucket in found.items()}
-        return {**pod.labels, **values}
+        labels = similar.labels
+        if labels != pod.labels:
+            labels = {**pod.labels, **{key: _any(bucket).labels[key] for (_, key, _), bucket in found.items()}}
+        owner = similar.owner if similar.owner == pod.owner else pod.owner
+        return msgspec.structs.replace(pod, labels=labels, owner=owner)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the pods of the namespace that match, sorted by name."""
@@ -311,8 +314,11 @@ class PodCache(Cache[Pod]):
 
     def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
         stored, pod = self.get(decoded.key), decoded.value
-        labels = stored.labels if stored is not None and stored.labels == pod.labels else self._labels.shared(pod)
-        super().put(decoded._replace(value=msgspec.structs.replace(pod, labels=labels)), listed=listed)
+        if stored is not None and stored.labels == pod.labels and stored.owner == pod.owner:
+            pod = msgspec.structs.replace(pod, labels=stored.labels, owner=stored.owner)
+        else:
+            pod = self._labels.sharing(pod)
+        super().put(decoded._replace(value=pod), listed=listed)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the namespace's pods that match, sorted by name."""

@@ -10,10 +10,11 @@ from typing import Any
 from hpad.api import duration
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
+from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import errors, events, managed_fields, paths, scale
+from hpad.kube import errors, events, managed_fields, owners, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, HpaCache, PodCache
 from hpad.kube.client import Allowed, Client
@@ -84,6 +85,7 @@ class Cluster:
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
         self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, max_staleness)
+        self._owners = owners.Owners(self.targets, self.follow, clock, max_staleness)
         self._max_staleness = max_staleness
         self._namespaces = tuple(namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
@@ -166,6 +168,10 @@ class Cluster:
         """Returns the target's scale if the target is watched and known."""
         self.follow((ref,))
         return self._scales.peek(namespace, ref)
+
+    async def owned(self, ref: CrossVersionObjectReference, scale: Scale, pods: Iterable[Pod]) -> list[Pod]:
+        """Returns those of the pods that belong to the target. Raises ApiError where that is not known of a pod."""
+        return await self._owners.owned(ref, str(scale.metadata.get("uid", "")), pods)
 
     async def fresh_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """Returns the target's scale as the server has it now, for use after a conflict. Raises ApiError."""

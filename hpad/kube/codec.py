@@ -15,7 +15,7 @@ from hpad.api import quantity
 from hpad.api import selector as selector_module
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec, dec_hook, enc_hook
 from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests, Pod
+from hpad.api.pod import ContainerRequests, Owner, Pod
 from hpad.kube import errors, managed_fields
 
 T = TypeVar("T")
@@ -51,7 +51,19 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
-class _OwnedMeta(Meta, frozen=True, gc=False, rename="camel"):
+class _OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _PodMeta(Meta, frozen=True, gc=False, rename="camel"):
+    owner_references: tuple[_OwnerReference, ...] | None = None
+
+
+class _OwnedMeta(_PodMeta, frozen=True, gc=False, rename="camel"):
     managed_fields: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -63,7 +75,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A watched object with a scale subresource: the fields of its Scale.
 
     `replicas` is spec.replicas, 1 if unset; `selector` is text, as in the Scale. `owner` is the field manager that set
-    the replicas last, "" if unknown.
+    the replicas last, "" if unknown. `controller` is the object that controls this one, as for a ReplicaSet.
     """
 
     name: str
@@ -75,6 +87,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     status_replicas: int
     selector: str
     owner: str = ""
+    controller: Owner | None = None
 
 
 class Original(msgspec.Struct, frozen=True, gc=False):
@@ -135,7 +148,7 @@ class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Pod(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: Meta = Meta()
+    metadata: _PodMeta = _PodMeta()
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
@@ -247,7 +260,16 @@ def _compact(wire: _Pod) -> Pod:
         ready_since=_shared(ready.last_transition_time) if ready else None,
         containers=_containers(requests),
         pod_requests=_pod_requests(spec),
+        owner=_controller(wire.metadata),
     )
+
+
+def _controller(head: _PodMeta) -> Owner | None:
+    for each in head.owner_references or ():
+        if each.controller:
+            group = each.api_version.rpartition("/")[0]
+            return Owner(_interned(group), _interned(each.kind), each.name, each.uid)
+    return None
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
@@ -277,6 +299,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
         status_replicas=wire.status.replicas,
         selector=text(bytes(wire.spec.selector)),
         owner=_interned(owner.manager) if owner is not None else "",
+        controller=_controller(head),
     )
     return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +239,32 @@ async def test_a_window_of_a_schedule_sets_the_minimum_while_it_is_open(world: A
     await annotate(world, {"hpad.io/schedule": "* * * * * for 1h: most=3"})
     await world.until(lambda: world.condition("web", "HpadAnnotationsValid")[1] == "InvalidAnnotation")
     await world.until(lambda: world.condition("web", "ScheduleActive") == VALID)
+
+
+async def test_periods_of_pods_that_start_slowly(world: Any) -> None:
+    """The pods were ready for ten seconds, an hour ago: after that such a pod counts if it was ready once."""
+    world.workload("Deployment", "web", 2)
+    await world.until(lambda: len(world.pods("web")) == 2)
+    world.load("web", 100)
+    world.hpa("web")
+    await world.hpad(tunables=Tunables())
+    await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
+    start = datetime.now(UTC) - timedelta(hours=1)
+    since = start + timedelta(seconds=10)
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}
+    body = json.dumps({"status": {"startTime": f"{start:%Y-%m-%dT%H:%M:%SZ}", "conditions": [ready]}}).encode()
+    client = world.daemon.components.cluster.client
+    for pod in world.pods("web"):
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+        await client.request("PATCH", path, body=body, content_type="application/merge-patch+json")
+
+    def reason() -> str:
+        return str(world.condition("web", "ScalingActive")[1])
+
+    await world.until(lambda: reason() == "FailedGetResourceMetric")
+    await annotate(world, {"hpad.io/readiness-delay": "5s"})
+    await world.until(lambda: reason() == "ValidMetricFound")
+    await annotate(world, {"hpad.io/initialization-period": "2h"})
+    await world.until(lambda: reason() == "FailedGetResourceMetric")
+    await annotate(world, {"hpad.io/initialization-period": "30m"})
+    await world.until(lambda: reason() == "ValidMetricFound")

@@ -55,5 +55,5 @@ def test_an_index_without_pods_is_empty():
 def test_shared_labels_are_equal_to_those_of_the_pod(pods):
     index = Index()
     for pod in pods:
-        assert index.shared(pod) == pod.labels
+        assert index.sharing(pod) == pod
         index.replace(None, pod)

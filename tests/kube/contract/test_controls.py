@@ -1,11 +1,13 @@
 """What an HPA sets for itself, against both API servers: modes over a takeover, schedule, tolerance, policy, period."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kube.contract.test_contract import HPAS
-from kube.contract.test_process import Place, hpad, place, until
+from kube.contract.test_contract import APPS, HPAS, PODS, pod
+from kube.contract.test_process import READY, WEB, Place, hpad, place, until
 
 __all__ = ["place"]
 
@@ -98,3 +100,50 @@ async def test_each_annotation_applies_and_goes(place: Place, tmp_path: Path) ->
             return (await place.conditions()).get("HpadAnnotationsValid")
 
         await until(valid, ("False", "InvalidAnnotation"))
+
+
+async def test_only_pods_of_the_target_count_where_it_selects_them_by_owner(place: Place, tmp_path: Path) -> None:
+    """60 of 30 doubles the ready pods: two of the Deployment by its ReplicaSet, and two of nobody with its labels."""
+    queue = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "30"}}
+    await place.api.ask("PATCH", f"{HPAS}/web", {"spec": {"metrics": [{"type": "External", "external": queue}]}})
+    deployment = await place.api.ask("GET", WEB)
+    spec = {key: deployment["spec"][key] for key in ("replicas", "selector", "template")}
+    head = {"name": "web-1", "labels": spec["template"]["metadata"]["labels"]}
+    replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {**head, **owned_by(deployment)}}
+    made = await place.api.ask("POST", f"{APPS}/replicasets", {**replica_set, "spec": spec})
+    for number in range(2):
+        await place.api.ask("PATCH", f"{PODS}/web-{number}", {"metadata": owned_by(made)})
+    for number in range(2):
+        await place.api.ask("POST", PODS, pod(f"lone-{number}", app="web", tier="front"))
+        await place.api.ask("PATCH", f"{PODS}/lone-{number}/status", {"status": READY})
+    await annotate(place, pod_selection="owner")
+    async with hpad(place, tmp_path / "log"):
+        await until(place.sizes, ["New size: 4"])
+
+
+def owned_by(controller: Any) -> dict[str, Any]:
+    """Metadata with an ownerReference to a controller of apps/v1."""
+    name, uid = controller["metadata"]["name"], controller["metadata"]["uid"]
+    reference = {"apiVersion": "apps/v1", "kind": controller["kind"], "name": name, "uid": uid, "controller": True}
+    return {"ownerReferences": [reference]}
+
+
+async def test_a_pause_ends_at_its_time_and_a_tolerance_holds_replicas(place: Place, tmp_path: Path) -> None:
+    async def paused() -> bool:
+        return "Paused" in await place.conditions()
+
+    async with hpad(place, tmp_path / "log", "--horizontal-pod-autoscaler-downscale-stabilization=1s"):
+        until_then = datetime.now(UTC) + timedelta(seconds=12)
+        await annotate(place, paused_until=f"{until_then:%Y-%m-%dT%H:%M:%SZ}")
+        await until(paused, True)
+        await place.wait_for(120)
+        await until(paused, False)
+        await until(place.replicas, 4)
+        assert datetime.now(UTC) >= until_then - timedelta(seconds=1)
+        await place.settle(4)
+        await apply(place, tolerance_down="0.9")
+        await place.wait_for(60)
+        await asyncio.sleep(4)
+        assert await place.replicas() == 4
+        await annotate(place, tolerance_down=None)
+        await until(place.replicas, 2)

@@ -1,0 +1,117 @@
+"""Which pods belong to a target: those whose controller is the target, directly or through the controllers between.
+
+Between a Deployment and its pods are ReplicaSets; a custom resource may also have Deployments and StatefulSets of its
+own. These are watched from the first HPA on that selects its pods by owner. Source: KEP-5325.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from hpad.api.hpa import CrossVersionObjectReference
+from hpad.api.metadata import Key
+from hpad.api.pod import Owner, Pod
+from hpad.clock import Clock
+from hpad.kube import errors, paths
+from hpad.kube.cache import Cache
+from hpad.kube.codec import Target
+from hpad.kube.paths import Resource
+from hpad.kube.scale import watched
+
+_GroupKind = tuple[str, str]
+_FIRST_LIST: Final = 5.0
+"""The seconds that a turn waits for the first list of a kind."""
+_LONGEST: Final = 4
+"""The number of controllers between a target and its pods that are followed."""
+
+
+def _names(*resources: Resource) -> frozenset[_GroupKind]:
+    return frozenset((each.group, each.kind) for each in resources)
+
+
+_OWNS_PODS: Final = _names(paths.REPLICA_SETS, paths.STATEFUL_SETS, paths.REPLICATION_CONTROLLERS)
+_BETWEEN: Final[dict[_GroupKind, frozenset[_GroupKind]]] = {
+    **dict.fromkeys(_OWNS_PODS, frozenset()),
+    **dict.fromkeys(_names(paths.DEPLOYMENTS), _names(paths.REPLICA_SETS)),
+}
+"""The kinds between a target of a built-in kind and its pods."""
+
+
+class Owners:
+    """Finds the pods of targets. `follow` starts the watch of a kind of `caches`, if it is not watched yet.
+
+    A cache is trusted until it has not been heard of for `max_staleness` seconds.
+    """
+
+    def __init__(
+        self,
+        caches: Mapping[_GroupKind, Cache[Target]],
+        follow: Callable[[Iterable[CrossVersionObjectReference]], None],
+        clock: Clock,
+        max_staleness: float = math.inf,
+    ) -> None:
+        self._caches = caches
+        self._follow = follow
+        self._clock = clock
+        self._max_staleness = max_staleness
+
+    async def owned(self, target: CrossVersionObjectReference, uid: str, pods: Iterable[Pod]) -> list[Pod]:
+        """Returns those of the pods that belong to the target with this uid, in their order.
+
+        Raises ApiError where that is not known of a pod: one that is left out by mistake could cause a scale-down.
+        """
+        if not uid:
+            raise errors.ApiError(0, "NoUid", f'the scale of {target.kind} "{target.name}" has no metadata.uid')
+        between = _BETWEEN.get(watched(target), frozenset(self._caches))
+        known: dict[Owner, bool] = {}
+        found = []
+        for pod in pods:
+            owner = pod.owner
+            if owner is None:
+                continue
+            try:
+                if owner not in known:
+                    known[owner] = await self._leads(pod.namespace, owner, uid, between)
+            except errors.ApiError as error:
+                if pod.deleted:  # its controller may be gone before it; decisions leave it out as well
+                    continue
+                message = (
+                    f'it is unknown whether the pod "{pod.name}" belongs to {target.kind} "{target.name}": {error}'
+                )
+                raise errors.ApiError(error.status, error.reason, message) from error
+            if known[owner]:
+                found.append(pod)
+        return found
+
+    async def _leads(self, namespace: str, owner: Owner, uid: str, between: frozenset[_GroupKind]) -> bool:
+        """Returns whether the owner is the object with this uid, or is controlled by it."""
+        for _ in range(_LONGEST):
+            if owner.uid == uid:
+                return True
+            if (owner.group, owner.kind) not in between:
+                return False
+            controller = (await self._read(namespace, owner)).controller
+            if controller is None:
+                return False
+            owner = controller
+        return owner.uid == uid
+
+    async def _read(self, namespace: str, owner: Owner) -> Target:
+        cache = self._caches[owner.group, owner.kind]
+        if not cache.answered.is_set():
+            self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_LIST):
+                    await cache.answered.wait()
+        if not cache.covers(namespace):
+            why = cache.trouble or f"{cache.kind.resource} are not listed yet"
+            raise errors.ApiError(0, "NotWatched", why)
+        if cache.staleness(self._clock.monotonic(), namespace) > self._max_staleness:
+            message = f"the watch of {cache.kind.resource} has received nothing for too long"
+            raise errors.ApiError(0, errors.STALE, message)
+        found = cache.get(Key(namespace, owner.name))
+        if found is None or found.uid != owner.uid:
+            raise errors.ApiError(0, "UnknownOwner", f"its controller {owner} is not known")
+        return found
