@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -12,18 +13,24 @@ from hpad.api.text import shown
 from hpad.cli import client, decision_list, moments, output, paint
 from hpad.cli.fetch import Reader
 from hpad.cli.hpa_reader import Hpa, Json
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
+from hpad.recording import save
+from hpad.recording.format import RecordingError
 
 _MOST: Final = 10_000
 """Decisions in one list."""
 _MORE_PODS: Final = "; --pods shows all"
 _FORMS: Final = "text (default), or json or yaml: every number, as the API has it"
+_SAVE: Final = (
+    "write a recording of the last decisions with all their inputs, as far as hpad has them in memory (settings"
+    " record_recent, record_recent_memory), to this new file; compressed if its name ends in .gz"
+)
 _DESCRIPTION: Final = """\
 Explain the last decision for an HPA, or an earlier one: the metrics with their samples and pods, how their proposals
 became the replica count, the write, and what would have to change for the next step. It asks a running hpad."""
@@ -36,6 +43,8 @@ examples:
   hpad explain -n shop web --since 2h     all decisions of the last two hours
   hpad explain -n shop web --watch        the last decision, then each new one, until Ctrl-C
   hpad explain -n shop web --pods         all pods of each metric, not only those that need attention
+  hpad explain -n shop web --save web.jsonl.gz
+                                          the last minutes as a recording, for `hpad replay` and `hpad backtest`
   hpad explain -n shop web -o json | jq '.outlook'
                                           every number, as the API gives it
 
@@ -70,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", help="list the decisions since that time, or of that duration")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each new decision until Ctrl-C")
     parser.add_argument("--pods", action="store_true", help="show all pods of each metric")
+    parser.add_argument("--save", metavar="FILE", type=Path, help=_SAVE)
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help=_FORMS)
     paint.add_color(parser)
 
@@ -93,8 +103,10 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
     """Explains what `reader` answers about the HPA `args.namespace`/`args.name`. Raises Failure."""
     hpa = Hpa(reader, args.namespace, args.name)
     listed = args.last is not None or args.since is not None
-    if sum((args.at is not None, listed, args.watch)) > 1:
-        raise Failure("--at, --watch and a list (--last, --since) exclude each other: choose one")
+    if sum((args.at is not None, listed, args.watch, args.save is not None)) > 1:
+        raise Failure("--at, --watch, --save and a list (--last, --since) exclude each other: choose one")
+    if args.save is not None:
+        return _save(hpa, args.save)
     if listed:
         since = None if args.since is None else moments.parse("--since", args.since, _now()).isoformat()
         return decision_list.show(hpa, hpa.entries(args.last or _MOST, since), args)
@@ -105,6 +117,19 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
     found = hpa.latest()
     _print(found, args)
     return decision_list.watch(hpa, found, args) if args.watch else 0
+
+
+def _save(hpa: Hpa, path: Path) -> int:
+    """Writes the last decisions of the HPA as a recording, and says how many there are."""
+    found = hpa.get("/recording")
+    scenarios = (msgspec.json.encode(each) + b"\n" for each in found["scenarios"])
+    try:
+        save.write(path, scenarios)
+    except RecordingError as error:
+        raise Failure(f"--save: {error}") from None
+    began, ended = (datetime.fromisoformat(found[name]) for name in ("began", "ended"))
+    print(f"{path}: {counted(found['decisions'], 'decision')}, {began:%Y-%m-%d %H:%M:%S}Z to {ended:%H:%M:%S}Z")
+    return 0
 
 
 def _now() -> datetime:

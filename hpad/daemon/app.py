@@ -180,6 +180,7 @@ class App:
                 serving=settings.serving,
                 reviewer=Reviewer(made.cluster.client, self.clock),
                 clock=self.clock,
+                recent=made.recent,
             )
 
     def _start_order(self) -> list[Component]:

@@ -61,6 +61,10 @@ class RecentReconciles:
         self._drop()
         return [entry.done for entry in self._entries]
 
+    def of(self, key: Key) -> list[RecordedReconcile]:
+        """Returns the reconciles of one HPA, the oldest first."""
+        return [done for done in self.all() if done.view.key == key]
+
     def _drop(self) -> None:
         oldest, entries = self._clock.monotonic() - self._seconds, self._entries
         while entries and (entries[0].at <= oldest or self.size > self._memory or not self.is_on):

@@ -22,12 +22,15 @@ from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.engine.trace.evidence import Evidence
+from hpad.recording import recent
+from hpad.recording.encode import RecordedReconcile
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
     Detail,
     EntryList,
     Error,
+    Recording,
     ReplicaList,
     SourceList,
     Status,
@@ -74,7 +77,7 @@ class Api:
 
     `status` returns what this process does, `dry_run` whether it writes nothing, and `reports` the state of the metric
     sources. `replicas` returns the known processes, this one first, with their numbers of the given HPAs; it is called
-    on a thread.
+    on a thread. `last` has the last reconciles.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Api:
         dry_run: Callable[[], bool],
         reports: Callable[[], Sequence[SourceReport]],
         replicas: Callable[[Collection[Key]], Sequence[Replica]],
+        last: recent.RecentReconciles | None = None,
     ) -> None:
         self._source = source
         self._store = store
@@ -97,6 +101,7 @@ class Api:
         self._dry_run = dry_run
         self._reports = reports
         self._replicas = replicas
+        self._last = last
         self._answers: dict[str, bytes] = {}
         self.streams = stream.Streams(decisions, self._summary, encode)
 
@@ -109,6 +114,7 @@ class Api:
             "hpa": self._hpa,
             "history": self._history,
             "decision": self._decision,
+            "recording": self._recording,
             "decisions": self.streams.answer,
             "sources": self._sources,
             "replicas": self._known_replicas,
@@ -170,6 +176,15 @@ class Api:
             raise web.HTTPNotFound(text=await self._no_decision(key))
         return await respond_with(lambda: DecisionAt(**msgspec.structs.asdict(found), outlook=_outlook(found.trace)))
 
+    async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
+        key = self._found(request).metadata.key
+        if self._last is None or not self._last.is_on:
+            raise web.HTTPNotFound(text="the last decisions are not kept: record_recent or record_recent_memory is 0")
+        reconciles = self._last.of(key)
+        if not reconciles:
+            raise web.HTTPNotFound(text=f"no decision for the HPA {key} is in memory")
+        return await respond_with(lambda: _recorded(reconciles))
+
     async def _no_decision(self, key: Key) -> str:
         begin = await self._decisions.reaches(key)
         if begin is None:
@@ -213,6 +228,15 @@ class Api:
             behavior=hpa.spec.behavior,
             trace=trace,
         )
+
+
+def _recorded(reconciles: Sequence[RecordedReconcile]) -> Recording:
+    return Recording(
+        began=reconciles[0].view.now,
+        ended=reconciles[-1].view.now,
+        decisions=len(reconciles),
+        scenarios=tuple(map(msgspec.Raw, recent.lines(reconciles))),
+    )
 
 
 def _outlook(trace: Trace | None) -> tuple[Outlook, ...]:

@@ -95,6 +95,12 @@ _ENTRY: Final = Entry(
     metrics=("queue",),
     points=(Point(TIME, 10, (10,)),),
 )
+_SCENARIO: Final = {
+    "id": f"{NAMESPACE}.{NAME}-0",
+    "hpa": {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {"maxReplicas": 10}},
+    "steps": [{"time": "2026-01-31T12:00:00Z", "expect": {"scaleTo": 6}}],
+}
+"""A scenario of a recording, shortened."""
 _COUNTS: Final = {state: int(state == api_types.LIMITED) for state in api_types.STATES}
 ANSWERS: Final[Mapping[str, msgspec.Struct]] = {
     "version": api_types.Version(version="0.1.0", commit="4f2a9c1", kubernetes="1.36", api="v1"),
@@ -115,6 +121,7 @@ ANSWERS: Final[Mapping[str, msgspec.Struct]] = {
         **{**msgspec.structs.asdict(_ENTRY), "trace": _TRACE},
         outlook=(_OUTLOOK,),
     ),
+    "recording": api_types.Recording(began=TIME, ended=TIME, decisions=1, scenarios=(_SCENARIO,)),
     "status": api_types.Status(doing="Scaling by 1 HPA", dry_run=False, facts=("leader", "HPAs of the API server")),
     "sources": api_types.SourceList(
         items=(SourceReport(name="rabbit", adapter="rabbitmq", state="ok", latency=0.012, calls=4, asked=8, hits=4),)

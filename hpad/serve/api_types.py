@@ -1,7 +1,7 @@
 """The answers of the JSON API v1. Their JSON is camelCase; a field without a value is left out."""
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -165,6 +165,18 @@ class DecisionAt(Entry, frozen=True, kw_only=True):
     """The decision that was in force at a time, with its trace, and what would have changed the count next."""
 
     outlook: tuple[Outlook, ...]
+
+
+class Recording(_Answer, frozen=True):
+    """The last decisions of an HPA, from `began` to `ended`, as a recording that `hpad replay` reads.
+
+    Each of `scenarios` is a line of its file.
+    """
+
+    began: datetime
+    ended: datetime
+    decisions: int
+    scenarios: tuple[Any, ...]
 
 
 class SourceList(_Answer, frozen=True):

@@ -73,6 +73,13 @@ OPERATIONS: Final = (
         parameters.DECISION,
     ),
     Operation(
+        "recording",
+        f"{_HPA}/recording",
+        "The last decisions of an HPA with all their inputs, as far as they are in memory (settings record_recent and "
+        "record_recent_memory). 404 if they are not kept, or none has been made.",
+        api_types.Recording,
+    ),
+    Operation(
         "decisions",
         stream.PATH,
         "Server-sent events: one event `decision` for each HPA whose decision or its reason changes, and a comment "

@@ -19,6 +19,7 @@ from hpad.clock import Clock, SystemClock
 from hpad.decisions.log import DecisionLog
 from hpad.election import owner
 from hpad.election.leader import Replica
+from hpad.recording.recent import RecentReconciles
 from hpad.serve import ServeError as ServeError
 from hpad.serve import api, authentication, document, hosts, limits, page, stream, tls
 from hpad.serve.api_types import Status
@@ -50,7 +51,7 @@ class Server:
 
     `unready` returns the reasons why hpad is not ready, `problems` present problems, `mode` what it does, and `reports`
     the state of the metric sources. `serving` configures TLS and authentication; neither by default. `reviewer` is
-    needed if `serving.review` is set.
+    needed if `serving.review` is set. `recent` has the last reconciles.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Server:
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
         clock: Clock | None = None,
+        recent: RecentReconciles | None = None,
     ) -> None:
         self._address = address
         self._telemetry = telemetry
@@ -85,6 +87,7 @@ class Server:
             reports=reports,
             replicas=replicas,
             clock=self._clock,
+            last=recent,
         )
         self._deprecated = Deprecated(source, store, lambda: mode().dry_run, reports)
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None

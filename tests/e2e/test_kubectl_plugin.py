@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from e2e.conftest import World
 from support import plugin
-from support.kubectl_binaries import SECONDS
+from support.kubectl_binaries import SECONDS, kubectls
 from support.plugin import Plugin
 
 from hpad import settings
@@ -31,6 +32,12 @@ QUICK = {
     "renew_deadline": timedelta(seconds=5),
     "retry_period": timedelta(seconds=0.3),
 }
+
+
+@pytest.fixture(params=kubectls()[-1:])
+def kubectl_path(request: pytest.FixtureRequest) -> str:
+    """One kubectl; `test_kubectl_plugin_access.py` takes each one, and these tests would take minutes with both."""
+    return str(request.param)
 
 
 def port(daemon: app.App) -> int:
@@ -270,6 +277,12 @@ async def test_hpad_is_reached_by_port_forward(hpad: Plugin, world: World) -> No
     assert world.cluster.log.count("create", "pods", "portforward") == 1
 
 
+def _answers(path: Path) -> bool:
+    """Whether somebody listens on this Unix socket: its file is there before that."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
+
+
 async def test_the_proxy_of_kubectl_is_closed_to_others_and_to_writes(hpad: Plugin, world: World) -> None:
     world.cluster.faults.add(path="/replicas", delay=600)
     pipe = asyncio.subprocess.PIPE
@@ -278,11 +291,12 @@ async def test_the_proxy_of_kubectl_is_closed_to_others_and_to_writes(hpad: Plug
     )
     try:
         async with asyncio.timeout(SECONDS):
-            while not (found := list(hpad.kubeconfig.parent.glob("kubectl-hpad-*/api"))):  # noqa: ASYNC110 - a file
+            files = hpad.kubeconfig.parent
+            while not (found := [file for file in files.glob("kubectl-hpad-*/api") if _answers(file)]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        [socket] = found
-        assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
-        connector = aiohttp.UnixConnector(str(socket))
+        [path] = found
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        connector = aiohttp.UnixConnector(str(path))
         async with aiohttp.ClientSession(connector=connector) as session:
             for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
                 async with session.request(method, "http://localhost/api/v1/namespaces/default") as answer:

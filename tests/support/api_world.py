@@ -11,10 +11,13 @@ from support.engine import Workload, external, series
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
+from hpad.clock import SystemClock
 from hpad.decisions.log import DecisionLog
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
 from hpad.engine.trace.evidence import Evidence
+from hpad.recording.encode import RecordedReconcile
+from hpad.recording.recent import RecentReconciles
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
@@ -70,6 +73,7 @@ class World:
 
     def __init__(self) -> None:
         self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionLog()
+        self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)
 
     def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Evidence:
         """Takes over the last decision of a workload as that of an HPA of this name, as a reconcile does."""
@@ -81,6 +85,9 @@ class World:
         self.source.put(made)
         self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
         self.decisions.add(evidence)
+        view, answers, decision, outcome, settlement, *_ = evidence
+        inputs = view, decision.verdict.queries, answers
+        self.recent.note(RecordedReconcile(*inputs, outcome, decision.scale_to, settlement))
         return evidence
 
     async def get(self, path: str) -> tuple[int, Any]:
@@ -101,6 +108,13 @@ async def opened(serving: Serving = Serving(), *, dry_run: bool = False) -> Asyn
     """Starts a server without HPAs."""
     world = World()
     mode = Mode(doing="Scaling by HPAs", dry_run=dry_run)
-    server = http_server.opened(serving, source=world.source, store=world.store, decisions=world.decisions, mode=mode)
+    server = http_server.opened(
+        serving,
+        source=world.source,
+        store=world.store,
+        decisions=world.decisions,
+        mode=mode,
+        recent=world.recent,
+    )
     async with server as world.server, aiohttp.ClientSession(trust_env=False) as world.session:
         yield world

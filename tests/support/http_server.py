@@ -15,6 +15,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import owner
 from hpad.election.owner import Replica
+from hpad.recording.recent import RecentReconciles
 from hpad.serve.api import Decisions
 from hpad.serve.authentication import Reviewer
 from hpad.serve.page import Mode
@@ -55,6 +56,7 @@ async def opened(
     telemetry: Telemetry | None = None,
     mode: Mode = MODE,
     reports: Sequence[SourceReport] = (),
+    recent: RecentReconciles | None = None,
 ) -> AsyncIterator[Server]:
     """Starts a server on that address, on a free port (0) or another, and stops it."""
     server = Server(
@@ -71,6 +73,7 @@ async def opened(
         serving=serving,
         reviewer=reviewer,
         clock=clock,
+        recent=recent,
     )
     await server.start()
     try:

@@ -17,6 +17,7 @@ examples:
   kubectl hpad explain web --at 02:40        the decision in force when it was last 02:40, local time
   kubectl hpad explain web --watch            the last decision, then each new one, until Ctrl-C
   kubectl hpad explain web --pods             all pods of each metric
+  kubectl hpad explain web --save web.jsonl   the last minutes as a recording, for `hpad replay`
   kubectl hpad explain web -o json            every number, as the API gives it
 
 A TIME is {moments.FORMS}.

@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--last", metavar="N", type=_count, help=f"the last N decisions (default: {_LAST})")
     parser.add_argument("--since", metavar="TIME", help="the decisions since that time, or of that duration")
     flags.add_to_command(parser, ("text", "json", "yaml"))
-    parser.set_defaults(run=run, at=None, watch=False, pods=False, color="auto")
+    parser.set_defaults(run=run, at=None, watch=False, pods=False, save=None, color="auto")
 
 
 def _count(text: str) -> int:
