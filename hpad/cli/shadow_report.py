@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the reports; raises Failure."""
     reader = client.reader(args)
     since = moments.parse("--since", args.since, SystemClock().now())
-    found = [each for hpa in _hpas(reader, args) if (each := _report(hpa, since)) is not None]
+    found = [each for hpa in _hpas(reader, args) if (each := read(hpa, since)) is not None]
     if args.output != "text":
         output.print_value({"items": msgspec.to_builtins(found)}, args.output)
     elif not found:
@@ -89,7 +89,8 @@ def _hpas(reader: Reader, args: argparse.Namespace) -> Iterator[Hpa]:
                 return
 
 
-def _report(hpa: Hpa, since: datetime) -> Report | None:
+def read(hpa: Hpa, since: datetime) -> Report | None:
+    """Returns the report on an HPA of a running hpad, None if it was not in shadow mode; raises Failure."""
     entries = msgspec.convert(hpa.entries(_MOST, since.isoformat()), list[Entry])
     return report(list(reversed(entries)), since)
 
@@ -106,7 +107,7 @@ def _one(found: Report, most: int | None) -> Iterator[Line]:
     yield line(Span(f"{found.namespace}/{found.name}", STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
     heads = [Span(each, QUIET) for each in ("", "RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST")]
     yield from table([heads, _side("hpad", found.shadow), _side("target", found.target)], 0)
-    yield line(_summary(found))
+    yield line(summary(found))
     shown = found.differences if most is None else found.differences[-most:]
     if shown:
         heads = [Span(each, QUIET) for each in ("FROM", "FOR", "HPAD", "TARGET", "DECISION OF HPAD")]
@@ -120,7 +121,8 @@ def _side(name: str, side: Side) -> list[Span]:
     return [Span(name), *map(Span, figures)]
 
 
-def _summary(found: Report) -> str:
+def summary(found: Report) -> str:
+    """Returns for how long the shadow had fewer, and more, replicas than the target."""
     if not found.differences:
         return "the counts were the same all the time"
     fewer, more = (100 * part / found.seconds if found.seconds else 0.0 for part in (found.fewer, found.more))
