@@ -6,14 +6,14 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, moments, output, paint, simulate, workload
+from hpad.cli import manifest, moments, output, paint, queue_rates, simulate, workload
 from hpad.cli.output import Failure, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.words import span
@@ -25,6 +25,7 @@ from hpad.recording.format import RecordingError, decode_scenario
 from hpad.recording.spec_changes import ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
+from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Result
 from hpad.simulation.history import REPLICAS, History, HistoryError
 from hpad.simulation.past import Past, PastModel
@@ -45,6 +46,8 @@ examples:
   hpad backtest web.yaml --prometheus http://localhost:9090 --from 168h --step 1m \\
       --query cpu='100 * avg(rate(container_cpu_usage_seconds_total{{pod=~"web-.*"}}[5m])) / 0.5' \\
       --query replicas='kube_deployment_status_replicas{{deployment="web"}}'
+  hpad backtest web.yaml --csv week.csv --queue orders=published,acked
+                                        a queue, by what was published and acknowledged per second
   hpad backtest web.yaml --csv week.csv --price 0.04 \\
       --search 'spec.metrics[0].resource.target.averageUtilization=50,60,70,80' \\
       --search spec.behavior.scaleDown.stabilizationWindowSeconds=60,300,900
@@ -88,6 +91,7 @@ def add_parser(commands: Any) -> None:
         default=[],
         help="an Object or External metric that falls as replicas grow; others do not depend on the count",
     )
+    queue_rates.add_argument(past)
     past.add_argument("--startup", metavar="DURATION", type=workload.seconds, default=10.0, help="of a replica (10s)")
     past.add_argument(
         "--lag", metavar="DURATION", type=workload.seconds, default=0.0, help="until a value is seen (0s)"
@@ -154,15 +158,16 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
         notes += [_modelled(each) for each in results if each.modelled]
     else:
         found = _history(args)
-        past = Past(args.startup, args.lag, frozenset(args.shared))
+        past = _past(args)
         first = backtest.as_recorded(found, settings.tunables.downscale_stabilization)
         results = [] if first is None else [first]
         pairs = zip(cases, periods, strict=True)
         results += [_over(case, found, past, period, settings.tunables) for case, period in pairs]
+        queues = PastModel(cases[0].hpa, found, past).backlogs
         known = history.named(cases[0].hpa)
         values = {name: (found.times, column) for name, column in found.columns.items() if name in known}
         source = str(args.csv or args.prometheus)
-        notes += _assumptions(cases[0].hpa, args.shared)
+        notes += _assumptions(cases[0].hpa, args.shared, queues)
     parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
@@ -180,9 +185,15 @@ def _modelled(result: Result) -> str:
     return f"{result.name}: {turns}{since} had another count than recorded; their values are modelled, not measured"
 
 
-def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str]) -> Iterator[str]:
+def _past(args: argparse.Namespace) -> Past:
+    return Past(args.startup, args.lag, frozenset(args.shared), queue_rates.parse(args.queue))
+
+
+def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Mapping[str, Backlog]) -> Iterator[str]:
     for name, metric in zip(history.named(hpa), compiled_spec(hpa).metrics, strict=True):
-        if metric.of_pods or name in shared:
+        if name in queues:
+            yield f"{name}: {queue_rates.assumption(queues[name])}"
+        elif metric.of_pods or name in shared:
             yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
         else:
             yield f"{name}: does not depend on the replica count"
@@ -227,6 +238,8 @@ def _quiet(column: str, done: int, of: int) -> None:
 
 
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:
+    if args.queue:
+        raise Failure("--queue works with --csv or --prometheus: a recording has no rates of messages")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [Runs(case.name, (), case.hpa.spec, frozenset(args.shared)) for case in cases]
     key, found = cases[0].hpa.metadata.key, 0
@@ -261,7 +274,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
         for each in combinations
     ]
     period = manifest.period(args.period, hpa, settings.sync_period)
-    past = Past(args.startup, args.lag, frozenset(args.shared))
+    past = _past(args)
     one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables)
     PastModel(cases[0].hpa, found, past)  # its errors are raised here, and not in another process
     with concurrent.futures.ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, len(cases))) as pool:

@@ -1,10 +1,11 @@
 """A workload whose load is that of a history.
 
 A metric of pods is shared: its total over all replicas is that of the history, and the simulated replicas share it
-evenly. Another metric is a total, which does not depend on the count, unless it is said to be shared.
+evenly. Another metric is a total, which does not depend on the count, unless it is said to be shared, or to be the
+backlog of a queue (`hpad.simulation.backlog`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from hpad.api.sample import (
     Sample,
 )
 from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.fleet import Container, Fleet
 from hpad.simulation.history import REPLICAS, History, HistoryError, named
 
@@ -34,12 +36,14 @@ _REQUEST: Final = 1000
 class Past(NamedTuple):
     """How a history is used: `startup` until a replica is ready, `lag` until a value is seen, both in seconds.
 
-    `shared` are the columns of Object and External metrics that fall as replicas grow.
+    `shared` are the columns of Object and External metrics that fall as replicas grow; `queues` are those that are
+    backlogs, with their rates.
     """
 
     startup: float = 10.0
     lag: float = 0.0
     shared: Collection[str] = ()
+    queues: Mapping[str, Rates] = {}
 
 
 class PastModel:
@@ -51,6 +55,7 @@ class PastModel:
         self._start = history.start
         self._metrics = compiled_spec(hpa).metrics
         self._columns = named(hpa)
+        self.backlogs = {name: Backlog(history, name, rates) for name, rates in past.queues.items()}
         self._check()
         count = history.at(REPLICAS, history.times[0]) if REPLICAS in history.columns else None
         container = next((metric.query.container for metric in self._metrics if metric.query.container), "app")
@@ -62,8 +67,12 @@ class PastModel:
 
     def _check(self) -> None:
         known = self._history.columns
+        for column in self.backlogs.keys() - {*self._columns}:
+            raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._columns)}")
         for column, metric in zip(self._columns, self._metrics, strict=True):
-            if column not in known:
+            if column in self.backlogs and metric.of_pods:
+                raise HistoryError(f"the queue {column} is a metric of pods; an Object or External metric is needed")
+            if column not in known and column not in self.backlogs:
                 raise HistoryError(f"the history has no column {column}; it has {', '.join(known)}")
             if self._is_shared(column, metric) and REPLICAS not in known:
                 text = f"{column} is shared by the replicas, so the history needs a column {REPLICAS}"
@@ -81,8 +90,16 @@ class PastModel:
         return self._fleet.ready
 
     def advance(self, now: datetime) -> None:
-        self._now = now
-        self._fleet.advance((now - self._start).total_seconds())
+        self._now, end = now, (now - self._start).total_seconds()
+        while self.backlogs and (ready_at := self._fleet.next_ready()) is not None and ready_at < end:
+            self._flow(ready_at)
+            self._fleet.advance(ready_at)
+        self._flow(end)
+        self._fleet.advance(end)
+
+    def _flow(self, end: float) -> None:
+        for backlog in self.backlogs.values():
+            backlog.advance(self._start.timestamp() + end, self._fleet.ready)
 
     def pods(self) -> Sequence[Pod]:
         return self._fleet.pods()
@@ -118,6 +135,8 @@ class PastModel:
 
     def _value(self, column: str, metric: CompiledMetric, time: float) -> float | None:
         """Returns the value that the simulated replicas would show; None in a gap."""
+        if column in self.backlogs:
+            return self.backlogs[column].at(time)
         value = self._history.at(column, time)
         if value is None or not self._is_shared(column, metric):
             return value
