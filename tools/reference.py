@@ -248,6 +248,7 @@ The policies of `hpad.io/fallback`:
 - `hold`: no scale-down, and no change at all if every metric fails, as in Kubernetes;
 - `replicas:5`: the metric asks for 5 replicas; the largest proposal of all metrics still wins, within minimum,
   maximum and behavior;
+- `at-least:5`, `at-most:5`: the metric asks for the larger, or the smaller, of 5 and the current count;
 - `last-good:10m`: the metric asks at once for the count of its last proposal, for ten minutes at most;
 - `ignore`: the other metrics decide alone, also on a scale-down; without another metric as `hold`.
 

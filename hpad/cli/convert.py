@@ -20,7 +20,9 @@ from hpad.cli import check, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import scaledobject, unsupported
-from hpad.manifests.keda.conversion import ConversionError, Converted, Note, Source, settings_document
+from hpad.manifests.keda.conversion import Converted, Note, Source
+from hpad.manifests.keda.fields import ConversionError
+from hpad.manifests.keda.settings import settings_document
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
 SETTINGS: Final = "hpad.yaml"

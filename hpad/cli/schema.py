@@ -76,7 +76,8 @@ SOURCE: Final[Mapping[str, str]] = {
     "match": "metrics that the source answers (default: those that its adapter offers)",
     "namespaces": "the namespaces, or patterns, whose HPAs may use the source; empty: all",
     "limits": "limits of calls to the source, and of the age of answers",
-    "fallback": "while its metrics fail: hold, ignore, replicas:N or last-good:AGE, such as `replicas:5 after 3m`",
+    "fallback": "while its metrics fail: hold, ignore, replicas:N, at-least:N, at-most:N or last-good:AGE, "
+    "such as `replicas:5 after 3m`",
 }
 LIMITS: Final[Mapping[str, str]] = {
     "concurrency": "concurrent calls",

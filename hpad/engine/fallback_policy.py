@@ -5,8 +5,9 @@ They come from annotations of the HPA (`hpad.engine.annotations`), else from the
 describes the policies.
 
 A policy may end in ` after DURATION` ("replicas:5 after 60s"), which replaces the failure duration. `replicas` follows
-KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it. No policy
-hides the failure.
+KEP-5679 (`fallback.replicas`, `failureDurationSeconds`), for metrics of all types; the others go beyond it.
+`at-least` and `at-most` are the larger and the smaller one of N and the current count (KEDA: currentReplicasIfHigher
+and currentReplicasIfLower). No policy hides the failure.
 """
 
 import re
@@ -22,12 +23,16 @@ from hpad.api.text import shown
 
 HOLD: Final = "hold"
 REPLICAS: Final = "replicas"
+AT_LEAST: Final = "at-least"
+AT_MOST: Final = "at-most"
+COUNTED: Final = (REPLICAS, AT_LEAST, AT_MOST)
+"""The kinds that have a number of replicas."""
 LAST_GOOD: Final = "last-good"
 IGNORE: Final = "ignore"
 DEFAULT_AFTER: Final = timedelta(seconds=180)
 
 _POLICY = re.compile(r"(?P<kind>[a-z-]+)(:(?P<value>[^ ]+))?( after (?P<after>[^ ]+))?")
-_FORMS: Final = "hold, ignore, replicas:N or last-good:AGE, such as replicas:5 or last-good:10m"
+_FORMS: Final = "hold, ignore, replicas:N, at-least:N, at-most:N or last-good:AGE, such as replicas:5 or last-good:10m"
 _MOST: Final = 2**31 - 1
 _MOST_DIGITS: Final = 10
 
@@ -41,7 +46,8 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
     after: timedelta | None = None
 
     def __str__(self) -> str:
-        value = {REPLICAS: f":{self.replicas}", LAST_GOOD: f":{duration.write(self.age)}"}.get(self.kind, "")
+        counts = dict.fromkeys(COUNTED, f":{self.replicas}")
+        value = {**counts, LAST_GOOD: f":{duration.write(self.age)}"}.get(self.kind, "")
         return f"{self.kind}{value}" + ("" if self.after is None else f" after {duration.write(self.after)}")
 
 
@@ -60,11 +66,11 @@ def parse(text: str) -> Fallback:
     """Parses one policy. Raises ValueError that names the valid forms."""
     match = _POLICY.fullmatch(text.strip())
     kind, value, after = match.group("kind", "value", "after") if match else ("", None, None)
-    needs_value = {HOLD: False, IGNORE: False, REPLICAS: True, LAST_GOOD: True}
+    needs_value = {HOLD: False, IGNORE: False, LAST_GOOD: True, **dict.fromkeys(COUNTED, True)}
     if needs_value.get(kind) is not (value is not None):
         raise ValueError(f"{shown(text)} is not one of {_FORMS}")
     delay = None if after is None else _duration(after)
-    if kind == REPLICAS:
+    if kind in COUNTED:
         return Fallback(kind=kind, replicas=whole_number(value or "", 1, _MOST), after=delay)
     age = _duration(value) if value is not None else timedelta()
     return Fallback(kind=kind, age=age, after=delay)

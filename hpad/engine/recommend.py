@@ -12,7 +12,16 @@ import msgspec
 
 from hpad.api import duration
 from hpad.api.sample import EXTERNAL, OBJECT
-from hpad.engine.fallback_policy import DEFAULT_AFTER, IGNORE, LAST_GOOD, REPLICAS, Fallback, FallbackPolicy
+from hpad.engine.fallback_policy import (
+    AT_LEAST,
+    AT_MOST,
+    COUNTED,
+    DEFAULT_AFTER,
+    IGNORE,
+    LAST_GOOD,
+    Fallback,
+    FallbackPolicy,
+)
 from hpad.engine.history import NO_SAMPLE, LastSample
 from hpad.engine.metric_policy import Policy
 from hpad.engine.propose import Proposal
@@ -123,23 +132,32 @@ def _after_policy(view: View, index: int, proposal: Proposal, policy: FallbackPo
     # A spec error or an unusable sample is no failure of the source, and waiting does not mend it.
     if policy.fallback is None or not proposal.no_sample:
         return proposal
-    return _replaced(proposal, policy.fallback, _known(view, index), view.now)
+    return _replaced(view, proposal, policy.fallback, _known(view, index))
 
 
-def _replaced(proposal: Proposal, fallback: Fallback, known: LastSample, now: datetime) -> Proposal:
+def _replaced(view: View, proposal: Proposal, fallback: Fallback, known: LastSample) -> Proposal:
     """Applies the fallback once the metric has failed for long enough (KEP-5679: failureDurationSeconds)."""
+    now = view.now
     failing = now - (known.failing_since or now)
     if failing < _delay(fallback):
         return proposal
     since = f"failing for {_in_seconds(failing)}"
-    if fallback.kind == REPLICAS:
-        return _with(proposal, fallback.replicas, f"falls back to {_count(fallback.replicas)}, {since}")
+    if fallback.kind in COUNTED:
+        count = _bounded(fallback, view.replicas)
+        return _with(proposal, count, f"falls back to {_count(count)}, {since}")
     if fallback.kind == IGNORE:
         return msgspec.structs.replace(proposal, fallback=f"is ignored, {since}", ignored=True)
     if fallback.kind == LAST_GOOD and known.good_at is not None and now - known.good_at <= fallback.age:
         age = _in_seconds(now - known.good_at)
         return _with(proposal, known.replicas, f"falls back to {_count(known.replicas)}, as wanted {age} ago")
     return proposal
+
+
+def _bounded(fallback: Fallback, current: int) -> int:
+    """Returns the count of a fallback that has one."""
+    if fallback.kind == AT_LEAST:
+        return max(fallback.replicas, current)
+    return min(fallback.replicas, current) if fallback.kind == AT_MOST else fallback.replicas
 
 
 def _delay(fallback: Fallback) -> timedelta:
@@ -167,7 +185,8 @@ def next_fallback(view: View, index: int, proposal: Proposal) -> Upcoming | None
         at = since + _delay(fallback)
     except OverflowError:
         return None
-    replaced = _replaced(proposal, fallback, msgspec.structs.replace(known, failing_since=since), at)
+    then = msgspec.structs.replace(view, now=at)
+    replaced = _replaced(then, proposal, fallback, msgspec.structs.replace(known, failing_since=since))
     return Upcoming(at, None if replaced.ignored else replaced.replicas) if replaced.fallback else None
 
 

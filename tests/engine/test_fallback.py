@@ -75,6 +75,16 @@ def test_fixed_replicas_may_shrink_and_obey_the_maximum():
     assert Annotated(QUEUE, replicas=8, annotations={FALLBACK: "replicas:99 after 0s"}).reconcile(DOWN).scale_to == 10
 
 
+@pytest.mark.parametrize(
+    ("policy", "replicas", "expected"),
+    [("at-least:6", 3, 6), ("at-least:6", 8, None), ("at-most:6", 8, 6), ("at-most:6", 3, None)],
+)
+def test_a_fallback_relative_to_the_current_count_moves_in_one_direction_only(policy, replicas, expected):
+    """As KEDA's behaviors currentReplicasIfHigher and currentReplicasIfLower."""
+    target = Annotated(QUEUE, replicas=replicas, annotations={FALLBACK: f"{policy} after 0s"})
+    assert target.reconcile(DOWN).scale_to == expected
+
+
 def test_the_failure_duration_is_an_annotation_and_restarts_after_a_sample():
     annotations = {FALLBACK: "replicas:7", FAILURE_DURATION: "60"}
     target = Annotated(QUEUE, replicas=3, annotations=annotations)
@@ -217,6 +227,8 @@ def test_the_sentence_explains_an_inactive_metric():
         ("ignore", Fallback(kind="ignore")),
         ("replicas:5", Fallback(kind="replicas", replicas=5)),
         ("replicas:5 after 1m0s", Fallback(kind="replicas", replicas=5, after=timedelta(minutes=1))),
+        ("at-least:5", Fallback(kind="at-least", replicas=5)),
+        ("at-most:5 after 0s", Fallback(kind="at-most", replicas=5, after=timedelta(0))),
         ("last-good:10m0s", Fallback(kind="last-good", age=timedelta(minutes=10))),
     ],
 )
@@ -226,7 +238,7 @@ def test_policies_are_parsed_and_formatted(text, fallback):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "replicas", "replicas:0", "replicas:x", "hold:3", "last-good", "last-good:9", "up"]
+    "text", ["", "replicas", "replicas:0", "at-least", "at-most:0", "hold:3", "last-good", "last-good:9", "up"]
 )
 def test_invalid_policies_are_refused(text):
     with pytest.raises(ValueError, match="is not"):

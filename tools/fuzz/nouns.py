@@ -23,7 +23,8 @@ from hpad.engine import addresses, annotations
 from hpad.engine.spec import compiled_spec
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.conversion import ConversionError, settings_document
+from hpad.manifests.keda.fields import ConversionError
+from hpad.manifests.keda.settings import settings_document
 from hpad.recording import replay
 from hpad.recording.format import RecordingError
 from hpad.sources import plugins

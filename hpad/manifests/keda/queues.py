@@ -7,7 +7,8 @@ import urllib.parse
 import zlib
 from typing import Any, Final
 
-from hpad.manifests.keda.conversion import PLACEHOLDER, Source, Trigger, split_url
+from hpad.manifests.keda.conversion import PLACEHOLDER, Source, Trigger
+from hpad.manifests.keda.fields import split_url
 
 _RABBITMQ_HOST: Final = "rabbitmq.example.com"
 _DEFAULT_LENGTH: Final = "20"

@@ -12,7 +12,8 @@ from hpad.api import hpa as v2
 from hpad.api.fields import required
 from hpad.engine import fallback_policy
 from hpad.manifests.keda import queues, triggers
-from hpad.manifests.keda.conversion import Conversion, ConversionError, Converted, Fields, Note, Trigger
+from hpad.manifests.keda.conversion import Conversion, Converted, Note, Trigger
+from hpad.manifests.keda.fields import ConversionError, Fields
 
 _PREFIX: Final = "autoscaling.keda.sh/"
 _PAUSED, _PAUSED_REPLICAS = f"{_PREFIX}paused", f"{_PREFIX}paused-replicas"

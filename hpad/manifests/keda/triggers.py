@@ -8,7 +8,8 @@ import urllib.parse
 from typing import Any, Final
 
 from hpad.api.fields import invalid
-from hpad.manifests.keda.conversion import ConversionError, Trigger, split_url
+from hpad.manifests.keda.conversion import Trigger
+from hpad.manifests.keda.fields import ConversionError, split_url
 
 _STEP: Final = re.compile(r"[A-Za-z0-9_-]+")
 

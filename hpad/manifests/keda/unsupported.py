@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hpad.manifests.keda.conversion import ConversionError, Fields, Note
+from hpad.manifests.keda.conversion import Note
+from hpad.manifests.keda.fields import ConversionError, Fields
 from hpad.manifests.keda.scaledobject import API_VERSION, KIND
 
 _GROUPS: Final = ("keda.sh", "keda.k8s.io")
