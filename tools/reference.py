@@ -106,8 +106,8 @@ raises the minimum and lowers the maximum, and never goes beyond `maxReplicas`. 
 to it. The bounds change with the first reconcile after the start or the end, which sets the count to the nearer bound
 as for `minReplicas` and `maxReplicas`. The length is elapsed time, also where clocks change in the window; a start that
 the clocks skip comes at the next time that exists, and one that they show twice counts once. While a window is open the
-HPA has the condition `ScheduleActive`; `hpad explain` names the windows and their ends. In the section `hpas` of the
-configuration the windows may also be a list of texts.
+HPA has the condition `ScheduleActive`. `hpad explain` names the windows and their ends, and says when the bounds change
+next. In the section `hpas` of the configuration the windows may also be a list of texts.
 
 [`config/hpas/office-hours.yaml`](../../config/hpas/office-hours.yaml) is an example.
 """

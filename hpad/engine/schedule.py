@@ -22,6 +22,8 @@ from hpad.api.text import shown
 _MINUTE: Final = timedelta(minutes=1)
 _LONGEST: Final = timedelta(days=31)
 _MOST_WINDOWS: Final = 20
+_MOST_READ: Final = 200
+"""The number of times that windows are searched for the next change of the bounds."""
 _WINDOW: Final = re.compile(r"(?P<start>\S+ \S+ \S+ \S+ \S+) for (?P<length>\S+)(?: in (?P<zone>\S+))?: (?P<bounds>.+)")
 _BOUND: Final = re.compile(r"(min|max) ?= ?([0-9]{1,10})")
 _FORM: Final = "0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40"
@@ -52,6 +54,12 @@ class Window(msgspec.Struct, frozen=True, gc=False):
         begun = self._begun(now)
         end = None if begun is None else begun.astimezone(UTC) + self.length
         return end if end is not None and now < end else None
+
+    def edge(self, now: datetime) -> datetime | None:
+        """Returns the next time at which the window begins or ends; None for a window that never comes again."""
+        start = next(cronsim.CronSim(self.start, now.astimezone(_zone(self.zone))), None)
+        found = (None if start is None else start.astimezone(UTC), self.ends(now))
+        return min((each for each in found if each is not None), default=None)
 
     def _begun(self, now: datetime) -> datetime | None:
         """Returns the latest start up to this time, and None if there was none."""
@@ -92,6 +100,30 @@ def bounds(schedule: Schedule, now: datetime, low: int, high: int) -> Bounds:
     high = min([high, *(window.high for window, _ in found if window.high is not None)])
     low = max([low, *(window.low for window, _ in found if window.low is not None)])
     return Bounds(min(low, high), high, found)
+
+
+def following(schedule: Schedule, now: datetime, low: int, high: int) -> tuple[datetime, Bounds] | None:
+    """Returns when the bounds change next, and those from then on; `low` and `high` as for `bounds`.
+
+    Returns None where they do not change, or not within the next starts and ends: 200 of one window, 100 each of two.
+    """
+    return _following(schedule, now.replace(second=0, microsecond=0), low, high)
+
+
+@functools.lru_cache(1024)
+def _following(schedule: Schedule, minute: datetime, low: int, high: int) -> tuple[datetime, Bounds] | None:
+    present = bounds(schedule, minute, low, high)
+    edges = [window.edge(minute) for window in schedule]
+    for _ in range(_MOST_READ // len(schedule)):
+        at = min((edge for edge in edges if edge is not None), default=None)
+        if at is None:
+            break
+        found = bounds(schedule, at, low, high)
+        if (found.low, found.high) != (present.low, present.high):
+            return at, found
+        pairs = zip(schedule, edges, strict=True)
+        edges = [window.edge(at) if edge == at else edge for window, edge in pairs]
+    return None
 
 
 @functools.lru_cache(4096)

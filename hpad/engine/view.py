@@ -243,6 +243,15 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return schedule.bounds(windows, self.now, spec.min_replicas, spec.max_replicas)
 
     @property
+    def next_bounds(self) -> tuple[datetime, Bounds] | None:
+        """When the schedule of the HPA changes minimum or maximum next, and the bounds from then on."""
+        spec, windows = self.spec, self.controls.schedule
+        if windows is None:
+            return None
+        low = max(1, spec.min_replicas) if self.scale_to_zero_disabled else spec.min_replicas
+        return schedule.following(windows, self.now, low, spec.max_replicas)
+
+    @property
     def min_replicas(self) -> int:
         """The lowest count that metrics may ask for."""
         low = self.bounds.low

@@ -6,12 +6,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine import START, Workload, external, series
 
 from hpad.engine import controls, schedule
 from hpad.engine.conditions import SCHEDULE_ACTIVE, find
+from hpad.engine.outlook import outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
 
 SCHEDULE = "hpad.io/schedule"
@@ -133,6 +135,24 @@ def test_a_window_is_open_for_its_length_after_each_start_where_clocks_change(
         assert window.ends(now) == (end if now < end else None), now
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0 18 * * 1-5 for 2h: min=5", ("2026-01-05T18:00Z", 5, 20)),
+        ("0 12 * * * for 2h: min=5, max=9", ("2026-01-05T14:00Z", 2, 20)),
+        ("0 12 * * * for 2h: min=5; 0 13 * * * for 2h: min=4", ("2026-01-05T14:00Z", 4, 20)),
+        ("0 12 * * * for 1h: min=5; 0 13 * * * for 2h: min=5", ("2026-01-05T15:00Z", 2, 20)),
+        ("0 * * * * for 1h: min=5; 0 8 * * 2 for 1h: max=9", ("2026-01-06T08:00Z", 5, 9)),
+        ("0 14 * * * for 1h: min=2", None),  # no other minimum than that of the spec
+        ("* * * * * for 1m: min=5", None),
+        ("0 8 29 2 * for 1h in Europe/Berlin: max=4", ("2028-02-29T07:00Z", 2, 4)),
+    ],
+)
+def test_the_next_bounds(text: str, expected: tuple[str, int, int] | None) -> None:
+    found = schedule.following(schedule.parse(text), at("2026-01-05T12:30:10Z"), 2, 20)
+    assert (found and (found[0], found[1].low, found[1].high)) == (expected and (at(expected[0]), *expected[1:]))
+
+
 def test_the_file_of_a_time_zone_is_read_once() -> None:
     text = "0 8 * * * for 1h in Antarctica/Troll: min=5; 0 8 * * * for 1h: max=8"
     assert schedule.reads_files(text)
@@ -194,6 +214,22 @@ def test_the_bounds_are_always_in_order_and_within_the_maximum(
         assert found == Bounds(low, high)
 
 
+@settings(max_examples=15)
+@given(st.lists(WINDOWS, min_size=1, max_size=3), st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)))
+def test_the_next_bounds_hold_from_the_first_minute_with_others(texts: list[str], when: datetime) -> None:
+    windows, now, minute = schedule.parse("; ".join(texts)), when.replace(tzinfo=UTC), timedelta(minutes=1)
+    begin = now.replace(second=0, microsecond=0)
+    later = (begin + n * minute for n in range(1, 600))
+    present = schedule.bounds(windows, now, 2, 20)[:2]
+    first = next((each for each in later if schedule.bounds(windows, each, 2, 20)[:2] != present), None)
+    found = schedule.following(windows, now, 2, 20)
+    if first is None:
+        assert found is None or found[0] >= begin + 600 * minute
+    else:
+        assert found is not None
+        assert (found[0], found[1][:2]) == (first, schedule.bounds(windows, first, 2, 20)[:2])
+
+
 def test_a_decision_uses_the_bounds_of_its_time() -> None:
     """At noon the minimum becomes 6; five minutes later the window ends, and the metric alone decides."""
     window = "0 12 1 1 * for 5m: min=6, max=8"
@@ -217,6 +253,32 @@ def test_a_decision_uses_the_bounds_of_its_time() -> None:
     assert decision.scale_to == 3
     assert find(web.hpa.status.conditions, SCHEDULE_ACTIVE) is None
     assert datetime(2026, 1, 1, 12, tzinfo=UTC) == START
+
+
+def test_the_outlook_names_the_next_bounds_and_what_they_do_to_the_count() -> None:
+    window = "10 12 1 1 * for 5m: min=6, max=8"
+    web = Workload(QUEUE, replicas=3, high=10, behavior=None, annotations={SCHEDULE: window})
+    web.reconcile(series(30))
+    opens = Outlook(
+        text="3 -> 6 from 12:10:00Z on: the schedule sets min 6, max 8",
+        kind="schedule",
+        at=at("2026-01-01T12:10:00Z"),
+        replicas=6,
+    )
+    assert opens in outlook(web.trace)
+    assert web.reconcile(series(30), after=599).scale_to is None
+    assert web.reconcile(series(30), after=1).scale_to == 6
+    # Without metrics: the count has just been set to the nearer bound.
+    assert [each.text for each in outlook(web.trace)] == [
+        "the metrics decide with the next reconcile, between 6 and 8",
+        "from 12:15:00Z on the schedule sets min 1, max 10",
+    ]
+    web.reconcile(series(70), after=15)
+    assert [each.text for each in outlook(web.trace) if each.kind == "schedule"] == [
+        "from 12:15:00Z on the schedule sets min 1, max 10"
+    ]
+    web.reconcile(series(70), after=300)
+    assert "from 2027-01-01T12:10:00Z on the schedule sets min 6, max 8" in [each.text for each in outlook(web.trace)]
 
 
 def test_a_count_above_the_ceiling_is_lowered_without_metrics() -> None:

@@ -12,6 +12,7 @@ from hpad.engine.outlook import forecast, pods, policy, stops
 from hpad.engine.outlook.directions import growing, shrinking, stuck
 from hpad.engine.outlook.forecast import Course
 from hpad.engine.outlook.policy import has_policy
+from hpad.engine.outlook.scheduled import scheduled
 from hpad.engine.outlook.types import FALLBACK, PODS, READING, STEP, Outlook
 from hpad.engine.outlook.words import clock, names, replicas
 
@@ -28,13 +29,14 @@ def outlook(made: trace.Trace) -> tuple[Outlook, ...]:
     """Returns the outlooks of a decision: the next step first, then what else may change the count."""
     stopped, state = stops.stopped(made), forecast.course(made)
     if stopped is not None or state is None:
-        return () if stopped is None else (stopped,)
+        return (*(() if stopped is None else (stopped,)), *scheduled(made, None))
     recommended = None if made.stabilization is None else made.stabilization.recommended
     decision = _Decision(made, state, recommended)
     found = [
         *(_unread(decision) if recommended is None else _next(decision, recommended)),
         *_pods(decision),
         *_fallbacks(decision),
+        *scheduled(made, state.count),
         *growing(made, state, recommended),
         *shrinking(made, state, recommended),
     ]

@@ -16,6 +16,7 @@ SHRINKING: Final = "shrinking"
 PODS: Final = "pods"
 READING: Final = "reading"
 FALLBACK: Final = "fallback"
+SCHEDULE: Final = "schedule"
 BLOCKED: Final = "blocked"
 STOPPED: Final = "stopped"
 
@@ -44,6 +45,7 @@ class Outlook(Step, frozen=True):
     | pods | once `needed` of `pods` count |
     | reading | once `metrics` can be read and want no more |
     | fallback | at `at`, or not at all: a fallback of `metrics` begins, ends or is in force |
+    | schedule | at `at`, if it is outside the minimum and maximum of the schedule from then on |
     | blocked | not in one direction: what blocks it |
     | stopped | not before what `text` says: the metrics do not decide, or the count cannot be written |
 

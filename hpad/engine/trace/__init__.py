@@ -50,13 +50,22 @@ class TargetTrace(Step, frozen=True):
     name: str
 
 
+class NextBoundsTrace(Step, frozen=True):
+    """The bounds that the schedule of the HPA sets from `at` on."""
+
+    at: datetime
+    min: int
+    max: int
+
+
 class ReplicasTrace(Step, frozen=True):
     """The counts of the target (`current`: spec.replicas, `observed`: status.replicas), and the bounds of the HPA.
 
     `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
     0, which counts as 1 while the feature gate HPAScaleToZero is off. `schedule`: the open windows that set `min` and
-    `max`, with their ends ("": none). In shadow mode `current`, `observed` and `desired` are those of the shadow, and
-    `target` is the count of the target; None in other modes.
+    `max`, with their ends ("": none). `next_bounds`: the next ones of the schedule (None: they stay). In shadow mode
+    `current`, `observed` and `desired` are those of the shadow, and `target` is the count of the target; None in other
+    modes.
     """
 
     current: int
@@ -66,6 +75,7 @@ class ReplicasTrace(Step, frozen=True):
     desired: int
     zero_disabled: bool = False
     schedule: str = ""
+    next_bounds: NextBoundsTrace | None = None
     target: int | None = None
 
 

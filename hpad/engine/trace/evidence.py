@@ -53,6 +53,7 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
             desired=decision.desired,
             zero_disabled=view.scale_to_zero_disabled,
             schedule="" if view.controls.schedule is None else str(view.bounds),
+            next_bounds=_next_bounds(view),
             target=None if view.shadow is None else view.shadow.replicas,
         ),
         reason=decision.reason,
@@ -85,6 +86,11 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
         policies=behavior.policies(view, restrained),
         bounds=behavior.bounds(view, restrained, decision.desired),
     )
+
+
+def _next_bounds(view: View) -> trace.NextBoundsTrace | None:
+    found = view.next_bounds
+    return None if found is None else trace.NextBoundsTrace(at=found[0], min=found[1].low, max=found[1].high)
 
 
 def _chosen(view: View, decision: Decision) -> trace.ChosenTrace:

@@ -302,7 +302,7 @@ function notable(entries) {
 
 const OUTLOOKS = {
   step: "next", growth: "up", shrinking: "down", pods: "waiting", reading: "failing", fallback: "fallback",
-  blocked: "atMax", stopped: "paused",
+  schedule: "next", blocked: "atMax", stopped: "paused",
 };
 
 // Good news of a condition is True for some types, and False for others.
