@@ -22,7 +22,7 @@ from hpad.kube.scale import watched
 
 _GroupKind = tuple[str, str]
 _FIRST_LIST: Final = 5.0
-"""The seconds that a turn waits for the first list of a kind."""
+"""The seconds that all turns together wait for the first list of a kind."""
 _LONGEST: Final = 4
 """The number of controllers between a target and its pods that are followed."""
 
@@ -56,6 +56,8 @@ class Owners:
         self._follow = follow
         self._clock = clock
         self._max_staleness = max_staleness
+        self._until: dict[_GroupKind, float] = {}
+        """By kind: the monotonic time up to which its first list is waited for."""
 
     async def owned(self, target: CrossVersionObjectReference, uid: str, pods: Iterable[Pod]) -> list[Pod]:
         """Returns those of the pods that belong to the target with this uid, in their order.
@@ -101,10 +103,7 @@ class Owners:
     async def _read(self, namespace: str, owner: Owner) -> Target:
         cache = self._caches[owner.group, owner.kind]
         if not cache.answered.is_set():
-            self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_LIST):
-                    await cache.answered.wait()
+            await self._first_list(owner, cache)
         if not cache.covers(namespace):
             why = cache.trouble or f"{cache.kind.resource} are not listed yet"
             raise errors.ApiError(0, "NotWatched", why)
@@ -115,3 +114,13 @@ class Owners:
         if found is None or found.uid != owner.uid:
             raise errors.ApiError(0, "UnknownOwner", f"its controller {owner} is not known")
         return found
+
+    async def _first_list(self, owner: Owner, cache: Cache[Target]) -> None:
+        """Starts the watch of the kind of an owner, and waits for its list for a limited time."""
+        self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
+        now = self._clock.monotonic()
+        left = self._until.setdefault((owner.group, owner.kind), now + _FIRST_LIST) - now
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await cache.answered.wait()

@@ -4,12 +4,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from support import virtual_time
 from support.scripted_server import QUICK, failure, hangs, says
 
 from hpad.api.hpa import CrossVersionObjectReference, Scale
 from hpad.api.pod import Owner, Pod
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.cache import Cache
+from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster
 from hpad.kube.errors import ApiError
+from hpad.kube.owners import Owners
+from hpad.kube.scale import WATCHED
+from hpad.kube.watch import WatchScope
 
 EMPTY = ("/api/v1/pods", "/api/v1/replicationcontrollers", "/apis/autoscaling/v2/horizontalpodautoscalers")
 WIDGET = CrossVersionObjectReference("Widget", "web", "example.com/v1")
@@ -118,6 +125,24 @@ async def test_a_kind_that_cannot_be_listed_is_named(cluster: Cluster, script: A
     script.replace("GET", "/apis/apps/v1/replicasets", refusal)
     with pytest.raises(ApiError, match=r"replicasets\.apps: you may not list replicasets"):
         await owned(cluster, DEPLOYMENT, "uid-web", pod("a", owner("ReplicaSet", "web-1")))
+
+
+def test_a_list_that_does_not_come_is_waited_for_once() -> None:
+    """Twenty pods of as many ReplicaSets, all being deleted, and a server that does not answer."""
+
+    async def main() -> tuple[list[Pod], float, float]:
+        clock = virtual_time.VirtualClock()
+        scope = WatchScope(Client(ClusterConfig("http://127.0.0.1:1"), clock))
+        owners = Owners({("apps", "ReplicaSet"): Cache(scope, WATCHED[1])}, lambda _: None, clock)
+        pods = [pod(f"old-{n}", owner("ReplicaSet", f"web-{n}"), deleted=True) for n in range(20)]
+        found = await owners.owned(DEPLOYMENT, "uid-web", pods)
+        first = clock.monotonic()
+        await owners.owned(DEPLOYMENT, "uid-web", pods)
+        return found, first, clock.monotonic() - first
+
+    found, first, second = virtual_time.run(main())
+    assert found == []
+    assert (first, second) == (5.0, 0.0)
 
 
 async def test_a_scale_without_a_uid_is_an_error(cluster: Cluster) -> None:
