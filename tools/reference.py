@@ -175,7 +175,8 @@ StatefulSets and ReplicationControllers; pods behind other kinds do not belong t
 
 For a Deployment hpad needs the right to list and watch ReplicaSets, which `config/rbac.yaml` grants. While it is not
 known of a pod whether it belongs to the target, as before its ReplicaSet is seen or without that right, metrics of pods
-fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to the target.
+and those with a `Value` fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to
+the target.
 """
 _PERIODS = """## Periods of single HPAs
 

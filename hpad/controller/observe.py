@@ -6,7 +6,6 @@ Nothing is written here, neither to the API server nor to the store.
 import asyncio
 import math
 import zlib
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -15,10 +14,10 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
 from hpad.controller.cluster import Cluster
 from hpad.controller.overlap import Overlap
+from hpad.controller.own_pods import OwnPods, read_own_pods
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
@@ -59,23 +58,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def writes_status(self) -> bool:
         """Whether the API server keeps the status of the HPAs; otherwise the store does."""
         return self.owned and not self.dry_run
-
-
-class OwnPods(NamedTuple):
-    """The names of the pods of a target, for an HPA that selects pods by owner; or why they are not known."""
-
-    names: frozenset[str] = frozenset()
-    error: AdapterError | None = None
-
-    def of(self, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
-        """Returns the answers without the values of other pods; the error in place of all values of pods."""
-        return [self._of(each) if isinstance(each, PodSample) else each for each in answers]
-
-    def _of(self, sample: PodSample) -> Sample | AdapterError:
-        if self.error is not None:
-            return self.error
-        values = {name: value for name, value in sample.values.items() if name in self.names}
-        return msgspec.structs.replace(sample, values=values)
 
 
 class Turn(NamedTuple):
@@ -177,7 +159,7 @@ class Observer:
         pods, own_pods = self._pods(key.namespace, scale), None
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
-                pods, own_pods = await self._own_pods(hpa, scale, pods)
+                pods, own_pods = await read_own_pods(self._cluster, hpa, scale, pods)
         real = View(
             hpa=hpa,
             now=moment.wall,
@@ -249,22 +231,6 @@ class Observer:
         """Returns the target's pods; none if its selector is unusable, which the engine reports."""
         selector = None if scale is None else scale.pod_selector
         return [] if selector is None else self._cluster.pods.select(namespace, selector)
-
-    async def _own_pods(
-        self, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
-    ) -> tuple[list[Pod], OwnPods]:
-        """Returns those of the pods that belong to the target, none where that is not known."""
-        target = hpa.spec.scale_target_ref
-        try:
-            owned = await self._cluster.owned(target, scale, pods)
-        except errors.ApiError as error:
-            return [], OwnPods(error=AdapterError(error.message, "cluster"))
-        if not owned:
-            message = (
-                f'of the pods that match the selector ({len(pods)}), none belongs to {target.kind} "{target.name}"'
-            )
-            return [], OwnPods(error=AdapterError(message, "spec"))
-        return owned, OwnPods(frozenset([pod.name for pod in owned]))
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""

@@ -202,7 +202,9 @@ class Reconciler:
         # In the same turn: an HPA whose edits come faster than a turn takes would otherwise never be scaled.
         while True:
             turn = turn.at(turn.timing.answered(self._clock))
-            answers = gathered.answers if turn.own_pods is None else turn.own_pods.of(gathered.answers)
+            answers = gathered.answers
+            if turn.own_pods is not None:
+                answers = turn.own_pods.of(gathered.verdict, answers)
             if turn.view.shadow is not None:
                 view, answers = shadow.applied(turn.view, gathered.verdict, answers)
                 turn = turn._replace(view=view)

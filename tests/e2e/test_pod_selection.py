@@ -161,6 +161,23 @@ async def test_without_the_right_to_list_replica_sets_nothing_is_decided(shared:
     await shared.until(lambda: shared.replicas("api") == 4)
 
 
+async def test_a_value_for_the_whole_target_says_why_its_pods_are_not_known(shared: Shared, tmp_path: Path) -> None:
+    """A Value is multiplied by the ready pods; an AverageValue needs none, and decides."""
+    numbers = tmp_path / "numbers.yaml"
+    numbers.write_text("queue: 60\nshare: 40\n")
+    queue = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "30"}}
+    share = {"metric": {"name": "share"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+    shared.apply("api", OWNER, metrics=[{"type": "External", "external": queue}])
+    shared.apply("batch", OWNER, metrics=[{"type": "External", "external": share}])
+    shared.world.cluster.faults.add(path="/replicasets", times=None, status=403)
+    source = settings.SourceSettings(name="numbers", adapter="static", settings={"file": str(numbers)})
+    await shared.world.hpad(sources=(source,))
+    await shared.until(lambda: shared.active("api")[1] == "FailedGetExternalMetric")
+    assert 'belongs to Deployment "api": replicasets.apps: ' in shared.active("api")[2]
+    await shared.until(lambda: shared.replicas("batch") == 4)
+    assert shared.replicas("api") == 2
+
+
 async def test_a_selector_of_other_pods_alone_is_an_error(shared: Shared) -> None:
     shared.lone_pod("lone")
     shared.apply("api", OWNER, paused=True)
