@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -11,6 +12,10 @@ from hpad.daemon.app import App
 from hpad.recording import recent, save
 from hpad.recording.encode import RecordedReconcile
 from hpad.recording.format import RecordingError
+
+_NAME: Final = "recent"
+_LONGEST: Final = timedelta(hours=1)
+"""A save that takes longer has ended without its file."""
 
 
 async def save_recent(daemon: App) -> None:
@@ -28,7 +33,7 @@ async def save_recent(daemon: App) -> None:
         log.warning("nothing saved: no decision is in memory")
         return
     try:
-        path = await asyncio.to_thread(_save, reconciles, folder, daemon.clock.now())
+        path = await asyncio.to_thread(write, reconciles, folder, daemon.clock.now())
     except RecordingError as error:
         log.error("nothing saved", error=str(error))
     except Exception:  # a failed save must not end the daemon
@@ -38,12 +43,16 @@ async def save_recent(daemon: App) -> None:
         log.info("saved the last decisions", file=str(path), hpas=hpas, reconciles=len(reconciles))
 
 
-def _save(reconciles: Sequence[RecordedReconcile], folder: Path, now: datetime) -> Path:
-    """Writes `recent.TIME.jsonl.gz`, with the time in microseconds so that each signal has a file of its own."""
-    path = folder / f"recent.{now:%Y%m%dT%H%M%S.%fZ}.jsonl.gz"
+def write(reconciles: Sequence[RecordedReconcile], folder: Path, now: datetime) -> Path:
+    """Writes `recent.TIME.jsonl.gz`, with the time in microseconds so that each signal has a file of its own.
+
+    Removes what processes that were killed during a save have left in the folder. Blocks. Raises RecordingError.
+    """
+    path = folder / f"{_NAME}.{now:%Y%m%dT%H%M%S.%fZ}.jsonl.gz"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"cannot save to {folder}: {error.strerror or error}") from None
+    save.remove_parts(folder, f"{_NAME}.", now - _LONGEST)
     save.write(path, recent.lines(reconciles))
     return path

@@ -5,6 +5,7 @@ import gzip
 import os
 import tempfile
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
@@ -26,6 +27,14 @@ def write(path: Path, lines: Iterable[bytes]) -> None:
         _write(path, lines)
     except (OSError, ValueError) as error:  # ValueError: text that is not UTF-8
         raise RecordingError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def remove_parts(folder: Path, name: str, before: datetime) -> None:
+    """Removes unfinished files of names that begin with `name`, last changed before that time. Blocks, never raises."""
+    with contextlib.suppress(OSError):
+        for part in folder.glob(f".{name}*"):
+            if part.stat().st_mtime < before.timestamp():
+                part.unlink()
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> None:

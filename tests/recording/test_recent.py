@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from support import recorded_world, virtual_time
 
 from hpad.api.metadata import Key
+from hpad.daemon import saving
 from hpad.recording import recent, replay, save
 from hpad.recording.encode import RecordedReconcile
 from hpad.recording.format import RecordingError
@@ -118,6 +121,16 @@ def test_a_gap_and_an_hpa_created_again_begin_another_scenario() -> None:
     ]
     for each in found:
         counts(each)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    names = (".recent.old.jsonl.gz.a1b2", ".recent.new.jsonl.gz.c3d4", ".other.old", "recent.old.jsonl.gz")
+    for name, age in zip(names, (3601, 3599, 9999, 9999), strict=True):
+        (tmp_path / name).write_text("a part")
+        os.utime(tmp_path / name, (now.timestamp() - age,) * 2)
+    written = saving.write(recorded_world.reconciles(LOAD[:1], most=8), tmp_path, now)
+    assert {each.name for each in tmp_path.iterdir()} == {*names[1:], written.name}
 
 
 @pytest.mark.parametrize("name", ["saved.jsonl", "saved.jsonl.gz"])
