@@ -107,7 +107,7 @@ to it. The bounds change with the first reconcile after the start or the end, wh
 as for `minReplicas` and `maxReplicas`. The length is elapsed time, also where clocks change in the window; a start that
 the clocks skip comes at the next time that exists, and one that they show twice counts once. While a window is open the
 HPA has the condition `ScheduleActive`. `hpad explain` names the windows and their ends, and says when the bounds change
-next. In the section `hpas` of the configuration the windows may also be a list of texts.
+next. In the section `hpas` of the configuration the windows may also be a list.
 
 [`config/hpas/office-hours.yaml`](../../config/hpas/office-hours.yaml) is an example.
 """
@@ -154,7 +154,8 @@ _IGNORED = """## Containers that do not count
 A sidecar that works harder or less than the application distorts the CPU of the whole pod, and is often injected, so
 that a ContainerResource metric for each other container is no answer. With `hpad.io/ignore-containers: istio-proxy` a
 Resource metric is the usage of all other containers, related to their requests, which alone have to be set. A name that
-no container has is no mistake: some pods may have the sidecar and others not.
+no container has is no mistake: some pods may have the sidecar and others not. The field `ignore_containers` of the
+configuration may also be a list of names.
 
 A pod of ignored containers alone makes the metric fail, and so does a source whose adapter cannot leave out containers.
 metrics-server can; Prometheus can where the query keeps the label of the container. Pods with requests of their own

@@ -28,13 +28,14 @@ def _text(value: Any) -> str:
     raise ValueError(f"{shown(value)} is not a text or a number, as the annotation of that name takes it")
 
 
-_OF_LISTS: Final = f"{controls.PREFIX}schedule"
-"""The annotation whose windows may be a list."""
+_OF_LISTS: Final = {f"{controls.PREFIX}schedule": "; ", f"{controls.PREFIX}ignore-containers": ","}
+"""The annotations whose parts may be a list, and what stands between them in the annotation."""
 
 
 def _valued(annotation: str, value: Any) -> str:
     """Returns the text of an annotation. The policies of metrics are checked with the metrics of each HPA."""
-    text = "; ".join(parsers.names(value)) if isinstance(value, list) and annotation == _OF_LISTS else _text(value)
+    between = _OF_LISTS.get(annotation)
+    text = _text(value) if between is None or not isinstance(value, list) else between.join(parsers.names(value))
     if annotation in controls.CONTROLS:
         controls.CONTROLS[annotation].parse(text)
     return text

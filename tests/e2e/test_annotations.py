@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from e2e.conftest import worlds
@@ -13,6 +14,7 @@ from e2e.conftest import worlds
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
 from hpad.lab.cluster import Cluster
+from hpad.settings.model import HpaEntry
 
 BROKEN = "{"
 """A document that is no YAML, so that its source fails."""
@@ -202,6 +204,20 @@ async def test_nothing_moves_while_an_hpa_is_paused(world: Any, tmp_path: Path) 
     await world.until(lambda: replicas(world) == 9)
     await world.until(lambda: world.condition("web", "Paused") == VALID)
     assert generation_of(world) == generation + 1
+
+
+async def test_the_configuration_pauses_hpas_until_a_reload_takes_them_out(world: Any, tmp_path: Path) -> None:
+    lengths(tmp_path, orders=80, mails=0)
+    workload(world, {})
+    entry = HpaEntry(names=("w*",), namespaces=("default",), annotations={"hpad.io/mode": "paused"})
+    daemon = await world.hpad(sources=sources(tmp_path, "orders", "mails"), hpas=(entry,))
+    await world.until(lambda: world.condition("web", "Paused")[0] == "True")
+    await world.until(lambda: world.status("web").get("desiredReplicas") == 8)
+    assert replicas(world) == 2
+    other = msgspec.structs.replace(entry, names=("other",))
+    assert await daemon.reload(msgspec.structs.replace(daemon.settings, hpas=(other,))) == []
+    await world.until(lambda: replicas(world) == 8)
+    await world.until(lambda: world.condition("web", "Paused") == VALID)
 
 
 async def test_an_hpa_in_shadow_mode_decides_for_a_count_of_its_own(world: Any, tmp_path: Path) -> None:

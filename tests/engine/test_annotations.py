@@ -156,6 +156,36 @@ def test_an_hpa_without_metrics_has_no_addresses():
     assert error("a=1") == "there is no metric 'a' here; there are none"
 
 
+WRONG = {
+    "fallback": "five",
+    "failure-duration-seconds": "soon",
+    "activation": "some",
+    "mode": "shadowed",
+    "paused-until": "2026-11-30T08:00:00",  # without a zone
+    "schedule": "0 8 * * * for 1h",
+    "tolerance-up": "-1",
+    "tolerance-down": "5%",
+    "metric-policy": "max(a, c)",
+    "ignore-containers": "Proxy!",
+    "pod-selection": "owners",
+    "sync-period": "0s",
+    "initialization-period": "25h",
+    "readiness-delay": "1",
+}
+
+
+def test_each_invalid_annotation_is_named_by_the_condition_and_the_default_holds() -> None:
+    assert {f"hpad.io/{name}" for name in WRONG} == {*annotations.ANNOTATIONS}
+    for name, text in WRONG.items():
+        web = engine.Workload(A, B, replicas=2, annotations={f"hpad.io/{name}": text})
+        decision = web.reconcile(engine.series(40), engine.series(30))
+        condition = web.condition(ANNOTATIONS_VALID)
+        assert (condition.status, condition.reason) == ("False", INVALID), name
+        assert f"hpad.io/{name}: " in condition.message
+        assert decision.scale_to == 4, name
+        assert web.view().controls == controls.NO_CONTROLS, name
+
+
 def test_an_invalid_annotation_leaves_the_others_in_force():
     found = annotations.read({FALLBACK: "c=hold", ACTIVATION: "a=5", FAILURE_DURATION: "soon"}, compiled(A, B))
     assert [(each.fallback, each.activation) for each in found.policies] == [(None, 5000), (None, None)]

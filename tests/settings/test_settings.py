@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hpad import settings
@@ -232,7 +233,7 @@ def test_a_source_has_limits_namespaces_and_a_fallback(tmp_path):
         ("limits: {rate: 0}", "mine: limits: rate: 0 is not a number above 0"),
         ("limits: {retries: -1}", "mine: limits: retries: -1 is not a whole number"),
         ("limits: {freshness: 5s}", "mine: limits: unknown field 'freshness'; did you mean 'fresh'?"),
-        ("fallback: replicas", "mine: fallback: 'replicas' is not one of hold, ignore, replicas:N or last-good:AGE"),
+        ("fallback: replicas", "mine: fallback: 'replicas' is not one of hold, ignore, replicas:N, at-least:N, "),
     ],
 )
 def test_an_invalid_field_of_a_source_is_named(line, complaint, tmp_path):
@@ -321,6 +322,48 @@ def test_the_configuration_annotates_hpas(
     assert read is not None
     found = read(from_builtins({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {}}))
     assert found == {f"hpad.io/{annotation}": text for annotation, text in expected.items()}
+
+
+FIELDS = {  # by annotation: its value in the configuration, and the text of the annotation
+    "fallback": ("replicas:5", "replicas:5"),
+    "failure-duration-seconds": ("9", "9"),
+    "activation": ("3", "3"),
+    "mode": ("paused", "paused"),
+    "paused-until": ("2026-11-30T08:00:00Z", "2026-11-30T08:00:00Z"),
+    "schedule": (
+        "['* * * * 1 for 1h: min=5', '* * * * 2 for 1h: max=9']",
+        "* * * * 1 for 1h: min=5; * * * * 2 for 1h: max=9",
+    ),
+    "tolerance-up": ("0.05", "0.05"),
+    "tolerance-down": ("1", "1"),
+    "metric-policy": ("min", "min"),
+    "ignore-containers": ("[istio-proxy, log-agent]", "istio-proxy,log-agent"),
+    "pod-selection": ("owner", "owner"),
+    "sync-period": ("2s", "2s"),
+    "initialization-period": ("10m", "10m"),
+    "readiness-delay": ("0s", "0s"),
+}
+
+
+def test_each_annotation_is_a_field_of_the_configuration(tmp_path: Path) -> None:
+    assert {f"hpad.io/{name}" for name in FIELDS} == {*annotations.ANNOTATIONS}
+    metric = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "1"}}}
+    for name, (value, text) in FIELDS.items():
+        base = {} if name == "fallback" else {"hpad.io/fallback": "replicas:2"}  # which a failure duration needs
+        given = {**base, f"hpad.io/{name}": text}
+        head = {"name": "web", "namespace": "shop"}
+        annotated = from_builtins({"metadata": {**head, "annotations": given}, "spec": {"metrics": [metric]}})
+        plain = from_builtins({"metadata": head, "spec": {"metrics": [metric]}})
+        lines = [f"{name.replace('-', '_')}: {value}", *(f"fallback: {each}" for each in base.values())]
+        file = written(tmp_path, f"hpas: [{{names: [w*], {', '.join(lines)}}}]")
+        by_file = annotations.Reader(defaults=hpas.defaults(settings.load(file, {}, {}).hpas)).of(plain)
+        own, without = annotations.Reader().of(annotated), annotations.Reader().of(plain)
+        assert by_file.error is own.error is None
+        found, expected, absent = (  # without the texts: YAML has another way to write a time
+            (each.policies, msgspec.structs.replace(each.controls, texts=())) for each in (by_file, own, without)
+        )
+        assert found == expected, name
+        assert found != absent, name
 
 
 def test_the_annotations_of_an_hpa_win_over_the_configuration(tmp_path: Path) -> None:
