@@ -17,8 +17,8 @@ import trustme
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
-from hpad_adapters import redis
 from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers import replies as redis
 
 PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(
@@ -74,10 +74,16 @@ class Server:
         commands: list[tuple[str, ...]] = [("AUTH", PASSWORD)]
         commands += [("RPUSH", "jobs", f"job {number}") for number in range(80)]
         commands += [("RPUSH", "jobs:mail", "one"), ("SET", "text", "x")]
+        commands += [("SADD", "waiting", "a", "b"), ("ZADD", "unacked", "1", "a", "2", "b", "3", "c")]
+        commands += [("HSET", "tasks", "a", "1")]
         commands += [("XADD", "orders", "*", "number", str(number)) for number in range(7)]
         commands += [("XGROUP", "CREATE", "orders", "shop", "0")]
         commands += [("XREADGROUP", "GROUP", "shop", "me", "COUNT", "3", "STREAMS", "orders", ">")]
-        commands += [("XGROUP", "CREATE", "orders", "idle", "0"), ("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
+        commands += [("XGROUP", "CREATE", "orders", "idle", "0")]
+        # Redis cannot count the entries after the third one once the fourth one is deleted.
+        commands += [("XADD", "holes", f"{number}-0", "number", "0") for number in range(1, 7)]
+        commands += [("XDEL", "holes", "4-0"), ("XGROUP", "CREATE", "holes", "late", "2-0")]
+        commands += [("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
             received = b""
@@ -127,6 +133,30 @@ class TestServer:
             testing.external("redis_list_length", "key=gone"),
         )
         assert values(answers) == [(80_000,), (7000,), (3000,), (0,), (0,)]
+
+    async def test_sets_and_hashes(self, server: Server) -> None:
+        answers = await ask(
+            f"redis://127.0.0.1:{server.port}",
+            testing.external("redis_set_size", "key=waiting"),
+            testing.external("redis_sorted_set_size", "key=unacked"),
+            testing.external("redis_hash_size", "key=tasks"),
+            testing.external("redis_hash_size", "key=gone"),
+            testing.external("redis_hash_size", "key=jobs"),
+        )
+        assert values(answers) == [(2000,), (3000,), (1000,), (0,), None]
+
+    async def test_the_lag_of_a_group(self, server: Server) -> None:
+        """Entries that no consumer of the group was given yet: 3 of 7 were, of `idle` none."""
+        answers = await ask(
+            f"redis://127.0.0.1:{server.port}",
+            testing.external("redis_stream_lag", "key=orders,group=shop"),
+            testing.external("redis_stream_lag", "key=orders,group=idle"),
+            testing.external("redis_stream_lag", "key=orders,group=nobody"),
+            testing.external("redis_stream_lag", "key=holes,group=late"),
+        )
+        assert values(answers) == [(4000,), (7000,), None, None]
+        assert "there is no consumer group" in message(answers[2])
+        assert "is unknown to Redis" in message(answers[3])
 
     async def test_databases(self, server: Server) -> None:
         answers = await ask(f"redis://127.0.0.1:{server.port}/1", testing.external("redis_list_length", "key=jobs"))
@@ -205,7 +235,8 @@ class TestServer:
         ("redis_stream_pending", "key=a"),
         ("redis_list_length", "key="),
         ("redis_stream_pending", "key=a,group="),
-        ("redis_set_size", "key=a"),
+        ("redis_set_length", "key=a"),
+        ("redis_stream_lag", "key=a"),
     ],
 )
 async def test_an_invalid_query_needs_no_server(name: str, selector: str | None) -> None:
@@ -229,6 +260,14 @@ async def test_a_refused_connection_is_an_error() -> None:
         ({"url": "redis://h:0"}, "is not of the form"),
         ({"url": "redis://h", "password": "a", "password_env": "b"}, "give one of"),
         ({"url": "redis://h", "key": "key.pem"}, "there is a key, but no cert for it"),
+        ({}, "url: give one of url .* sentinel and cluster"),
+        ({"url": "redis://h", "cluster": {"nodes": ["h"]}}, "cluster: give one of url"),
+        ({"cluster": {"nodes": []}}, "nodes: is empty"),
+        ({"cluster": {"nodes": ["redis://h:1"]}}, "nodes: 'redis://h:1' is not of the form"),
+        ({"cluster": {"nodes": ["h:70000"]}}, "is not of the form"),
+        ({"sentinel": {"master": "", "nodes": ["h"]}}, "master: is empty"),
+        ({"sentinel": {"master": "m", "nodes": ["h"], "database": -1}}, "database: -1 is not"),
+        ({"sentinel": {"master": "m", "nodes": ["h"], "password": "a", "password_env": "b"}}, "give one of"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], error: str) -> None:

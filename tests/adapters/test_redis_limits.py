@@ -12,8 +12,8 @@ import pytest
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
-from hpad_adapters import redis
 from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers import replies as redis
 
 OPENED = b"+OK\r\n"
 """The answer to SELECT, which begins each connection."""

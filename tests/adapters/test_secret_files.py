@@ -15,7 +15,8 @@ from hpad.adapter import Adapter, AdapterError, Context, Query
 from hpad_adapters.http_json import HttpJson
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
-from hpad_adapters.redis import Redis, encoded
+from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers.replies import encoded
 
 QUEUE = testing.external("queue_messages_ready", "queue=a")
 CONTENTS = pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The settings that name Redis: one server, a master behind Redis Sentinel, or a cluster."""
+
+import re
+import urllib.parse
+from typing import NamedTuple
+
+import msgspec
+
+from hpad.adapter import shown
+from hpad.adapter_http import Secret, TlsOptions, secret, secret_error, url_error
+
+EXAMPLE = "redis://host:6379/0"
+REDIS_PORT, SENTINEL_PORT = 6379, 26379
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}\Z")
+_PORT = re.compile(r"[0-9]{1,5}\Z")
+
+
+class Address(NamedTuple):
+    """Host and port of a server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(text: str, default_port: int) -> Address:
+    """Parses "host", "host:port" or "[IPv6]:port"; raises ValueError."""
+    wrong = ValueError(f'{shown(text)} is not of the form "host:{default_port}"')
+    try:
+        parts = urllib.parse.urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if not host or port == 0 or parts.netloc != text or "@" in text:
+        raise wrong
+    return Address(host, port or default_port)
+
+
+def named(host: str, port: str | int) -> Address | None:
+    """Returns the address that a server named, None if it is not one."""
+    number = int(port) if isinstance(port, int) or _PORT.match(port) else 0
+    return Address(host, number) if _HOST.match(host) and 0 < number < 1 << 16 else None
+
+
+def _checked(field: str, nodes: list[str], default_port: int) -> None:
+    if not nodes:
+        raise ValueError(f'{field}: is empty: name a server or several, such as "host:{default_port}"')
+    for node in nodes:
+        try:
+            address(node, default_port)
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from None
+
+
+class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The master that Redis Sentinel watches, asked for in each batch.
+
+    master: its name in the configuration of the sentinels; nodes: the sentinels, "host:26379"; the first that answers
+    is used, and asked first from then on.
+    database: the number of the database; tls: connect to the sentinels and to the master by TLS.
+    username: a user of the sentinels' own ACL; password: the sentinels' password; password_file: a file that holds it,
+    read for each batch; password_env: an environment variable that holds it. Empty: the sentinels need none.
+    """
+
+    master: str
+    nodes: list[str]
+    database: int = 0
+    tls: bool = False
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.master:
+            raise ValueError("master: is empty: it is the name after `sentinel monitor`, such as mymaster")
+        _checked("nodes", self.nodes, SENTINEL_PORT)
+        if self.database < 0:
+            raise ValueError(f"database: {self.database} is not the number of a database")
+        if error := secret_error(self, "password"):
+            raise ValueError(error)
+
+    def __repr__(self) -> str:
+        return f"Sentinel(master={self.master!r}, nodes={self.nodes!r}, …)"
+
+    @property
+    def secret(self) -> Secret:
+        """The password of the sentinels."""
+        return secret(self.password, self.password_file, self.password_env)
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Redis Cluster.
+
+    nodes: some of its nodes, "host:6379", which know all others; tls: connect by TLS.
+    """
+
+    nodes: list[str]
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        _checked("nodes", self.nodes, REDIS_PORT)
+
+
+class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The fields that each source on Redis has: one of url, sentinel and cluster, credentials, and TLS."""
+
+    url: str = ""
+    sentinel: Sentinel | None = None
+    cluster: Cluster | None = None
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        present = [name for name in ("url", "sentinel", "cluster") if getattr(self, name)]
+        errors = [secret_error(self, "password"), self.tls_options.error]
+        if len(present) != 1:
+            errors.append(f'{present[1] if present else "url"}: give one of url ("{EXAMPLE}"), sentinel and cluster')
+        if self.url and (error := _url_error(self.url)):
+            errors.append(f"url: {error}")
+        if any(errors):
+            raise ValueError("\n".join(filter(None, errors)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(url={self.url!r}, sentinel={self.sentinel!r}, cluster={self.cluster!r}, …)"
+
+    @property
+    def secret(self) -> Secret:
+        """The password of the servers."""
+        return secret(self.password, self.password_file, self.password_env)
+
+    @property
+    def tls_options(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions(ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure)
+
+
+def _url_error(url: str) -> str:
+    if error := url_error(url, ("redis", "rediss"), EXAMPLE):
+        return error
+    database = urllib.parse.urlsplit(url).path.strip("/") or "0"
+    return "" if database.isdecimal() else f'the path is not the number of a database, as in "{EXAMPLE}"'

@@ -1,0 +1,214 @@
+"""A real Redis Cluster of three nodes: keys of several nodes in one answer, redirections, and nodes that fail."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from redis.asyncio.cluster import RedisCluster
+from support.redis_lab import Server, cluster, needs_redis
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample, Query
+from hpad.lab.servers import ports
+from hpad_adapters.redis import Redis
+from hpad_adapters.redis_servers.cluster import slot
+
+KEYS = ("jobs:a", "jobs:b", "jobs:c", "jobs:{a}:high", "{}jobs", "jobs:ü")
+
+
+def of(key: str) -> Query:
+    return testing.external("redis_list_length", f"key=k{KEYS.index(key)}")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as made:
+        for count, key in enumerate(KEYS, 1):
+            made[0].cli("-c", "RPUSH", key, *map(str, range(count)))
+        yield made
+
+
+@asynccontextmanager
+async def adapter(*named: int | str) -> AsyncIterator[Redis]:
+    """Yields an adapter for a cluster of which these nodes or ports are configured."""
+    addresses = [f"127.0.0.1:{node}" if isinstance(node, int) else node for node in named]
+    keys = {f"k{index}": key for index, key in enumerate(KEYS)}
+    async with testing.context("redis") as context:
+        settings = msgspec.convert({"cluster": {"nodes": addresses}, "keys": keys}, Redis.Settings)
+        yield Redis(settings, context)
+
+
+def values(answers: list[Answer]) -> list[Any]:
+    return [answer.values[0] if isinstance(answer, ExternalSample) else answer for answer in answers]
+
+
+@needs_redis
+@pytest.mark.redis
+class TestCluster:
+    async def test_keys_of_all_nodes_are_in_one_answer(self, nodes: list[Server]) -> None:
+        owners = {nodes[0].cli("CLUSTER", "KEYSLOT", key) for key in KEYS}
+        assert owners == {str(slot(key)) for key in KEYS}
+        counted = [int(node.cli("DBSIZE")) for node in nodes]
+        assert all(counted)  # each node has a key, so that the answer needs all of them
+        async with adapter(nodes[1].port) as redis:
+            assert values(await redis.answer([of(key) for key in KEYS])) == [1000, 2000, 3000, 4000, 5000, 6000]
+
+    async def test_the_adapter_keeps_the_contract(self, nodes: list[Server]) -> None:
+        queries = [of("jobs:a"), of("jobs:b"), testing.external("redis_stream_length", "key=gone")]
+        async with adapter(nodes[0].port) as redis:
+            answers = await testing.check_adapter(redis, queries)
+        assert [isinstance(answer, ExternalSample) for answer in answers] == [True, True, False]
+
+    async def test_a_slot_that_moves_is_followed(self, nodes: list[Server]) -> None:
+        """ASK while a slot is on its way, for keys that arrived already; MOVED afterwards."""
+        number, key = str(slot("jobs:c")), "jobs:c"
+        names = [node.cli("CLUSTER", "MYID") for node in nodes]
+        counts = [node.cli("CLUSTER", "COUNTKEYSINSLOT", number) for node in nodes]
+        source = counts.index("1")
+        target = (source + 1) % 3
+        async with adapter(nodes[0].port) as redis:
+            before = await redis.answer([of(key)])
+            nodes[target].cli("CLUSTER", "SETSLOT", number, "IMPORTING", names[source])
+            nodes[source].cli("CLUSTER", "SETSLOT", number, "MIGRATING", names[target])
+            nodes[source].cli("MIGRATE", "127.0.0.1", str(nodes[target].port), key, "0", "5000")
+            during = await redis.answer([of(key), of("jobs:a")])
+            for node in (nodes[target], nodes[source], nodes[3 - source - target]):
+                node.cli("CLUSTER", "SETSLOT", number, "NODE", names[target])
+            moved = await redis.answer([of(key), of("jobs:a")])
+            after = await redis.answer([of(key), of("jobs:a")])
+        assert values(before) == [3000]
+        assert values(during) == values(moved) == values(after) == [3000, 1000]
+
+    async def test_a_node_that_hangs_takes_only_its_own_keys(self, nodes: list[Server]) -> None:
+        async with adapter(nodes[0].port) as redis:
+            await redis.answer([of("jobs:a")])
+            nodes[2].pause()
+            try:
+                answers = values(await redis.answer([of(key) for key in KEYS]))
+            finally:
+                nodes[2].resume()
+            healed = values(await redis.answer([of(key) for key in KEYS]))
+        failed = [answer for answer in answers if isinstance(answer, AdapterError)]
+        assert 0 < len(failed) < len(KEYS)
+        assert {answer.message for answer in failed} == {f"Redis 127.0.0.1:{nodes[2].port} did not answer within 2s"}
+        assert [value for value in answers if value not in failed] == [
+            value for value, answer in zip(healed, answers, strict=True) if answer not in failed
+        ]
+        assert healed == [1000, 2000, 3000, 4000, 5000, 6000]
+
+    async def test_another_configured_node_is_asked_if_one_is_down(self, nodes: list[Server]) -> None:
+        (down,) = ports.free(1)
+        async with adapter(down, nodes[0].port) as redis:
+            assert values(await redis.answer([of("jobs:a")])) == [1000]
+        async with adapter(down) as redis:
+            with pytest.raises(AdapterError, match="refused the connection"):
+                await redis.answer([of("jobs:a")])
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [
+        # The check value of the specification (0x31C3), and its rules for braces.
+        ("123456789", 12739),
+        ("{123456789}.following", 12739),
+        ("foo{123456789}{zap}", 12739),
+        ("foo{{123456789}}zap", slot("{123456789")),
+        ("foo{}{bar}", 8363),
+    ],
+)
+def test_slots_follow_the_specification(key: str, number: int) -> None:
+    assert slot(key) == number
+
+
+@asynccontextmanager
+async def scripted(*replies: bytes) -> AsyncIterator[int]:
+    """A server that answers the connections in turn, the last reply from then on; yields its port."""
+    remaining = list(replies)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)
+        writer.write((remaining.pop(0) if len(remaining) > 1 else remaining[0]).replace(b"PORT", b"%d" % port))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield port
+
+
+ALL = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$0\r\n\r\n:PORT\r\n$1\r\nx\r\n"
+"""All slots are at the node that was asked, whose host is not named."""
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"-ERR This instance has cluster support disabled\r\n", "cluster support disabled"),
+        (b"*0\r\n", "knows no slots"),
+        (b"+OK\r\n", "knows no slots"),
+        (b"*1\r\n*3\r\n:0\r\n:1000000000000\r\n*2\r\n$1\r\nh\r\n:1\r\n", "something other than slots"),
+        (b"*1\r\n*3\r\n:-1\r\n:5\r\n*2\r\n$1\r\nh\r\n:1\r\n", "something other than slots"),
+        (b"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\n?\r\n:1\r\n", "something other than slots"),
+        (b"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\nh\r\n:65536\r\n", "something other than slots"),
+        (b"*1\r\n*2\r\n:0\r\n:5\r\n", "something other than slots"),
+        (b"*1000000000\r\n", "sent more than 65536 elements"),
+        (b"$1000000000\r\n", "sent more than 4 MiB"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "did not answer in RESP2"),
+    ],
+)
+async def test_slots_that_are_none_are_refused(reply: bytes, error: str) -> None:
+    """A reply of 60 bytes may claim any number of slots; nothing is stored for each of them."""
+    async with scripted(reply) as port, adapter(port) as redis:
+        with pytest.raises(AdapterError, match=error):
+            await redis.answer([of("jobs:a")])
+
+
+async def test_without_own_protocol_code_a_short_reply_fills_the_memory() -> None:
+    """redis-py, the usual client, has an entry for each slot that CLUSTER SLOTS claims to exist."""
+    claimed = 200_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while received := await reader.read(1 << 16):
+            slots = b"*1\r\n*3\r\n:0\r\n:%d\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % (claimed - 1, port)
+            writer.write(slots if b"SLOTS" in received else b"+OK\r\n" * received.count(b"*"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        client = RedisCluster(host="127.0.0.1", port=port, protocol=2)
+        await client.nodes_manager.initialize()
+        held = len(client.nodes_manager.slots_cache)
+        await client.nodes_manager.aclose()
+        await client.nodes_manager.aclose("startup_nodes")
+    assert held == claimed
+
+
+async def test_redirections_without_end_are_an_error() -> None:
+    moved = b"-MOVED 1 :PORT\r\n" * 2
+    async with scripted(ALL, moved) as port, adapter(port) as redis:
+        (answer,) = await redis.answer([of("jobs:a")])
+    assert isinstance(answer, AdapterError)
+    assert "redirected more than 3 times" in answer.message
+
+
+@pytest.mark.parametrize("target", [b"a b:1", b"h:65536", b"h", b"?:1"])
+async def test_a_redirection_to_no_address_is_the_error_of_the_server(target: bytes) -> None:
+    async with scripted(ALL, b"-MOVED 1 %b\r\n" % target * 2) as port, adapter(port) as redis:
+        (answer,) = await redis.answer([of("jobs:a")])
+    assert isinstance(answer, AdapterError)
+    assert "MOVED 1" in answer.message
+
+
+async def test_a_slot_without_a_node_is_an_error_of_its_key_alone() -> None:
+    served = slot("jobs:a")
+    some = b"*1\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$0\r\n\r\n:PORT\r\n" % (served, served)
+    async with scripted(some, b"+list\r\n:5\r\n") as port, adapter(port) as redis:
+        found, none = await redis.answer([of("jobs:a"), of("jobs:b")])
+    assert values([found]) == [5000]
+    assert isinstance(none, AdapterError)
+    assert "no node serves the key" in none.message

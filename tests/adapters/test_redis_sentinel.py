@@ -1,0 +1,165 @@
+"""The master behind a real Redis Sentinel, with a real failover."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.redis_lab import Server, needs_redis, started
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.lab.servers import ports
+from hpad_adapters.redis import Redis
+
+PASSWORD, SENTINEL_PASSWORD = "s3cr3t", "s3nt1nel"
+JOBS = testing.external("redis_list_length", "key=jobs")
+pytestmark = [needs_redis, pytest.mark.redis]
+
+
+class Watched:
+    """A master with a replica, and the sentinel that watches them."""
+
+    def __init__(self, folder: Path) -> None:
+        master, replica, sentinel = ports.free(3)
+        both = {"requirepass": PASSWORD, "masterauth": PASSWORD, "repl-diskless-sync-delay": 0}
+        self.master = Server(folder / "master", master, both)
+        self.replica = Server(folder / "replica", replica, {**both, "replicaof": f"127.0.0.1 {master}"})
+        # Sentinel looks for replicas every ten seconds, so the replica is there before the sentinel starts.
+        self.replica.until("master_link_status:up", "INFO", "replication")
+        options = {
+            "requirepass": SENTINEL_PASSWORD,
+            "sentinel monitor": f"main 127.0.0.1 {master} 1",
+            "sentinel auth-pass": f"main {PASSWORD}",
+            "sentinel down-after-milliseconds": "main 500",
+            "sentinel failover-timeout": "main 2000",
+        }
+        self.sentinel = Server(folder / "sentinel", sentinel, options, sentinel=True)
+        self.servers = (self.master, self.replica, self.sentinel)
+
+    def settings(self, **options: Any) -> dict[str, Any]:
+        nodes = [f"127.0.0.1:{self.sentinel.port}"]
+        return {
+            "sentinel": {"master": "main", "nodes": nodes, "password": SENTINEL_PASSWORD, **options},
+            "password": PASSWORD,
+        }
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    made = Watched(tmp_path_factory.mktemp("sentinel"))
+    with started(*made.servers):
+        made.master.cli("RPUSH", "jobs", *"abcdefgh")
+        yield made
+
+
+async def ask(settings: dict[str, Any], *asked: Any) -> list[Answer]:
+    async with testing.context("redis") as context:
+        try:
+            return await Redis(msgspec.convert(settings, Redis.Settings), context).answer(asked)
+        except AdapterError as error:
+            return [error] * len(asked)
+
+
+async def until(settings: dict[str, Any], value: int) -> None:
+    """Asks until the answer has that value."""
+    async with asyncio.timeout(60):
+        while True:
+            (answer,) = await ask(settings, JOBS)
+            if isinstance(answer, ExternalSample) and answer.values == (value,):
+                return
+            await asyncio.sleep(0.1)
+
+
+def message(answer: Answer) -> str:
+    assert isinstance(answer, AdapterError), answer
+    assert answer.blame == "source"
+    assert not {PASSWORD, SENTINEL_PASSWORD} & set(answer.message.split())
+    return answer.message
+
+
+async def test_the_sentinel_names_the_master(watched: Watched) -> None:
+    gone = testing.external("redis_stream_length", "key=gone")
+    found, error = await ask(watched.settings(), JOBS, gone)
+    assert isinstance(found, ExternalSample)
+    assert found.values == (8000,)
+    assert isinstance(error, AdapterError)
+    assert 'Redis master "main": there is no stream' in error.message
+
+
+async def test_the_adapter_keeps_the_contract(watched: Watched) -> None:
+    async with testing.context("redis") as context:
+        adapter = Redis(msgspec.convert(watched.settings(), Redis.Settings), context)
+        queries = [JOBS, testing.external("redis_stream_length", "key=gone"), testing.external("redis_list_length")]
+        answers = await testing.check_adapter(adapter, queries)
+    assert [isinstance(answer, ExternalSample) for answer in answers] == [True, False, False]
+
+
+async def test_each_fault_has_its_own_error(watched: Watched) -> None:
+    (unknown,) = await ask(watched.settings(master="other"), JOBS)
+    assert "knows no master 'other'" in message(unknown)
+    (wrong,) = await ask(watched.settings(password="wrong"), JOBS)
+    assert "Redis Sentinel 127.0.0.1" in message(wrong)
+    assert "WRONGPASS" in message(wrong)
+    (denied,) = await ask({**watched.settings(), "password": "wrong"}, JOBS)
+    assert "WRONGPASS" in message(denied)
+    assert "Sentinel" not in message(denied)
+    (plain,) = await ask(watched.settings(nodes=[f"127.0.0.1:{watched.master.port}"], password=PASSWORD), JOBS)
+    assert "refuses: ERR unknown command" in message(plain)
+
+
+async def test_the_next_sentinel_is_asked_if_one_is_down_or_hangs(watched: Watched) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts nothing: the kernel completes connections
+        nodes = [
+            f"127.0.0.1:{ports.free(1)[0]}",
+            f"127.0.0.1:{hanging.getsockname()[1]}",
+            f"127.0.0.1:{watched.sentinel.port}",
+        ]
+        (answer,) = await ask(watched.settings(nodes=nodes), JOBS)
+        assert isinstance(answer, ExternalSample)
+        (neither,) = await ask(watched.settings(nodes=nodes[:2]), JOBS)
+    assert "refused the connection" in message(neither)
+    assert "did not answer within 1s" in message(neither)
+
+
+async def test_a_replica_in_place_of_the_master_is_an_error(watched: Watched) -> None:
+    """A sentinel that knows of a failover late names the former master."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        port = b"%d" % watched.replica.port
+        writer.write(b"+OK\r\n*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%b\r\n" % (len(port), port))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as late:
+        (answer,) = await ask(watched.settings(nodes=[f"127.0.0.1:{late.sockets[0].getsockname()[1]}"]), JOBS)
+    assert "is a slave, not the master: a failover is under way" in message(answer)
+
+
+@pytest.mark.parametrize("host", [b"", b"a b", b"x" * 300, b"\xff"])
+async def test_an_address_that_is_none_is_refused(watched: Watched, host: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4096)
+        writer.write(b"+OK\r\n*2\r\n$%d\r\n%b\r\n$4\r\n6379\r\n" % (len(host), host))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as odd:
+        (answer,) = await ask(watched.settings(nodes=[f"127.0.0.1:{odd.sockets[0].getsockname()[1]}"]), JOBS)
+    assert "did not name the address of the master" in message(answer)
+
+
+async def test_a_failover_is_followed(tmp_path: Path) -> None:
+    made = Watched(tmp_path)
+    with started(*made.servers):
+        made.master.cli("RPUSH", "jobs", *"abcde")
+        await until(made.settings(), 5000)
+        made.replica.until("5", "LLEN", "jobs")
+        made.master.stop()
+        await until(made.settings(), 5000)
+        made.replica.cli("RPUSH", "jobs", "f")
+        await until(made.settings(), 6000)
