@@ -134,12 +134,17 @@ class Http:
     async def fetch(
         self, url: str, *, name: str, method: str = "GET", form: Mapping[str, str] | None = None
     ) -> Response:
-        """Returns the answer to a request with credentials. `url` is percent-encoded, `name` is the server's in errors.
+        """Returns the answer to a request without headers of its own, as `send` does."""
+        return await self.send(Request(url=url, name=name, method=method, form=form))
+
+    async def send(self, request: Request) -> Response:
+        """Returns the answer to a request with the credentials, headers and parameters of the settings.
 
         A token that the server refuses (401) is replaced once. A redirect is followed on the same scheme, host and port
         only, so that no other server sees credentials.
         """
-        request = Request(url=url, name=name, method=method, form=form)
+        if self._options.params:
+            request = msgspec.structs.replace(request, url=await self._with_params(request.url))
         headers = await self.headers()
         response = await self._followed(request, headers)
         if response.status == 401 and self._tokens is not None:
@@ -172,7 +177,7 @@ class Http:
     async def _followed(self, request: Request, headers: Mapping[str, str]) -> Response:
         name, method = request.name, request.method
         for _ in range(_MAX_REDIRECTS + 1):
-            response = await self._exchange.send(request, headers, self._options.tls.server_name)
+            response = await self._exchange.send(request, headers)
             if not 300 <= response.status < 400 or not response.location:
                 return response
             # Other redirects turn a POST into a GET, which loses the form.
@@ -182,6 +187,12 @@ class Http:
                 )
             request = msgspec.structs.replace(request, url=_redirected(request, response.location))
         raise RequestFailedError(f"{name} redirects more than {_MAX_REDIRECTS} times in succession")
+
+    async def _with_params(self, url: str) -> str:
+        """Returns the URL with the parameters of the settings, which may be secrets, at its end."""
+        texts = await read_secrets({f"params: {name}": value for name, value in self._options.params.items()})
+        encoded = urllib.parse.urlencode({name: texts[f"params: {name}"] for name in self._options.params})
+        return f"{url}{'&' if '?' in url else '?'}{encoded}"
 
     async def _token(self) -> str:
         return await self._tokens.token() if self._tokens is not None else ""

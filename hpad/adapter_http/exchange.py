@@ -63,12 +63,19 @@ def _in_chain(error: BaseException, kind: type[BaseException] | tuple[type[BaseE
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. `url` is percent-encoded; `name` is the server's in errors; a `form` is sent in the body."""
+    """A request. `url` is percent-encoded; `name` is the server's in errors.
+
+    `form` or `content` is the body. `headers` are those of this request; headers of the settings replace them.
+    `server_name` is the name on the server's certificate, if not the host of the URL.
+    """
 
     url: str
     name: str
     method: str = "GET"
     form: Mapping[str, str] | None = None
+    content: bytes | None = None
+    headers: Mapping[str, str] = {}
+    server_name: str = ""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -90,8 +97,8 @@ class Exchange:
         self._options = options
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
 
-    async def send(self, request: Request, headers: Mapping[str, str], server_name: str = "") -> Response:
-        """Returns the answer to one request, whatever its status; no redirect is followed.
+    async def send(self, request: Request, headers: Mapping[str, str]) -> Response:
+        """Returns the answer to one request, whatever its status; no redirect is followed. `headers` are in addition.
 
         Raises RequestFailedError, or AdapterError for unusable TLS files.
         """
@@ -104,10 +111,10 @@ class Exchange:
                 self._session.request(
                     request.method,
                     target,
-                    data=request.form,
-                    headers=headers,
+                    data=request.content if request.form is None else request.form,
+                    headers=_merged(request.headers, headers),
                     ssl=tls,
-                    server_hostname=server_name or None,
+                    server_hostname=request.server_name or options.tls.server_name or None,
                     proxy=options.proxy or None,
                     allow_redirects=False,
                     timeout=self._timeout,
@@ -129,6 +136,12 @@ class Exchange:
             if len(body) > self._options.max_bytes:
                 raise TooLargeError(name, self._options.max_bytes)
         return bytes(body)
+
+
+def _merged(own: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """Returns both; a configured header replaces one of the request, in any case of letters."""
+    replaced = {name.lower() for name in configured}
+    return {**{name: text for name, text in own.items() if name.lower() not in replaced}, **configured}
 
 
 T = TypeVar("T")

@@ -204,11 +204,13 @@ class OAuth2(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How requests are sent, and what is accepted as an answer. Raises ValueError with a line for each error.
 
-    `username` with `password`, `bearer_token` and `oauth2` exclude each other. `proxy` is the URL of an HTTP proxy
+    `headers` and `params` (of the URL) are sent with each request. `username` with `password`, `bearer_token` and
+    `oauth2` exclude each other. `proxy` is the URL of an HTTP proxy
     without credentials. `timeout` and `connect_timeout` are in seconds, for one request and for its connection.
     """
 
     headers: Mapping[str, Secret] = {}
+    params: Mapping[str, Secret] = {}
     username: str = ""
     password: Secret = ""
     bearer_token: Secret = ""

@@ -18,8 +18,7 @@ from support.scripted_source import A, B, Scripted, opened
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad.telemetry import series
-from hpad_adapters import http_json
-from hpad_adapters.http_json import HttpJson
+from hpad_adapters.http_json import HttpJson, documents
 
 MOST = 50_000
 """The default limit for the elements of a document."""
@@ -86,13 +85,13 @@ async def test_delimiters_within_strings_are_not_elements() -> None:
 async def test_documents_are_decoded_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document may hold as many numbers as the limit allows, which takes long to decode."""
     threads = set()
-    decoded = http_json.decoded
+    decoded = documents.decoded
 
     def noted(*arguments: Any, **options: Any) -> Any:
         threads.add(threading.current_thread())
         return decoded(*arguments, **options)
 
-    monkeypatch.setattr(http_json, "decoded", noted)
+    monkeypatch.setattr(documents, "decoded", noted)
     answers = await ask({"small": numbers(3)})
     assert isinstance(answers["small"], ExternalSample)
     assert threads

@@ -1,0 +1,130 @@
+"""External metrics from the documents of HTTP servers.
+
+The configuration names the document and the place of the number in it. An HPA chooses a metric by its name
+and may set the URL parameters that the configuration lists.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, or_error
+from hpad_adapters.http_json import documents, exposition, fetching, paths
+from hpad_adapters.http_json.fetching import Document, Part
+from hpad_adapters.http_json.settings import HttpJsonSettings, Metric
+
+Parts = Sequence[Part] | AdapterError
+Tree = tuple[str, Any]
+"""A document and the name of its server; the document is bytes in the format of Prometheus, or an AdapterError."""
+
+
+class HttpJson:
+    """External metrics from documents; each document is fetched once per batch."""
+
+    serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = ()
+    Settings = HttpJsonSettings
+
+    def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
+        self.metrics = tuple(settings.metrics)
+        self._settings = settings
+        self._clock = context.clock
+        self._fetcher = fetching.Fetcher(settings, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a sample or an error per query; each document is fetched once."""
+        wanted = [self._document(query) for query in queries]
+        distinct = list(dict.fromkeys(each for each in wanted if isinstance(each, Document)))
+        fetched = await asyncio.gather(*(or_error(self._fetcher.parts(document)) for document in distinct))
+        return await asyncio.to_thread(self._samples, queries, wanted, dict(zip(distinct, fetched, strict=True)))
+
+    def group(self, query: Query) -> Document | None:
+        """Returns the document: one request serves all the numbers in it."""
+        document = self._document(query)
+        return None if isinstance(document, AdapterError) else document
+
+    async def aclose(self) -> None:
+        """Does nothing: hpad closes the session."""
+
+    def _document(self, query: Query) -> Document | AdapterError:
+        metric = self._settings.metrics.get(query.name)
+        if metric is None:
+            known = ", ".join(self._settings.metrics)
+            hint = meant(query.name, self._settings.metrics)
+            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
+        try:
+            return fetching.document(query, metric)
+        except AdapterError as error:
+            return error
+
+    def _samples(
+        self,
+        queries: Sequence[Query],
+        wanted: Sequence[Document | AdapterError],
+        fetched: Mapping[Document, Parts],
+    ) -> list[Answer]:
+        """Decodes the documents. Runs in a thread, because a document may hold `max_elements` numbers."""
+        trees = {document: self._trees(document, parts) for document, parts in fetched.items()}
+        return [
+            each if isinstance(each, AdapterError) else self._sample(query, trees[each])
+            for query, each in zip(queries, wanted, strict=True)
+        ]
+
+    def _trees(self, document: Document, parts: Parts) -> list[Tree] | AdapterError:
+        return parts if isinstance(parts, AdapterError) else [(part.name, self._tree(document, part)) for part in parts]
+
+    def _tree(self, document: Document, part: Part) -> Any:
+        if isinstance(part.body, AdapterError) or document.format == "prometheus":
+            return part.body
+        try:
+            return documents.tree(document.format, part.body, part.name, self._settings.max_elements)
+        except AdapterError as error:
+            return _unfit(error.message, lasting=error.lasting)
+
+    def _sample(self, query: Query, trees: Sequence[Tree] | AdapterError) -> Answer:
+        if isinstance(trees, AdapterError):
+            return trees
+        metric = self._settings.metrics[query.name]
+        found = [self._values(query.name, metric, tree) for tree in trees]
+        if metric.pods is not None:
+            return self._combined(query.name, metric, found)
+        (values,) = found
+        return values if isinstance(values, AdapterError) else ExternalSample(tuple(values), self._clock.now())
+
+    def _values(self, name: str, metric: Metric, tree: Tree) -> list[int] | AdapterError:
+        """Returns thousandths of the numbers of a metric in one document."""
+        server, document = tree
+        where = "the document" if metric.pods is None else server
+        if isinstance(document, AdapterError):
+            return document
+        try:
+            if metric.format == "prometheus":
+                return exposition.values(document, exposition.selector(metric.path), self._settings.max_elements)
+            values = paths.numbers(document, paths.steps(metric.path))
+        except paths.NoNumberError as error:
+            return _unfit(f'metric "{name}": there is no number at "{metric.path}" of {where}: {error}')
+        return values or _unfit(f'metric "{name}": the list at "{metric.path}" of {where} is empty')
+
+    def _combined(self, name: str, metric: Metric, found: Sequence[list[int] | AdapterError]) -> Answer:
+        """Returns the sample of all pods, or the error of those that failed, if too many did."""
+        sums = [sum(values) for values in found if not isinstance(values, AdapterError)]
+        failed = [error for error in found if isinstance(error, AdapterError)]
+        allowed = len(found) // 2 if metric.missing_pods == "average" else 0
+        if len(failed) > allowed:
+            count = f'metric "{name}": {len(failed)} of {len(found)} pods failed'
+            return AdapterError(f"{count}; the first: {failed[0].message}", alive=bool(sums) or failed[0].alive)
+        return ExternalSample((_COMBINED[metric.pods or "sum"](sums, len(found)),), self._clock.now())
+
+
+_COMBINED: Final[Mapping[str, Callable[[list[int], int], int]]] = {
+    "sum": lambda values, pods: sum(values) * pods // len(values),
+    "avg": lambda values, pods: sum(values) // len(values),
+    "max": lambda values, pods: max(values),
+    "min": lambda values, pods: min(values),
+}
+"""Thousandths from those of the pods that answered, and the number of all pods."""
+
+
+def _unfit(message: str, *, lasting: bool = False) -> AdapterError:
+    """Makes an error of one document: the server has answered, and its other documents may be valid."""
+    return AdapterError(message, lasting=lasting, alive=True)

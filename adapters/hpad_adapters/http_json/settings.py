@@ -1,0 +1,162 @@
+"""The settings of an `http-json` source, and of its metrics."""
+
+import re
+import urllib.parse
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from hpad.adapter import positive_duration, shown
+from hpad.adapter_http import HttpOptions, OAuth2, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad_adapters.http_json import exposition, paths
+
+Format = Literal["json", "xml", "yaml", "prometheus"]
+Combine = Literal["sum", "avg", "max", "min"]
+
+_SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(?:\.svc(?:\..+)?)?")
+_SECRETS: Final = ("password", "bearer_token")
+
+
+class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The place of a metric's number.
+
+    url: the document. path: the number in it: names with dots between (["a.b"] for one that has a dot), [0] for an
+        element of a list, [*] for each of its elements (whose values count together), [#] for the length of a list,
+        such as "queues[0].depth" or "shards[*].backlog"; "" for a document that is only a number. In XML the first name
+        is that of the root, and @name is an attribute. With format prometheus: the series, such as
+        'jobs{queue="mail"}'; the values of all that match count together.
+    params: the labels that the metric's selector must give, sent as parameters of the URL.
+    format: of the document: json, xml, yaml, or prometheus (its text format).
+    body: what is posted: a text, or an object or list, which is sent as JSON; method: GET, or POST, the default with a
+        body. The request must change nothing: it may be repeated at any time.
+    pods: sum, avg, max or min: the host of the url is a Service of the cluster ("api.shop", "api.shop.svc"), each of
+        its ready pods is asked at the url's port, and the values are combined. Without it the Service picks one.
+    missing_pods: error: a pod that fails is an error of the metric; average: it counts as the average of the others, as
+        long as at least half of the pods answer.
+    """
+
+    url: str
+    path: str
+    params: list[str] = []
+    format: Format = "json"
+    method: Literal["GET", "POST"] | None = None
+    body: str | dict[str, Any] | list[Any] | None = None
+    pods: Combine | None = None
+    missing_pods: Literal["error", "average"] = "error"
+
+    def __post_init__(self) -> None:
+        if error := url_error(self.url, ("http", "https"), "http://host/path"):
+            raise ValueError(f"url: {error}")
+        if urllib.parse.urlsplit(self.url).fragment:
+            raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
+        if self.pods is not None and self.service is None:
+            raise ValueError(f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"')
+        if self.method == "GET" and self.body is not None:
+            raise ValueError("body: a GET has none; leave out method, or write POST")
+        if self.format == "prometheus":
+            exposition.selector(self.path)
+        else:
+            paths.steps(self.path)
+
+    @property
+    def service(self) -> tuple[str, str] | None:
+        """Name and namespace of the Service that the url's host names, None if it names none."""
+        match = _SERVICE.fullmatch(urllib.parse.urlsplit(self.url).hostname or "")
+        return (match[1], match[2]) if match else None
+
+    @property
+    def content(self) -> bytes | None:
+        """What is sent as the body of the request."""
+        return self.body.encode() if isinstance(self.body, str) else self._json
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, which the header Content-Type of the source replaces."""
+        return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
+
+    @property
+    def _json(self) -> bytes | None:
+        return None if self.body is None else msgspec.json.encode(self.body)
+
+
+class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """metrics: name -> the place of its number.
+
+    headers, params: sent with each request, params as parameters of the URL, such as {X-API-KEY: {file: …}} or
+        {api_key: {file: …}}; a value may be {file: …} or {env: …}, which is read again for each request.
+    username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
+        request; password_env: an environment variable that holds it.
+    bearer_token: instead of a user; bearer_token_file: a file that holds it, read for each request; bearer_token_env:
+        an environment variable that holds it; oauth2: where to get tokens, instead of both.
+    ca: a PEM file to trust instead of the system's; cert, key, key_password: PEM files of a client certificate, and the
+        key's password, which may be {file: …} or {env: …}. Files are loaded again when they change. server_name: on the
+        server's certificate, if not the url's; insecure: trust any certificate.
+    proxy: the URL of an HTTP proxy. max_bytes, max_elements: a document with more bytes, or with more values, lists and
+        objects, is refused, and only its own metrics fail. max_pods: of one Service; more are an error.
+    request_timeout: of one document, or of all pods of a Service.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
+
+    metrics: dict[str, Metric]
+    headers: dict[str, str | SecretRef] = {}
+    params: dict[str, str | SecretRef] = {}
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    bearer_token: str = ""
+    bearer_token_file: str = ""
+    bearer_token_env: str = ""
+    oauth2: OAuth2 | None = None
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    key_password: str | SecretRef = ""
+    server_name: str = ""
+    insecure: bool = False
+    proxy: str = ""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
+    max_elements: Annotated[int, msgspec.Meta(ge=1)] = 50_000
+    max_pods: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
+    request_timeout: str = "5s"
+
+    def __post_init__(self) -> None:
+        for error in (secret_error(self, name) for name in _SECRETS):
+            if error:
+                raise ValueError(error)
+        options = self.http_options()
+        if options.password and not self.username:
+            raise ValueError("username: is missing, but a password is given")
+        if ":" in self.username:
+            raise ValueError("username: basic authentication cannot send a user name with a colon")
+        if sum(map(bool, (self.username, options.bearer_token, self.oauth2))) > 1:
+            raise ValueError("username: give a user, or bearer_token, or oauth2, not two of them")
+
+    def __repr__(self) -> str:
+        return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
+
+    def http_options(self) -> HttpOptions:
+        """Returns the options of requests; raises ValueError."""
+        timeout = positive_duration("request_timeout", self.request_timeout).total_seconds()
+        return HttpOptions(
+            headers=self.headers,
+            params=self.params,
+            username=self.username,
+            password=secret(self.password, self.password_file, self.password_env),
+            bearer_token=secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env),
+            oauth2=self.oauth2,
+            tls=TlsOptions(
+                ca=self.ca,
+                cert=self.cert,
+                key=self.key,
+                key_password=self.key_password,
+                server_name=self.server_name,
+                insecure=self.insecure,
+            ),
+            proxy=self.proxy,
+            timeout=timeout,
+            connect_timeout=timeout,
+            max_bytes=self.max_bytes,
+        )
