@@ -42,7 +42,7 @@ class HPAIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
 
-class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """One metric to read.
 
     `type` is one of SOURCE_TYPES; `name` is the name of the metric or resource. `pods` selects the target's pods

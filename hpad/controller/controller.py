@@ -14,6 +14,7 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
+from hpad.controller.deadlines import Deadlines
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.schedule import Change, Phase, Schedule, TooEarly
 from hpad.controller.workers import Worker, Workers
@@ -27,7 +28,7 @@ from hpad.telemetry.episode import Episode, Episodes
 _DEADLINE = 0.95
 """The part of the period that one reconcile may last, so that it can never make the next one late."""
 _DRAIN = _DEADLINE - limits.PATIENCE
-"""The part of the period that is left for the work after the metrics have arrived (see `Workers.patience`)."""
+"""The part of the period that is left for the work after the metrics have arrived (see `Workers.be_patient`)."""
 _NOTHING = 1e-6
 """Seconds of a cooldown that count as none, because sums of times are not exact."""
 
@@ -83,6 +84,7 @@ class Controller:
         self.workers = workers
         self._tick = tick
         self._pool = Workers(workers, clock, period * _DRAIN)
+        self._deadlines = Deadlines()
         self._owner = owner
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._schedule = Schedule(self._queue, clock, period, tick)
@@ -128,7 +130,7 @@ class Controller:
             self._pool = Workers(workers, self._clock, period * _DRAIN)
         if (period, tick) != (self.period, self._tick):
             self.period, self._tick = period, tick
-            self._pool.patience = period * _DRAIN
+            self._pool.be_patient(period * _DRAIN)
             self._schedule.retune(period, tick)
         self._set_periods()
 
@@ -287,7 +289,7 @@ class Controller:
             self._telemetry.controller.lateness.observe(late)
         began = self._clock.monotonic()
         try:
-            async with asyncio.timeout(self._schedule.deadline_period(key) * _DEADLINE):
+            with self._deadlines.within(self._schedule.deadline_period(key) * _DEADLINE):
                 permit = Permit(self._owner, hpa, functools.partial(self._source.get, key))
                 timing = self._schedule.timing(key, moment)
                 settlement = await self._reconciler.reconcile(permit, worker, timing, record)

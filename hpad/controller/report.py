@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle, shadow
@@ -43,14 +44,15 @@ def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, bef
     when it ends.
     """
     before = before or Last(view.now, "")
-    _log_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
+    if now.fallbacks or before.fallbacks:
+        _log_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
     scales = decision.scale_to is not None and now.withheld is None
     other_error = _without_durations(now.error) != _without_durations(before.error)
     if now.error and other_error:
         write = log.warning
     elif scales or other_error or now.withheld != before.withheld:
         write = log.info
-    elif log.is_enabled_for(logging.DEBUG):
+    elif _logs_debug(structlog.get_config()["wrapper_class"]):
         write = log.debug
     else:
         return  # nearly always: the sentence is not even made
@@ -62,6 +64,12 @@ def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, bef
         scale_to=decision.scale_to,
         **_in_shadow(view.shadow),
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _logs_debug(wrapper: Any) -> bool:
+    """Returns whether a class of structlog's loggers logs at debug. To bind a logger for this would cost much more."""
+    return bool(wrapper(None, (), {}).is_enabled_for(logging.DEBUG))
 
 
 def _in_shadow(real: Shadow | None) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def _without_durations(error: str | None) -> str | None:
 
 def report_competitors(log: Any, series: ControllerSeries, view: View, record: Record, *, yields: bool) -> None:
     """Sets the series of the other writers, and logs them when they change."""
-    key, competitors = view.hpa.metadata.key, view.competitors
+    key, competitors = view.key, view.competitors
     series.competing(key, [(competitor.what, competitor.name) for competitor in competitors])
     if competitors == record.competitors:
         return
@@ -140,10 +148,10 @@ def report_minimum(log: Any, view: View, record: Record) -> None:
 
 def report_annotations(log: Any, view: View, record: Record) -> None:
     """Logs the errors in annotations when they change."""
-    key, error = str(view.hpa.metadata.key), view.annotation_error
+    error = view.annotation_error
     if error == record.annotation_error:
         return
-    record.annotation_error = error
+    record.annotation_error, key = error, str(view.hpa.metadata.key)
     if error is None:
         log.info("all annotations are valid again", hpa=key)
         return

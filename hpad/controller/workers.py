@@ -8,8 +8,7 @@ started reconciles are therefore finished, and others start later.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Final
 
 from hpad.clock import Clock
@@ -26,23 +25,28 @@ class Workers:
     """The workers that reconciles share; `Worker` takes them.
 
     The number of reconciles that wait for metrics is limited such that all can finish within `patience` seconds if
-    their metrics arrive at the same time. `mean` is the mean working time in seconds.
+    their metrics arrive at the same time. `mean` is the mean working time in seconds. `limit` is the number of
+    reconciles that may wait for metrics at the same time.
     """
 
     def __init__(self, number: int, clock: Clock, patience: float) -> None:
         self.clock = clock
-        self.patience = patience
+        self._patience = patience
         self._number = number
         self._free = number
         self._released = 0
         self.mean = _FIRST_GUESS
         self._returning: _Waiting = deque()
         self._starting: _Waiting = deque()
+        self._set_limit()
 
-    @property
-    def limit(self) -> float:
-        """The number of reconciles that may wait for metrics at the same time."""
-        return self._number * max(self.patience / max(self.mean, 1e-6), 1.0)
+    def be_patient(self, seconds: float) -> None:
+        """Changes the seconds within which all reconciles that wait can finish."""
+        self._patience = seconds
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        self.limit = self._number * max(self._patience / max(self.mean, 1e-6), 1.0)
 
     async def begin(self) -> None:
         """Waits until a worker is free, no reconcile has its metrics and waits for one, and `limit` allows another."""
@@ -56,21 +60,27 @@ class Workers:
         self._free += 1
         self._assign()
 
-    @asynccontextmanager
-    async def released(self) -> AsyncIterator[None]:
-        """Frees the worker inside the block and takes one at the end, unless the block raises."""
+    def release(self) -> None:
+        """Frees the worker of a reconcile that waits. Call `take_back` or `leave` afterwards."""
         self._released += 1
         self.give()
+
+    async def take_back(self) -> None:
+        """Waits until a worker is free for a reconcile that has waited."""
         try:
-            yield
             await self._wait(self._returning)
         finally:
-            self._released -= 1
-            self._assign()
+            self.leave()
+
+    def leave(self) -> None:
+        """Ends the wait of a released reconcile."""
+        self._released -= 1
+        self._assign()
 
     def learn(self, seconds: float) -> None:
         """Adds the working time, in seconds, of a reconcile that waited for metrics to the mean."""
         self.mean += (seconds - self.mean) * _WEIGHT
+        self._set_limit()
 
     async def _wait(self, queue: _Waiting) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -122,12 +132,17 @@ class Worker:
                 self._pool.learn(self._worked)
             self._pool.give()
 
-    @asynccontextmanager
-    async def released(self) -> AsyncIterator[None]:
+    def released(self) -> "Released":
         """Frees the worker inside the block. After an exception it is not taken back, because the reconcile ends."""
+        return Released(self, self._pool)
+
+    def pause(self) -> None:
+        """The worker is free from now on."""
         self._stop()
-        async with self._pool.released():
-            yield
+        self._pool.release()
+
+    def resume(self) -> None:
+        """The worker was taken back."""
         self._was_released = True
         self._start()
 
@@ -138,3 +153,25 @@ class Worker:
     def _stop(self) -> None:
         self._taken = False
         self._worked += self._pool.clock.monotonic() - self._since
+
+
+class Released:
+    """The block in which a worker is free (`Worker.released`). Cheaper than a generator: most turns have one."""
+
+    __slots__ = ("_pool", "_worker")
+
+    def __init__(self, worker: Worker, pool: Workers) -> None:
+        self._worker = worker
+        self._pool = pool
+
+    async def __aenter__(self) -> None:
+        self._worker.pause()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._pool.leave()
+            return
+        await self._pool.take_back()
+        self._worker.resume()

@@ -28,6 +28,7 @@ from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import shown
 from hpad.engine.behavior import Behavior, compile_behavior
+from hpad.engine.schedule import Bounds
 
 UTILIZATION: Final = "Utilization"
 VALUE: Final = "Value"
@@ -307,7 +308,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The compiled spec of an HPA. Tables of HPAs use its `key`, so that they share one object.
 
     `version_error` is the error in the target's apiVersion, or None.
-    `has_object_or_external`: a metric exists that has a value without pods.
+    `has_object_or_external`: a metric exists that has a value without pods. `bounds` are those without a schedule.
     """
 
     key: Key
@@ -318,6 +319,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metrics: tuple[CompiledMetric, ...]
     behavior: Behavior | None
     has_object_or_external: bool
+    bounds: Bounds
 
     @property
     def reference(self) -> str:
@@ -338,15 +340,17 @@ def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
 
 def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     spec, key, target = hpa.spec, hpa.metadata.key, hpa.spec.scale_target_ref
+    minimum = 1 if spec.min_replicas is None else spec.min_replicas
     return CompiledSpec(
         key=key,
         target=target,
         version_error=_version_error(target.api_version),
-        min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
+        min_replicas=minimum,
         max_replicas=spec.max_replicas,
         metrics=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
         behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
+        bounds=Bounds(minimum, spec.max_replicas),
     )
 
 

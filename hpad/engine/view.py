@@ -239,7 +239,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Minimum and maximum at this time, by the spec and the HPA's schedule."""
         spec, windows = self.spec, self.controls.schedule
         if windows is None:
-            return Bounds(spec.min_replicas, spec.max_replicas)
+            return spec.bounds
         return schedule.bounds(windows, self.now, spec.min_replicas, spec.max_replicas)
 
     @property

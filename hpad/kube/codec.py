@@ -13,7 +13,16 @@ import msgspec
 from hpad.api import pod as pods
 from hpad.api import quantity
 from hpad.api import selector as selector_module
-from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, MetricSpec, dec_hook, enc_hook
+from hpad.api.hpa import (
+    CrossVersionObjectReference,
+    HorizontalPodAutoscaler,
+    MetricSpec,
+    Scale,
+    ScaleSpec,
+    ScaleStatus,
+    dec_hook,
+    enc_hook,
+)
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Owner, Pod
 from hpad.kube import errors, managed_fields
@@ -75,7 +84,8 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A watched object with a scale subresource: the fields of its Scale.
 
     `replicas` is spec.replicas, 1 if unset; `selector` is text, as in the Scale. `owner` is the field manager that set
-    the replicas last, "" if unknown. `controller` is the object that controls this one, as for a ReplicaSet.
+    the replicas last, "" if unknown. `controller` is the object that controls this one, as for a ReplicaSet. `made` is
+    the Scale, once it was asked for: replace it with None together with any other field.
     """
 
     name: str
@@ -88,6 +98,27 @@ class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     selector: str
     owner: str = ""
     controller: Owner | None = None
+    made: Scale | None = None
+
+    @property
+    def scale(self) -> Scale:
+        """The Scale as the API server would return it; made once, since the object seldom changes."""
+        if self.made is not None:
+            return self.made
+        metadata = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+            "creationTimestamp": self.creation_timestamp,
+        }
+        made = Scale(
+            metadata=metadata,
+            spec=ScaleSpec(self.replicas),
+            status=ScaleStatus(self.status_replicas, self.selector),
+        )
+        msgspec.structs.force_setattr(self, "made", made)
+        return made
 
 
 class Original(msgspec.Struct, frozen=True, gc=False):

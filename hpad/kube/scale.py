@@ -1,5 +1,6 @@
 """Reads and writes the scale subresource of any kind; reads watched objects from their caches."""
 
+import functools
 import math
 import operator
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hpad.api import selector
-from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
+from hpad.api.hpa import CrossVersionObjectReference, Scale
 from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache
@@ -55,7 +56,7 @@ class Scales:
         if cache is None or not cache.covers(namespace) or cache.staleness(now, namespace) > self._max_staleness:
             return None
         target = cache.get(Key(namespace, ref.name))
-        return None if target is None else from_target(target)
+        return None if target is None else target.scale
 
     def owner(self, namespace: str, ref: CrossVersionObjectReference) -> str:
         """Returns the manager that set the replicas of a watched target last (`managed_fields`), "" if unknown."""
@@ -107,6 +108,7 @@ class Scales:
                 status_replicas=scale.status.replicas,
                 selector=scale.status.selector,
                 owner=managed_fields.OURS if written else cached.owner,
+                made=None,
             )
             cache.offer(DecodedObject(key, known.resource_version, known))
         return scale
@@ -114,23 +116,12 @@ class Scales:
 
 def watched(ref: CrossVersionObjectReference) -> tuple[str, str]:
     """Returns group and kind of a target; as in Kubernetes the kind may be in lower case."""
-    return ref.api_version.rpartition("/")[0], _SPELLED.get(ref.kind, ref.kind)
+    return _group_kind(ref.api_version, ref.kind)
 
 
-def from_target(target: Target) -> Scale:
-    """Returns the Scale of a watched object, as the API server would return it."""
-    metadata = {
-        "name": target.name,
-        "namespace": target.namespace,
-        "uid": target.uid,
-        "resourceVersion": target.resource_version,
-        "creationTimestamp": target.creation_timestamp,
-    }
-    return Scale(
-        metadata=metadata,
-        spec=ScaleSpec(target.replicas),
-        status=ScaleStatus(target.status_replicas, target.selector),
-    )
+@functools.lru_cache(maxsize=1024)
+def _group_kind(api_version: str, kind: str) -> tuple[str, str]:
+    return api_version.rpartition("/")[0], _SPELLED.get(kind, kind)
 
 
 def decode(body: bytes) -> Scale:

@@ -13,6 +13,8 @@ from hpad import settings
 from hpad.adapter import AdapterError, Operator, Query
 
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+_MOST_KNOWN = 4096
+"""Names of metrics whose source is remembered. HPAs may name any number."""
 _HOW_TO_CONFIGURE = (
     "to configure one, add it under `sources:` of hpad's configuration; a route under `routes:` sends "
     "further metrics to it"
@@ -77,9 +79,22 @@ class Plan:
         self._routes = tuple(routes)
         self._offers = {offer.source: offer for offer in offers}
         self._confines = any(offer.namespaces for offer in offers)
+        by_more = self._routes or self._confines or any(offer.match for offer in offers)
+        self._known: dict[tuple[str, str], str] | None = None if by_more else {}
+        """The sources by type and name, where nothing else decides."""
 
     def source(self, query: Query) -> str:
         """Returns the name of the source; raises AdapterError (blame "spec") that lists the sources there are."""
+        if self._known is None:
+            return self._found(query)
+        known = self._known.get((query.type, query.name))
+        if known is None:
+            known = self._found(query)
+            if len(self._known) < _MOST_KNOWN:
+                self._known[query.type, query.name] = known
+        return known
+
+    def _found(self, query: Query) -> str:
         routed = next((route.source for route in self._routes if matches(route.match, query)), None)
         name = routed or self._offered(query)
         if name is None:

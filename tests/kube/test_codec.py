@@ -9,7 +9,7 @@ import pytest
 from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, to_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests
-from hpad.kube import codec, scale
+from hpad.kube import codec
 
 
 def pod(**changes):
@@ -126,7 +126,7 @@ def test_an_hpa_with_a_broken_quantity_is_refused():
 def test_a_watched_deployment_has_the_scale_the_server_answers(recorded):
     watched = recorded("scale/deployment_get_as_v1_deployment")["body"]
     expected = recorded("scale/deployment_get")["body"]
-    made = msgspec.to_builtins(scale.from_target(codec.target(json.dumps(watched).encode()).value))
+    made = msgspec.to_builtins(codec.target(json.dumps(watched).encode()).value.scale)
     expected["metadata"]["resourceVersion"] = watched["metadata"]["resourceVersion"]
     assert made["metadata"] == expected["metadata"]
     assert made["status"] == expected["status"]
