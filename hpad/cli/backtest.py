@@ -27,6 +27,7 @@ from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Result
+from hpad.simulation.goal import Goal
 from hpad.simulation.history import REPLICAS, History, HistoryError
 from hpad.simulation.past import Past, PastModel
 from hpad.simulation.recorded import Runs
@@ -175,8 +176,10 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
     return Report(str(key), parameters, results, values, notes, args.price)
 
 
-def _over(case: _Case, found: History, past: Past, period: timedelta, tunables: Tunables) -> Result:
-    return backtest.over(case.name, case.hpa, PastModel(case.hpa, found, past), found, period, tunables)
+def _over(
+    case: _Case, found: History, past: Past, period: timedelta, tunables: Tunables, goal: Goal | None = None
+) -> Result:
+    return backtest.over(case.name, case.hpa, PastModel(case.hpa, found, past), found, period, tunables, goal)
 
 
 def _modelled(result: Result) -> str:
@@ -275,7 +278,8 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
     ]
     period = manifest.period(args.period, hpa, settings.sync_period)
     past = _past(args)
-    one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables)
+    goal = Goal(hpa, settings.tunables)
+    one = functools.partial(_outcome, found=found, past=past, period=period, tunables=settings.tunables, goal=goal)
     PastModel(cases[0].hpa, found, past)  # its errors are raised here, and not in another process
     with concurrent.futures.ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, len(cases))) as pool:
         outcomes = list(pool.map(one, cases))
@@ -288,8 +292,8 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _outcome(case: _Case, *, found: History, past: Past, period: timedelta, tunables: Tunables) -> Any:
-    return _over(case, found, past, period, tunables).outcome
+def _outcome(case: _Case, *, found: History, past: Past, period: timedelta, tunables: Tunables, goal: Goal) -> Any:
+    return _over(case, found, past, period, tunables, goal).outcome
 
 
 def _parameter(text: str) -> tuple[str, list[str]]:
@@ -320,6 +324,7 @@ def _ranking(ranked: Sequence[Candidate], paths: Sequence[str], price: float | N
     yield from table(rows, 0)
     if len(ranked) > _SHOWN:
         yield line(Span(f"{len(ranked) - _SHOWN} more; -o json has all", QUIET))
+    yield line(Span("ABOVE GOAL: with fewer replicas than the metric targets of the manifest ask for", QUIET))
     yield line(Span("* no other one is better in both replica-hours and time above goal", QUIET))
 
 

@@ -18,7 +18,7 @@ from hpad.engine.settle import sentence
 from hpad.settings import SettingsError
 from hpad.simulation import load
 from hpad.simulation.load import FORMS, LoadError
-from hpad.simulation.outcome import Outcome, Tally
+from hpad.simulation.outcome import Outcome, Tally, wanted
 from hpad.simulation.run import simulate
 
 _DESCRIPTION = """\
@@ -133,7 +133,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
     made = workload.Recipe(args).make(hpa, offered, START, replicas, args.seed)
     tally, turns = Tally(settings.tunables.downscale_stabilization), []
     for turn in simulate(hpa, made.workload, start=START, length=length, period=period, tunables=settings.tunables):
-        tally.add(turn.now, turn.replicas, turn.after, turn.view, turn.decision)
+        tally.add(turn.view, turn.decision, turn.after, wanted(turn.view, turn.decision))
         seconds = round((turn.now - START).total_seconds())
         text = sentence(turn.decision, turn.outcome)
         turns.append(

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.view import Tunables
+from hpad.simulation.goal import Goal
 from hpad.simulation.history import REPLICAS, History
-from hpad.simulation.outcome import Outcome, Rescale, Tally
+from hpad.simulation.outcome import Outcome, Rescale, Tally, wanted
 from hpad.simulation.run import Workload, simulate
 
 Curve = Sequence[tuple[datetime, int]]
@@ -26,13 +27,20 @@ class Result(NamedTuple):
 
 
 def over(
-    name: str, hpa: HorizontalPodAutoscaler, workload: Workload, span: History, period: timedelta, tunables: Tunables
+    name: str,
+    hpa: HorizontalPodAutoscaler,
+    workload: Workload,
+    span: History,
+    period: timedelta,
+    tunables: Tunables,
+    goal: Goal | None = None,
 ) -> Result:
-    """Runs one spec from the first time of the history to the last."""
+    """Runs one spec from the first time of the history to the last. It is measured against `goal` (None: its own)."""
     tally, curve = Tally(tunables.downscale_stabilization), []
     length = span.end - span.start + period
     for turn in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
-        tally.add(turn.now, turn.replicas, turn.after, turn.view, turn.decision)
+        target = wanted(turn.view, turn.decision) if goal is None else goal.wanted(turn)
+        tally.add(turn.view, turn.decision, turn.after, target)
         curve.append((turn.now, turn.after))
     return Result(name, curve, tally.outcome())
 
@@ -100,11 +108,11 @@ def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
 def ranked(found: Sequence[Candidate], key: Callable[[Outcome], float] | None = None) -> list[Candidate]:
     """Sorts by replica-hours, and marks those that no other beats in both replica-hours and time above goal."""
     cost = key or (lambda outcome: outcome.replica_seconds)
-    ordered = sorted(found, key=lambda each: (cost(each.outcome), each.outcome.above_goal))
-    least = float("inf")
-    marked = []
-    for each in ordered:
-        best = each.outcome.above_goal < least
-        least = min(least, each.outcome.above_goal)
+    both = {id(each): (cost(each.outcome), each.outcome.above_goal) for each in found}
+    marked: list[Candidate] = []
+    last = (0.0, float("inf"))
+    for each in sorted(found, key=lambda each: both[id(each)]):
+        best = both[id(each)][1] < last[1] or both[id(each)] == last
+        last = both[id(each)] if best else last
         marked.append(each._replace(best=best))
     return marked

@@ -84,9 +84,10 @@ class Tally:
         self._range = (0, 0)
         self._last: tuple[datetime, int] | None = None
 
-    def add(self, now: datetime, before: int, after: int, view: View, decision: Decision) -> None:
-        """Adds a turn that found the count `before` and left `after`."""
-        self._close(now, wanted(view, decision), view.max_replicas)
+    def add(self, view: View, decision: Decision, after: int, target: int | None) -> None:
+        """Adds a turn that left the count `after`; `target` is its wanted count, None where it is not known."""
+        now, before = view.now, view.replicas
+        self._close(now, target, view.max_replicas)
         self._turns += 1
         if after != before:
             self._rescaled(Rescale(now, before, after, str(decision)))

@@ -14,7 +14,7 @@ from hpad.recording.format import Scenario
 from hpad.recording.simulate import Simulation, after
 from hpad.recording.spec_changes import Change
 from hpad.simulation.backtest import Result
-from hpad.simulation.outcome import FLAP, Tally
+from hpad.simulation.outcome import FLAP, Tally, wanted
 
 Answer = Sample | AdapterError
 
@@ -48,7 +48,7 @@ class Runs:
                 sides = ((turn.recorded, self._recorded, 0), (turn.changed, self._changed, 1))
                 for step, tally, index in sides:
                     if step.view.scale is not None:
-                        tally.add(now, step.view.replicas, after(step), step.view, step.decision)
+                        tally.add(step.view, step.decision, after(step), wanted(step.view, step.decision))
                         self._curves[index].append((now, after(step)))
 
     @property

@@ -109,6 +109,26 @@ def test_a_recording_with_its_own_spec_and_another_one(
     assert (changed["highest"], changed["rescales"]) == (6, 1)
 
 
+def test_a_search_measures_all_specs_against_the_goal_of_the_manifest(
+    web: str, past: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest wants 2 and 8 replicas. With a goal of 20 there are 1 and 4, except in the windows of 5 minutes."""
+    path = "spec.metrics[0].external.target.averageValue"
+    assert cli.main(["backtest", web, "--csv", past, "--search", f"{path}=5,10,20", "-o", "json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    above = {item["set"][path]: item["summary"]["secondsAboveGoal"] for item in items}
+    assert above["20"] == pytest.approx(49 * 60, abs=45)
+    assert (above["10"], above["5"]) == (pytest.approx(30, abs=1), pytest.approx(15, abs=1))
+    assert [item["pareto"] for item in items] == [True, True, True]
+    args = ["backtest", web, "--csv", past, "--search", "spec.maxReplicas=4,20,30", "-o", "json"]
+    assert cli.main(args) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    above = {item["set"]["spec.maxReplicas"]: item["summary"]["secondsAboveGoal"] for item in items}
+    assert above["4"] == pytest.approx(20 * 60, abs=30)
+    assert above["20"] == above["30"] == pytest.approx(30, abs=1)
+    assert [item["pareto"] for item in items] == [True, True, True]  # the last two are the same run
+
+
 def test_a_search_ranks_and_marks(web: str, past: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = "spec.metrics[0].external.target.averageValue"
     args = ["backtest", web, "--csv", past, "--search", f"{path}=10,20,40", "--search", "spec.maxReplicas=4,20"]

@@ -4,11 +4,13 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from support.simulations import CPU, START, hpa, turns
 
+from hpad.api.hpa import Scale, ScaleSpec
 from hpad.simulation import load, model
-from hpad.simulation.outcome import Outcome, Rescale, Tally
+from hpad.simulation.outcome import Outcome, Rescale, Tally, wanted
 from hpad.simulation.run import Turn
 from hpad.simulation.service import Service, ServiceModel
 
@@ -23,7 +25,7 @@ def made(text: str, high: int = 40, minutes: float = 60, **parameters: Any) -> l
 def tallied(found: list[Turn]) -> Outcome:
     tally = Tally()
     for turn in found:
-        tally.add(turn.now, turn.replicas, turn.after, turn.view, turn.decision)
+        tally.add(turn.view, turn.decision, turn.after, wanted(turn.view, turn.decision))
     return tally.outcome()
 
 
@@ -80,7 +82,8 @@ def test_a_flap_is_a_turn_within_the_window() -> None:
     tally = Tally(timedelta(minutes=1))
     counts = [2, 4, 4, 3, 3, 3, 3, 3, 3, 5, 4]  # up, down within the minute, up after 90 s, down at once
     for turn, (before, after) in zip(found, itertools.pairwise(counts), strict=False):
-        tally.add(turn.now, before, after, turn.view, turn.decision)
+        view = msgspec.structs.replace(turn.view, scale=Scale(spec=ScaleSpec(before)))
+        tally.add(view, turn.decision, after, None)
     outcome = tally.outcome()
     assert [each.after for each in outcome.rescales] == [4, 3, 5, 4]
     assert outcome.flaps == 2
