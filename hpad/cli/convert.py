@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +20,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import check, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import scaledobject, unsupported
-from hpad.manifests.keda.conversion import Converted, Note, Source
-from hpad.manifests.keda.fields import ConversionError
+from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
+from hpad.manifests.keda.authentication import Known
+from hpad.manifests.keda.conversion import Converted, Source
+from hpad.manifests.keda.fields import ConversionError, Note
 from hpad.manifests.keda.settings import settings_document
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -37,24 +39,29 @@ examples:
   kubectl get hpa -A -o yaml | hpad convert -
 
   hpad convert scaledobject.yaml          KEDA: an HPA, then the settings of hpad for it
-  kubectl get scaledobjects -A -o yaml | hpad convert --out new -
-                                          new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
+  kubectl get scaledobjects,triggerauthentications,clustertriggerauthentications,deployments,configmaps -A -o yaml |
+      hpad convert --out new -            new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
   hpad convert --out new rules.yaml       the configuration of prometheus-adapter, a file or its ConfigMap
 
 With --out a conversion can be repeated: files that exist with the same content stay as they are. If a file exists with
 other content, nothing is written.
 
-Of a ScaledObject, the triggers rabbitmq, prometheus, redis, redis-streams, metrics-api, cpu, memory and cron are
-carried over. Each loss or change is named on standard error, with file, line, object and field. A paused ScaledObject
-is not converted, since its HPA would scale at once. Passwords are never copied. No defaults are filled in, except the
-CPU target of 80 % for an autoscaling/v1 object without a metric, and with --to v1 the rules of a behavior, for which v1
-has no defaults.
+Of a ScaledObject, these triggers are carried over:
+%(triggers)s.
+Others are named with what to use instead. Each loss or change is named on standard error, with file, line, object and
+field. A paused ScaledObject becomes a paused HPA. Parameters of a TriggerAuthentication, and variables of the target's
+containers (of its Deployment or StatefulSet, if it is given), are read where no Secret holds them. Secrets are never
+copied: hpad reads each from a file, and standard error says what to mount there (--secrets DIR). docs/from-keda.md has
+the table of all fields.
+
+No defaults are filled in, except the CPU target of 80 % for an autoscaling/v1 object without a metric, and with --to v1
+the rules of a behavior, for which v1 has no defaults.
 
 All results are validated: HPAs as the API server of Kubernetes 1.36 validates them (minReplicas may be 0, as with the
 feature gate HPAScaleToZero), settings as `hpad check` does.
 
 exit status: 0 everything is carried over, 1 a document has errors and is left out, 2 wrong use, 3 something is lost
-(triggers, formulas, ScaledJobs, TriggerAuthentications, …) and --lossy is not given
+(triggers, formulas, ScaledJobs, secrets of a vault, …) and --lossy is not given
 """
 
 
@@ -64,7 +71,7 @@ def add_parser(commands: Any) -> None:
         help="rewrite HPAs as autoscaling/v2 (or v1), and objects of KEDA as HPAs and settings",
         description="Rewrite HPA manifests as autoscaling/v2, or v1, and objects of KEDA and rules of\n"
         "prometheus-adapter as HPAs and settings of hpad.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.replace("%(triggers)s", textwrap.fill(", ".join(scaledobject.TRIGGERS), 118)),
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="yaml (default) or json")
@@ -72,15 +79,25 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write DIR/hpas/NAMESPACE.NAME.yaml and DIR/hpad.yaml instead of stdout"
     )
+    parser.add_argument(
+        "--secrets",
+        metavar="DIR",
+        default=authentication.FOLDER,
+        help="the folder in which hpad will find the files with secrets (default: %(default)s)",
+    )
     parser.add_argument("--lossy", action="store_true", help="exit with status 0, not 3, if something is lost")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Converts all documents: 0, 1 if a document or the settings have errors, LOSSY if something is lost."""
-    work = _Work(args.to, args.output, None if args.out is None else args.out / "hpas")
-    for document in documents.read_all(args.files):
+    found = list(documents.read_all(args.files))
+    known = authentication.collect((document.value for document in found), args.secrets)
+    work = _Work(args.to, args.output, None if args.out is None else args.out / "hpas", known)
+    for document in found:
         work.convert(document)
+    for document in work.authentications:
+        work.note_authentication(document)
     settings = work.settings()
     if args.out is None:
         _print(work.manifests.values(), settings, args.output)
@@ -152,12 +169,15 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list
 class _Work:
     """Converts documents one after the other; counts wrong and skipped documents, and losses.
 
-    `folder`: of the manifests; None if they go to standard output.
+    `folder`: of the manifests; None if they go to standard output. `known`: what ScaledObjects may refer to.
+    `authentications`: to be noted once it is known which were used.
     """
 
     version: str
     format: str
     folder: Path | None
+    known: Known
+    authentications: list[Document] = dataclasses.field(default_factory=list)
     manifests: dict[Path, str] = dataclasses.field(default_factory=dict)
     wrong: int = 0
     skipped: int = 0
@@ -172,14 +192,27 @@ class _Work:
             self._print_errors(document, "", document.faults or decode.read(document.value).errors)
         elif scaledobject.is_scaled_object(value):
             self._scaled_object(document)
+        elif authentication.is_authentication(value):
+            self.authentications.append(document)
         elif unsupported.is_unsupported(value):
             self._print_notes(document, unsupported.identity(value), unsupported.notes(value))
         elif hpas.is_hpa(value):
             self._hpa(document)
         elif rules := prometheus_adapter.find(value):
             self._rules(document, rules)
-        else:
+        elif value.get("kind") not in environment.WORKLOADS:
             self.skipped += 1
+
+    def note_authentication(self, document: Document) -> None:
+        """Prints the notes on a TriggerAuthentication."""
+        subject, key = unsupported.identity(document.value), authentication.key_of(document.value)
+        if key in self.known.errors:
+            self._print_errors(document, subject, [self.known.errors[key].error])
+        elif key not in self.known.used:
+            unused = Note("kind", "is left out: no ScaledObject here refers to it", lost=False)
+            self._print_notes(document, subject, [unused])
+        else:
+            self._print_notes(document, subject, self.known.authentications[key].notes)
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings that all converted objects need; empty if they need none."""
@@ -203,7 +236,7 @@ class _Work:
             self._print_errors(document, subject, document.faults)
             return
         try:
-            converted = scaledobject.convert(document.value, self.names)
+            converted = scaledobject.convert(document.value, self.names, self.known)
         except ConversionError as error:
             self._print_errors(document, subject, [error.error])
             return

@@ -188,7 +188,7 @@ def test_valid_annotations(tmp_path: Path, capsys: pytest.CaptureFixture[str], a
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("fallback", "give-up", "'give-up' is not one of hold, ignore, replicas:N or last-good:AGE"),
+        ("fallback", "give-up", "'give-up' is not one of hold, ignore, replicas:N, at-least:N"),
         ("fallback", "replicas:0", "'0' is not a whole number of 1 or more"),
         ("fallback", "last-good:10", "'10' is not a duration: write a number with its unit"),
         ("fallback", "depth=hold", "there is no metric 'depth' here; there are queue_depth"),

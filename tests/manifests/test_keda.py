@@ -198,8 +198,7 @@ def test_an_address_in_a_variable_becomes_a_placeholder() -> None:
     found = converted(trigger("rabbitmq", metadata, authenticationRef={"name": "broker"}))
     assert only_source(found)[0]["url"] == "http://rabbitmq.example.com:15672"
     note = notes(found)["spec.triggers[0].authenticationRef"]
-    assert 'TriggerAuthentication "broker" is not read' in note
-    assert "password_file" in note
+    assert 'TriggerAuthentication "broker" is not among the documents' in note
 
 
 @pytest.mark.parametrize(
@@ -251,6 +250,15 @@ def test_a_trigger_of_cron_becomes_a_schedule() -> None:
             "replicas:6 after 596523h14m7s",
         ),
         ({"fallback": {"failureThreshold": 2, "replicas": 6, "behavior": "currentReplicas"}}, "hold"),
+        (
+            {"fallback": {"failureThreshold": 2, "replicas": 6, "behavior": "currentReplicasIfHigher"}},
+            "at-least:6 after 1m0s",
+        ),
+        (
+            {"fallback": {"failureThreshold": 2, "replicas": 6, "behavior": "currentReplicasIfLower"}},
+            "at-most:6 after 1m0s",
+        ),
+        ({"fallback": {"failureThreshold": 2, "replicas": 0, "behavior": "currentReplicasIfHigher"}}, "hold"),
         ({"fallback": {"failureThreshold": 2, "replicas": 0}}, "hold"),
     ],
 )
@@ -294,14 +302,13 @@ def test_each_lost_field_has_a_note() -> None:
     found = converted(
         trigger("rabbitmq", RABBITMQ | {"workloadIdentityResource": "x"}),
         trigger("rabbitmq", RABBITMQ | {"mode": "PublishedToDeliveredRatio"}),
-        trigger("kafka", {"topic": "t"}),
+        trigger("pulsar", {"topic": "t"}),
         trigger("prometheus", PROMETHEUS | {"authModes": "bearer,tls", "awsRegion": "eu"}),
         pollingInterval=10,
         cooldownPeriod=60,
-        initialCooldownPeriod=5,
-        idleReplicaCount=0,
-        fallback={"failureThreshold": 1, "replicas": 2, "behavior": "currentReplicasIfHigher"},
-        advanced={"scalingModifiers": {"formula": "a+b"}, "restoreToOriginalReplicaCount": True},
+        initialCooldownPeriod=500,
+        fallback={"failureThreshold": 1, "replicas": 0, "behavior": "currentReplicasIfLower"},
+        advanced={"scalingModifiers": {"formula": "a+b", "target": "1"}, "restoreToOriginalReplicaCount": True},
     )
     assert lost(found) == {
         "spec.triggers[0].metadata.workloadIdentityResource",
@@ -309,11 +316,9 @@ def test_each_lost_field_has_a_note() -> None:
         "spec.triggers[2]",
         "spec.triggers[3].metadata.authModes",
         "spec.triggers[3].metadata.awsRegion",
-        "spec.pollingInterval",
         "spec.cooldownPeriod",
         "spec.initialCooldownPeriod",
-        "spec.idleReplicaCount",
-        "spec.fallback.behavior",
+        "spec.fallback.replicas",
         "spec.advanced.scalingModifiers.formula",
         "spec.advanced.restoreToOriginalReplicaCount",
     }
@@ -397,5 +402,7 @@ def test_notes_and_errors_have_file_and_line(tmp_path: Path, capsys: pytest.Capt
     assert len(list(yaml.safe_load_all(out))) == 2
     line = path.read_text().splitlines().index("  pollingInterval: 5") + 1
     note, error = err.splitlines()
-    assert note.startswith(f"{path}:{line}: ScaledObject shop/worker: spec.pollingInterval: is not carried over")
-    assert "ScaledObject shop/worker: spec.triggers[0].metadata.queueName: Required value" in error
+    assert note.startswith(
+        f"{path}:{line}: ScaledObject shop/worker: spec.pollingInterval: is carried over as hpad.io/sync-period: 5s"
+    )
+    assert "ScaledObject shop/worker: spec.triggers[0].metadata.host: Required value" in error

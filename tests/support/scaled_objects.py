@@ -44,11 +44,12 @@ MEMORY = trigger("memory", {"value": "1Gi", "containerName": "app"}, metricType=
 CRON = trigger(
     "cron", {"timezone": "Europe/Berlin", "start": "0 8 * * *", "end": "0 18 * * *", "desiredReplicas": "10"}
 )
-KAFKA = trigger(
-    "kafka",
-    {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "t", "lagThreshold": "5"},
-    authenticationRef={"name": "kafka-credentials"},
+PULSAR = trigger(
+    "pulsar",
+    {"adminURL": "http://pulsar:80", "topic": "persistent://public/default/t", "subscription": "s"},
+    authenticationRef={"name": "pulsar-credentials"},
 )
+"""A trigger that is not carried over."""
 
 FULL = scaled(
     trigger(
@@ -78,7 +79,7 @@ FULL = scaled(
     CPU,
     MEMORY,
     CRON,
-    KAFKA,
+    PULSAR,
     annotations={
         "team": "a",
         "autoscaling.keda.sh/paused-scale-in": "true",

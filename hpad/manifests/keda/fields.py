@@ -5,10 +5,26 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from hpad.api.fields import FieldError, invalid
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_INT: Final = 2**31 - 1
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A field that is not carried over unchanged, and what the user can do.
+
+    `lost`: the result lacks the field's effect. False: the effect is kept in another way, or the field has none.
+    """
+
+    field: str
+    text: str
+    lost: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}"
 
 
 class ConversionError(Exception):

@@ -1,0 +1,204 @@
+"""Reads TriggerAuthentications: where the parameters of triggers are kept, and the file in which hpad reads each.
+
+No secret is read or written: a parameter becomes the path of a file, and a note says what to mount there.
+Source: KEDA 2.21, "Authentication" and "Authentication providers".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api.fields import required
+from hpad.manifests.keda.environment import Objects, Reference
+from hpad.manifests.keda.fields import ConversionError, Fields, Note
+
+API_VERSION: Final = "keda.sh/v1alpha1"
+TRIGGER: Final = "TriggerAuthentication"
+CLUSTER: Final = "ClusterTriggerAuthentication"
+FOLDER: Final = "/etc/hpad/secrets"
+"""The folder of the files with secrets, unless another one is given."""
+KEDA_NAMESPACE: Final = "keda"
+"""Where KEDA reads the Secrets of a ClusterTriggerAuthentication by default (KEDA_CLUSTER_OBJECT_NAMESPACE)."""
+_SYNC: Final = "write it there, for instance with External Secrets Operator and a mounted Secret"
+_STORES: Final = {
+    "hashiCorpVault": ("path", "a secret of HashiCorp Vault"),
+    "azureKeyVault": ("name", "a secret of Azure Key Vault"),
+    "gcpSecretManager": ("id", "a secret of Google Secret Manager"),
+    "awsSecretManager": ("name", "a secret of AWS Secrets Manager"),
+}
+"""Stores of secrets: the field with the secret's name, and what it is."""
+
+
+class OAuth2(msgspec.Struct, frozen=True, kw_only=True):
+    """The client credentials grant of a TriggerAuthentication, with the file of the client's secret."""
+
+    token_url: str
+    client_id: str
+    secret: Reference
+    scopes: tuple[str, ...] = ()
+    params: Mapping[str, str] = {}
+
+
+class Authentication(msgspec.Struct, frozen=True, kw_only=True):
+    """A TriggerAuthentication or ClusterTriggerAuthentication.
+
+    identity: kind and name. parameters: by the name that the trigger knows. pod_identity: its provider, "" for none.
+    notes: on fields of the object itself.
+    """
+
+    identity: str
+    parameters: Mapping[str, Reference] = {}
+    oauth2: OAuth2 | None = None
+    pod_identity: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+Key = tuple[str, str, str]
+"""Kind, namespace ("" for an object of the cluster) and name."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The objects that ScaledObjects refer to.
+
+    errors: TriggerAuthentications that cannot be read. used: the keys of those that a trigger has referred to.
+    """
+
+    objects: Objects
+    authentications: dict[Key, Authentication] = {}
+    errors: dict[Key, ConversionError] = {}
+    used: set[Key] = set()
+
+
+def is_authentication(value: Any) -> bool:
+    """Returns whether a document is a TriggerAuthentication or a ClusterTriggerAuthentication."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return kind in (TRIGGER, CLUSTER) and value.get("apiVersion") == API_VERSION
+
+
+def key_of(value: Mapping[str, Any]) -> Key:
+    """Returns kind, namespace and name of a TriggerAuthentication."""
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    kind = str(value.get("kind"))
+    namespace = "" if kind == CLUSTER else str(metadata.get("namespace") or "default")
+    return kind, namespace, str(metadata.get("name"))
+
+
+def collect(values: Iterable[Any], folder: str = FOLDER) -> Known:
+    """Returns the objects of documents that ScaledObjects may refer to. Never raises."""
+    values = list(values)
+    known = Known(Objects(values, folder))
+    for value in values:
+        if is_authentication(value):
+            try:
+                known.authentications[key_of(value)] = _read(value, known.objects)
+            except ConversionError as error:
+                known.errors[key_of(value)] = error
+    return known
+
+
+def _read(value: Mapping[str, Any], objects: Objects) -> Authentication:
+    kind, own, name = key_of(value)
+    fields = Fields(value)
+    reader = _Reader(fields.object("spec"), own or KEDA_NAMESPACE, objects)
+    for each in ("apiVersion", "kind", "metadata", "status"):
+        fields.get(each)
+    parameters = dict(reader.parameters())
+    oauth2 = reader.oauth2()
+    provider = reader.pod_identity()
+    notes = [*reader.notes, *(Note(path, "is not carried over") for path in fields.unread())]
+    return Authentication(
+        identity=f'{kind} "{name}"', parameters=parameters, oauth2=oauth2, pod_identity=provider, notes=tuple(notes)
+    )
+
+
+class _Reader:
+    """Reads the spec of one TriggerAuthentication. Raises ConversionError for one that KEDA would refuse as well."""
+
+    def __init__(self, spec: Fields, namespace: str, objects: Objects) -> None:
+        self._spec, self._namespace, self._objects = spec, namespace, objects
+        self.notes: list[Note] = []
+
+    def parameters(self) -> Iterator[tuple[str, Reference]]:
+        """Yields each parameter with its place."""
+        for entry in self._spec.objects("secretTargetRef"):
+            yield _needed(entry, "parameter"), self._of_secret(entry)
+        for entry in self._spec.objects("configMapTargetRef"):
+            yield _needed(entry, "parameter"), self._of_config_map(entry)
+        for entry in self._spec.objects("env"):
+            name = _needed(entry, "name")
+            place = f'the variable "{name}" of the target\'s container'
+            variable = Reference(place=place, variable=name, container=entry.text("containerName"))
+            yield _needed(entry, "parameter"), variable
+        for entry in self._spec.objects("filePath"):
+            path = _needed(entry, "path")
+            yield self._unheld(entry, f'the file "{path}" of the KEDA operator', "file", path.strip("/"))
+        for entry in self._spec.objects("boundServiceAccountToken"):
+            name = _needed(entry, "serviceAccountName")
+            place = f"a token of ServiceAccount {self._namespace}/{name}"
+            yield self._unheld(entry, place, "token", name)
+        for store in _STORES:
+            yield from self._stored(store)
+
+    def _of_secret(self, entry: Fields) -> Reference:
+        return self._objects.secret(self._namespace, _needed(entry, "name"), _needed(entry, "key"))
+
+    def _of_config_map(self, entry: Fields) -> Reference:
+        return self._objects.config_map(self._namespace, _needed(entry, "name"), _needed(entry, "key"))
+
+    def _unheld(self, entry: Fields, place: str, *parts: str) -> tuple[str, Reference]:
+        """Returns a parameter that no Secret holds, with a note on it."""
+        reference = Reference(place=place, file=self._objects.path(self._namespace, *parts))
+        parameter = _needed(entry, "parameter")
+        text = f'"{parameter}" ({place}) is not read by hpad: {_SYNC}: {reference.file}'
+        self.notes.append(Note(entry.at("parameter"), text))
+        return parameter, reference
+
+    def _stored(self, store: str) -> Iterator[tuple[str, Reference]]:
+        if store not in self._spec:
+            return
+        fields = self._spec.object(store)
+        name, kind = _STORES[store]
+        for entry in fields.objects("secrets"):
+            place = _needed(entry, name)
+            yield self._unheld(entry, f'{kind}, "{place}"', store, *place.split("/"))
+            entry.skip()
+        fields.skip()  # how KEDA logs in to the store
+
+    def oauth2(self) -> OAuth2 | None:
+        """Returns the OAuth2 grant; None where there is none. Raises ConversionError."""
+        if "oauth2" not in self._spec:
+            return None
+        fields = self._spec.object("oauth2")
+        fields.text("type")  # clientCredentials is the only one
+        held = fields.object("clientSecret").object("valueFrom").object("secretKeyRef")
+        scopes, params = fields.get("scopes", []), fields.object("tokenUrlParams")
+        return OAuth2(
+            token_url=_needed(fields, "tokenUrl"),
+            client_id=_needed(fields, "clientId"),
+            secret=self._of_secret(held),
+            scopes=tuple(map(str, scopes)) if isinstance(scopes, list) else (),
+            params={name: params.text(name) for name in params},
+        )
+
+    def pod_identity(self) -> str:
+        """Returns the provider of the pod's identity, "" for none."""
+        fields = self._spec.object("podIdentity")
+        provider = fields.text("provider") or "none"
+        fields.skip()
+        if provider in ("none", "aws", "aws-eks"):
+            if "roleArn" in fields:
+                text = "is not carried over: hpad takes the role of its own ServiceAccount or of its environment"
+                self.notes.append(Note(fields.at("roleArn"), text))
+            return "" if provider == "none" else provider
+        text = f"{provider} is not carried over: hpad has no identity of that provider; use a user with a password"
+        self.notes.append(Note(fields.at("provider"), text))
+        return provider
+
+
+def _needed(entry: Fields, name: str) -> str:
+    text = entry.text(name)
+    if not text:
+        raise ConversionError(required(entry.at(name), "KEDA needs it"))
+    return text

@@ -1,0 +1,93 @@
+"""Converts KEDA's trigger `prometheus`.
+
+Source: KEDA 2.21, "Prometheus".
+"""
+
+import urllib.parse
+from typing import Any, Final
+
+from hpad.manifests.keda.fields import split_url
+from hpad.manifests.keda.trigger import Trigger
+
+_MODES: Final = {"bearer": "bearerToken", "basic": "username", "tls": "cert", "custom": "customAuthValue"}
+"""The modes of `authModes`, and a parameter that each needs."""
+
+
+def prometheus(trigger: Trigger) -> None:
+    """Adds the query and its source; raises ConversionError."""
+    trigger.needed("threshold")
+    threshold, activation = trigger.number("threshold"), trigger.number("activationThreshold")
+    query: dict[str, Any] = {"query": trigger.needed("query"), "types": ["External"]}
+    if "<<" in query["query"]:
+        raise trigger.invalid("query", "<<", "must not contain <<, which begins a variable of hpad")
+    if trigger.metadata.truth("ignoreNullValues"):
+        query["empty"] = "zero"
+    elif "ignoreNullValues" not in trigger.metadata:
+        trigger.note_change(
+            "ignoreNullValues",
+            "KEDA counts an empty answer as zero by default; hpad counts it as missing and keeps the replicas: write "
+            "empty: zero if zero is meant",
+        )
+    settings, host = _connection(trigger)
+    trigger.note_unneeded({"metricName": "KEDA ignores it"})
+    trigger.external(trigger.source("prometheus", query, host, settings), threshold, activation)
+
+
+def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
+    metadata = trigger.metadata
+    address = trigger.required_text("serverAddress", "http://prometheus.example.com:9090")
+    parts = split_url(address)
+    host, user = parts.hostname, urllib.parse.unquote(parts.username or "")
+    if parts.scheme not in ("http", "https") or not host or parts.fragment:
+        raise trigger.invalid("serverAddress", "…", "must be a URL of http or https")
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+    settings: dict[str, Any] = {"url": urllib.parse.urlunsplit(bare).rstrip("/")}
+    params = dict(urllib.parse.parse_qsl(parts.query)) | _pairs(trigger, "queryParameters")
+    if namespace := metadata.text("namespace"):
+        params["namespace"] = namespace
+    headers = _pairs(trigger, "customHeaders")
+    if tenant := metadata.text("cortexOrgID"):
+        headers.setdefault("X-Scope-OrgID", tenant)
+    settings |= {name: value for name, value in (("params", params), ("headers", headers)) if value}
+    if metadata.truth("unsafeSsl"):
+        settings["insecure"] = True
+    if timeout := trigger.milliseconds("timeout"):
+        settings["query_timeout"] = timeout
+    own = _authentication(trigger, host, user)
+    headers = settings.get("headers", {}) | own.get("headers", {})
+    settings |= own | ({"headers": headers} if headers else {})
+    return settings, host
+
+
+def _authentication(trigger: Trigger, host: str, user: str) -> dict[str, Any]:
+    """Returns the settings of the modes in `authModes`, and of the user in the URL."""
+    settings: dict[str, Any] = trigger.file_settings(ca="ca")
+    modes = [part.strip() for part in trigger.text("authModes").split(",") if part.strip()]
+    for mode in modes:
+        needed = _MODES.get(mode)
+        if needed is None or trigger.reference(needed) is None:
+            lacking = f'there is no "{needed}"' if needed else "there is no such mode"
+            trigger.note_loss("authModes", f"{mode} is not carried over: {lacking} in a TriggerAuthentication")
+        elif mode == "bearer":
+            settings |= trigger.file_settings(bearerToken="bearer_token_file")
+        elif mode == "tls":
+            settings |= trigger.file_settings(cert="cert", key="key")
+        elif mode == "custom":
+            settings |= _custom_header(trigger)
+    if "basic" in modes or user:
+        settings |= trigger.credentials(host, user, "serverAddress")
+    return settings
+
+
+def _custom_header(trigger: Trigger) -> dict[str, Any]:
+    name = trigger.text("customAuthHeader") or trigger.unread("customAuthHeader")
+    file = trigger.file("customAuthValue", f"headers.{name}.file")
+    return {"headers": {name: {"file": file}}} if name and file else {}
+
+
+def _pairs(trigger: Trigger, name: str) -> dict[str, str]:
+    """Parses `a=b,c=d`. Raises ConversionError without the text, which may contain a secret."""
+    pairs = [part.partition("=") for part in trigger.metadata.text(name).split(",") if part.strip()]
+    if any(not equals or not key.strip() for key, equals, _ in pairs):
+        raise trigger.invalid(name, "…", "must be of the form name=value,other=value")
+    return {key.strip(): value.strip() for key, _, value in pairs}

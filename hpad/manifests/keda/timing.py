@@ -1,0 +1,147 @@
+"""Carries over the bounds and times of a ScaledObject: minimum, idle count, polling interval and cooldown.
+
+Source: KEDA 2.21, "ScaledObject specification"; pkg/scaling/executor/scale_scaledobjects.go: scaleToZeroOrIdle.
+"""
+
+from typing import Any, Final
+
+from hpad.api.fields import invalid
+from hpad.engine import controls
+from hpad.manifests.keda.conversion import Conversion
+from hpad.manifests.keda.fields import ConversionError, Fields, Note
+
+POLLING_SECONDS: Final = 30
+_PERIOD_SECONDS: Final = 15
+"""How often KEDA's HPA, and hpad, read the metrics while there are replicas."""
+_COOLDOWN_SECONDS: Final = 300
+_WINDOW_SECONDS: Final = 300
+_LONGEST_WINDOW: Final = 3600
+_LONGEST_PERIOD: Final = 3600
+_MINIMUM: Final = 0
+_RESOURCES: Final = ("Resource", "ContainerResource")
+_WINDOW: Final = "stabilizationWindowSeconds"
+
+
+def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
+    """Returns minReplicas. KEDA's default is 0, which needs a metric that exists without pods: not CPU or memory."""
+    count, idle = spec.count("minReplicaCount", _MINIMUM), idle_minimum(spec)
+    if active or (count and not idle):
+        return max(count, 1)
+    if all(metric["type"] in _RESOURCES for metric in conversion.metrics):
+        conversion.note_change(
+            "spec.minReplicaCount", "0 needs a metric that is not of cpu or memory; carried over as 1"
+        )
+        return max(count, 1)
+    conversion.note_change(
+        "spec.minReplicaCount",
+        "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
+        "API server as well, one of --manifests does not",
+    )
+    return 0
+
+
+def idle_minimum(spec: Fields) -> int:
+    """Returns the minimum while a trigger is active, where there are fewer replicas without; else 0."""
+    if "idleReplicaCount" not in spec:
+        return 0
+    idle, count, field = spec.count("idleReplicaCount", 0), spec.count("minReplicaCount", _MINIMUM), "idleReplicaCount"
+    if idle >= count:
+        raise ConversionError(invalid(spec.at(field), idle, "must be less than minReplicaCount"))
+    return count if idle == 0 else 0
+
+
+def note_idle(spec: Fields, conversion: Conversion) -> None:
+    """Notes an idle count."""
+    if "idleReplicaCount" in spec and spec.count("idleReplicaCount", 0):
+        text = f"{spec.get('idleReplicaCount')} is not carried over: 0 is the only one that works in KEDA, too"
+        conversion.note_loss(spec.at("idleReplicaCount"), text)
+    elif "idleReplicaCount" in spec:
+        text = "is carried over as minReplicas 0, and minReplicaCount as a metric that holds while a trigger is active"
+        conversion.note_change(spec.at("idleReplicaCount"), text)
+
+
+def sync_period(spec: Fields, conversion: Conversion, *, cached: bool) -> None:
+    """Carries over pollingInterval, where KEDA reads the metrics as often, or as seldom, between 1 and N replicas.
+
+    KEDA's own interval wakes a target at zero. While there are replicas its HPA asks every 15 s, unless the answers are
+    cached.
+    """
+    if "pollingInterval" not in spec:
+        return
+    seconds, field = spec.count("pollingInterval", POLLING_SECONDS), spec.at("pollingInterval")
+    if not seconds:
+        raise ConversionError(invalid(field, seconds, "must be 1 or more"))
+    if seconds == POLLING_SECONDS and not cached:
+        conversion.note_change(field, "is left out: it is KEDA's default, and hpad reads each metric every 15 s")
+    elif seconds < _PERIOD_SECONDS or cached:
+        period = f"{min(seconds, _LONGEST_PERIOD)}s"
+        conversion.own[controls.SYNC_PERIOD] = period
+        more = f", which is at most {_LONGEST_PERIOD}s" if seconds > _LONGEST_PERIOD else ""
+        conversion.note_change(field, f"is carried over as {controls.SYNC_PERIOD}: {period}{more}")
+    elif seconds == _PERIOD_SECONDS:
+        conversion.note_change(field, "is left out: hpad reads each metric every 15 s")
+    else:
+        text = (
+            "is left out: hpad reads each metric every 15 s, as KEDA's HPA does while there are replicas; to ask the "
+            f"source less often, set limits.fresh of the source, or {controls.SYNC_PERIOD}: {seconds}s"
+        )
+        conversion.note_change(field, text)
+
+
+def cooldown(spec: Fields, behavior: dict[str, Any], conversion: Conversion, *, to_zero: bool) -> dict[str, Any]:
+    """Returns the behavior with the cooldown as its scale-down window, where it sets none itself.
+
+    KEDA's cooldown delays the step to zero, and hpad's window delays each scale-down.
+    """
+    period, window = spec.count("cooldownPeriod", _COOLDOWN_SECONDS), _window(behavior)
+    field = "spec.cooldownPeriod"
+    _initial(spec, window or max(period, _WINDOW_SECONDS), conversion, to_zero=to_zero)
+    if not to_zero:
+        if "cooldownPeriod" in spec:
+            conversion.note_change(field, "is left out: without a scale to zero it has no effect")
+        return behavior
+    if window is None and period > _WINDOW_SECONDS:
+        return _with_window(behavior, period, conversion)
+    waits = _WINDOW_SECONDS if window is None else window
+    if waits != period:
+        text = f"{period} is not carried over: a scale to zero waits as each scale-down does, here {waits} s; to wait "
+        conversion.notes.append(
+            Note(field, f"{text}{period} s, set {_WINDOW} of scaleDown to {period}", lost="cooldownPeriod" in spec)
+        )
+    elif "cooldownPeriod" in spec:
+        conversion.note_change(field, f"is left out: it is as long as the scale-down window, {waits} s")
+    return behavior
+
+
+def _with_window(behavior: dict[str, Any], period: int, conversion: Conversion) -> dict[str, Any]:
+    window = min(period, _LONGEST_WINDOW)
+    text = f"is carried over as spec.behavior.scaleDown.{_WINDOW}: {window}, which delays each scale-down"
+    if window < period:
+        conversion.note_loss("spec.cooldownPeriod", f"{text}; a window has at most {_LONGEST_WINDOW} s")
+    else:
+        conversion.note_change("spec.cooldownPeriod", text)
+    down = behavior.get("scaleDown")
+    return {**behavior, "scaleDown": {**(down if isinstance(down, dict) else {}), _WINDOW: window}}
+
+
+def _window(behavior: dict[str, Any]) -> int | None:
+    """Returns the scale-down window that the behavior sets; None if it sets none."""
+    down = behavior.get("scaleDown") if isinstance(behavior, dict) else None
+    window = down.get(_WINDOW) if isinstance(down, dict) else None
+    return window if isinstance(window, int) else None
+
+
+def _initial(spec: Fields, window: int, conversion: Conversion, *, to_zero: bool) -> None:
+    if "initialCooldownPeriod" not in spec:
+        return
+    period, field = spec.count("initialCooldownPeriod", 0), spec.at("initialCooldownPeriod")
+    if not to_zero or period <= window:
+        text = "is left out: " + (
+            f"hpad scales a new HPA down after a whole scale-down window, {window} s"
+            if to_zero
+            else "without a scale to zero it has no effect"
+        )
+        conversion.note_change(field, text)
+    else:
+        text = f"{period} is not carried over: a new HPA is not scaled down for {window} s; to wait longer, use "
+        conversion.note_loss(field, f"{text}{controls.PREFIX}paused-until")

@@ -1,0 +1,220 @@
+"""One trigger of a ScaledObject: its metadata, its authentication, and the metric that it becomes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from hpad.api import duration
+from hpad.api.fields import invalid, required
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.manifests.keda.authentication import Authentication
+from hpad.manifests.keda.conversion import EXTERNAL, PLACEHOLDER, Conversion, Source
+from hpad.manifests.keda.environment import Reference
+from hpad.manifests.keda.fields import ConversionError, Fields
+
+_NO_AUTHENTICATION: Final = Authentication(identity="")
+_FROM_ENV: Final = "FromEnv"
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+    """One trigger, and the conversion that it adds to.
+
+    path: its field, such as `spec.triggers[0]`. metric: the name of its metric in the HPA. variable: looks up a
+    variable of the target's container (name, container). taken: the parameters of the authentication that were read.
+    """
+
+    path: str
+    metric: str
+    type: str
+    metadata: Fields
+    conversion: Conversion
+    metric_type: str = ""
+    authentication: Authentication = _NO_AUTHENTICATION
+    variable: Callable[[str, str], Reference]
+    namespace: str = ""
+    taken: set[str] = set()
+
+    def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
+        """Returns the error for an invalid entry of the metadata."""
+        return ConversionError(invalid(self.metadata.at(name), value, detail))
+
+    def note_loss(self, name: str, text: str) -> None:
+        """Notes an entry of the metadata whose effect the result lacks."""
+        self.conversion.note_loss(self.metadata.at(name), text)
+
+    def note_change(self, name: str, text: str) -> None:
+        """Notes an entry of the metadata that is carried over in another way, or that has no effect."""
+        self.conversion.note_change(self.metadata.at(name), text)
+
+    def note_unneeded(self, reasons: Mapping[str, str]) -> None:
+        """Notes entries that have no effect, each with the reason."""
+        for name, reason in reasons.items():
+            if self.metadata.text(name):
+                self.note_change(name, f"is left out: {reason}")
+
+    # Texts: from the metadata, from a TriggerAuthentication, or from a variable of the target's container.
+
+    def reference(self, name: str) -> Reference | None:
+        """Returns where a parameter is kept that the metadata do not have; None where it is not set."""
+        self.taken.add(name)
+        found = self.authentication.parameters.get(name)
+        if found is not None and found.variable:
+            found = self.variable(found.variable, found.container)
+        variable = self.metadata.text(name + _FROM_ENV)
+        return self.variable(variable, "") if found is None and variable else found
+
+    def text(self, name: str, default: str = "") -> str:
+        """Returns a parameter of the metadata, of a ConfigMap or a variable; the default if it is absent."""
+        found = None if self.metadata.text(name) else self.reference(name)
+        return self.metadata.text(name) or (found.value if found is not None else "") or default
+
+    def required_text(self, name: str, example: str) -> str:
+        """Returns a parameter as `text` does. One that is kept where hpad cannot read it is lost: gives the example.
+
+        Raises ConversionError if it is not set at all.
+        """
+        found = self.text(name) or self.unread(name, example)
+        if not found:
+            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+        return found
+
+    def unread(self, name: str, example: str = PLACEHOLDER) -> str:
+        """Returns the example for a parameter whose text is not known, and notes the loss; "" if it is not set."""
+        found = None if self.text(name) else self.reference(name)
+        if found is None:
+            return ""
+        self._note_held(name, found, f"write the {name} into the source, in place of {example}")
+        return example
+
+    def _note_held(self, name: str, found: Reference, instead: str) -> None:
+        """Notes a parameter that is kept elsewhere, at the field that refers to it."""
+        field, subject = self._field_of(name)
+        self.conversion.note_loss(field, f"{subject}is not carried over: {found.place} holds it: {instead}")
+
+    def _field_of(self, name: str) -> tuple[str, str]:
+        """Returns the field that sets a parameter, and the beginning of a note on it."""
+        if name in self.authentication.parameters:
+            return f"{self.path}.authenticationRef", f'"{name}" of {self.authentication.identity} '
+        return self.metadata.at(name + _FROM_ENV if name + _FROM_ENV in self.metadata else name), ""
+
+    def needed(self, name: str) -> str:
+        """Returns a required entry. Raises ConversionError if it is missing."""
+        text = self.text(name)
+        if not text:
+            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+        return text
+
+    def number(self, name: str, default: str = "") -> str:
+        """Returns an entry that is a quantity, or the default if it is absent. Raises ConversionError."""
+        text = self.text(name, default)
+        if not text:
+            return text
+        try:
+            parse_milli(text)
+        except QuantityError:
+            raise self.invalid(name, text, "must be a number") from None
+        return text
+
+    def whole_number(self, name: str, text: str) -> int:
+        """Returns the number in the text of an entry. Raises ConversionError for anything but digits."""
+        if not (text.isascii() and text.isdigit()):
+            raise self.invalid(name, text, "must be a whole number")
+        return int(text)
+
+    def milliseconds(self, name: str) -> str:
+        """Returns a timeout in hpad's form, such as "3000ms"; "" if absent. Raises ConversionError."""
+        text = self.metadata.text(name)
+        if not text:
+            return ""
+        if text.isascii() and text.isdigit() and int(text):
+            return f"{int(text)}ms"
+        try:
+            return duration.write(duration.parse(text))
+        except ValueError:
+            raise self.invalid(name, text, "must be milliseconds, such as 3000") from None
+
+    # Secrets: never copied. A file or an environment variable of hpad takes their place.
+
+    def file(self, name: str, setting: str) -> str:
+        """Returns the file in which hpad reads a secret parameter, and notes what to mount there.
+
+        Returns "" where the parameter is not set, or where no object is known to hold it (which is noted as lost).
+        """
+        found = self.reference(name)
+        if found is None or not found.file:
+            if found is not None and found.value is None:
+                self._note_held(name, found, f"write a file with it into the source, as {setting}")
+            return ""
+        field, subject = self._field_of(name)
+        if not found.mounts:
+            self._note_held(name, found, f"write it into {found.file}, which the source reads as {setting}")
+        else:
+            text = f"{subject}is read from {found.file} ({setting}): mount {found.place} there"
+            self.conversion.note_change(field, text)
+        return found.file
+
+    def file_settings(self, **settings: str) -> dict[str, str]:
+        """Returns settings with files, by the parameter that each file holds: `ca="ca", cert="cert"`."""
+        files = ((setting, self.file(name, setting)) for name, setting in settings.items())
+        return {setting: file for setting, file in files if file}
+
+    def variable_of(self, field: str, host: str, what: str = "password") -> str:
+        """Returns the environment variable in which hpad reads a secret that stands in KEDA's objects.
+
+        Notes at `field`, a path in the ScaledObject, that the secret is not copied.
+        """
+        variable = f"HPAD_{''.join(c if c.isascii() and c.isalnum() else '_' for c in host.upper())}_{what.upper()}"
+        self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
+        return variable
+
+    def credentials(self, host: str, of_url: str = "", field: str = "host") -> dict[str, str]:
+        """Returns username and the place of the password. `of_url`: the user in the URL of `field`, with a password."""
+        name = self.text("username") or self.unread("username") or of_url
+        settings = {"username": name} if name else {}
+        if password := self.file("password", "password_file"):
+            return settings | {"password_file": password}
+        if self.text("password") or self.reference("password") is not None:
+            return settings | {"password_env": self.variable_of(self._field_of("password")[0], host)}
+        return settings | ({"password_env": self.variable_of(self._field_of(field)[0], host)} if name else {})
+
+    def oauth2(self) -> dict[str, Any]:
+        """Returns the setting `oauth2` of the TriggerAuthentication; empty where it has none."""
+        found = self.authentication.oauth2
+        if found is None:
+            return {}
+        self.taken.add("oauth2")
+        field = f"{self.path}.authenticationRef"
+        text = f"the client's secret is read from {found.secret.file} (oauth2.client_secret_file): mount "
+        self.conversion.note_change(field, f"{text}{found.secret.place} there")
+        settings = {"token_url": found.token_url, "client_id": found.client_id, "client_secret_file": found.secret.file}
+        more = {"scopes": list(found.scopes), "params": dict(found.params)}
+        return {"oauth2": settings | {name: value for name, value in more.items() if value}}
+
+    # Metrics.
+
+    def source(self, adapter: str, query: Any, host: str = "", settings: Mapping[str, Any] = {}) -> Source:
+        """Returns the source whose entry and metric have the name of the trigger's metric."""
+        return Source(
+            path=self.path,
+            adapter=adapter,
+            host=host,
+            settings=settings,
+            entry=self.metric,
+            query=query,
+            metric=self.metric,
+        )
+
+    def external(self, source: Source, value: str, activation: str = "") -> None:
+        """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType."""
+        kind = self.metric_type or "AverageValue"
+        if kind not in ("AverageValue", "Value"):
+            raise ConversionError(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
+        metric: dict[str, Any] = {"name": source.metric}
+        if source.selector:
+            metric["selector"] = {"matchLabels": dict(source.selector)}
+        target = {"type": kind, "averageValue" if kind == "AverageValue" else "value": value}
+        self.conversion.sources.append(source)
+        self.conversion.metrics.append({"type": EXTERNAL, "external": {"metric": metric, "target": target}})
+        if activation and parse_milli(activation):
+            self.conversion.activation[len(self.conversion.metrics) - 1] = activation
