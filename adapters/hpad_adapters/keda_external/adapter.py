@@ -1,0 +1,183 @@
+"""The adapter `keda-external`: each external scaler of KEDA is a metric source.
+
+Source: KEDA 2.21, "External Scalers" and externalscaler.proto; external_scaler.go for what is sent and how a value is
+chosen.
+"""
+
+import asyncio
+import math
+import urllib.parse
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, Sample, or_error, shown
+from hpad.adapter_http import SecretRef, Tls, TlsOptions, read_secrets, url_error
+from hpad_adapters import extras
+from hpad_adapters.keda_external import messages
+from hpad_adapters.selection import labels, no_metric
+
+_AT_ONCE = 16
+_MOST = (2**63 - 1) // 1000
+
+
+class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A metric of the scaler.
+
+    metadata: what KEDA sends as scalerMetadata, all fields of the trigger's `metadata`; a value may be {file: …} or
+        {env: …}, read again for each batch. scalerAddress is added.
+    params: labels of the metric's selector that are sent as further metadata.
+    metric: the scaler's name of the metric; empty: the only one of its GetMetricSpec.
+    name, namespace: of the ScaledObject, which some scalers look up; empty: those of the HPA.
+    inactive: the value while the scaler's IsActive says false: zero, as in KEDA for a minReplicaCount of 0, or value:
+        that of GetMetrics, and IsActive is not asked.
+    """
+
+    metadata: dict[str, str | SecretRef] = {}
+    params: list[str] = []
+    metric: str = ""
+    name: str = ""
+    namespace: str = ""
+    inactive: Literal["zero", "value"] = "zero"
+
+
+class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An external scaler of KEDA.
+
+    address: host and port, KEDA's scalerAddress; metrics: name in the HPA -> metric of the scaler.
+    tls: connect by TLS, KEDA's enableTLS; ca, cert, key: PEM files, loaded again when they change; server_name: on the
+    scaler's certificate, if not the host; insecure: trust any certificate.
+    """
+
+    address: str
+    metrics: dict[str, Metric]
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        errors = [self.tls_options.error]
+        if _address(self.address) is None:
+            errors.append(f'address: {shown(self.address)} is not of the form "scaler.namespace:9090"')
+        unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
+        if unused and not self.tls:
+            errors.append(f"{unused[0]}: has an effect with tls: true only")
+        if any(errors):
+            raise ValueError("\n".join(filter(None, errors)))
+
+    @property
+    def tls_options(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions(ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure)
+
+
+class KedaExternal:
+    """External metrics of one scaler: GetMetrics, IsActive and GetMetricSpec, in one connection per batch."""
+
+    serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = ()
+    Settings = KedaExternalSettings
+
+    def __init__(self, settings: KedaExternalSettings, context: Context) -> None:
+        self._calls: Any = extras.load("hpad_adapters.keda_external.calls", "keda-external").Calls
+        self.metrics = tuple(settings.metrics)
+        self._settings = settings
+        self._clock = context.clock
+        self._tls = Tls(settings.tls_options) if settings.tls else None
+        self._at = _address(settings.address) or ("", 0)
+        self._where = f"external scaler {settings.address}"
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a sample or an error per query; raises AdapterError if TLS cannot be used."""
+        tls = await self._tls.context() if self._tls is not None else None
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(calls: Any, query: Query) -> Sample:
+            async with limit:
+                return await self._sample(calls, query)
+
+        async with self._calls(*self._at, tls, self._settings.server_name) as calls, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(or_error(one(calls, query))) for query in queries]
+        return [task.result() for task in tasks]
+
+    def group(self, query: Query) -> str:
+        """Returns the same for all queries: one connection serves them."""
+        return self._where
+
+    def personal(self, query: Query) -> bool:
+        """Returns whether the HPA's name is sent."""
+        metric = self._settings.metrics.get(query.name)
+        return metric is not None and not metric.name
+
+    async def aclose(self) -> None:
+        """Does nothing: a connection ends with its batch."""
+
+    async def _sample(self, calls: Any, query: Query) -> Sample:
+        metric = self._settings.metrics.get(query.name)
+        if metric is None:
+            raise no_metric(query, self._settings.metrics)
+        reference = await self._reference(query, metric)
+        ask = _Scaler(self._where, calls.call, reference)
+        name = metric.metric or await ask.only_metric()
+        values = await ask.values(name)
+        if metric.inactive == "zero" and not await ask.active():
+            values = (0,)
+        return ExternalSample(values, self._clock.now())
+
+    async def _reference(self, query: Query, metric: Metric) -> bytes:
+        metadata = {"scalerAddress": self._settings.address, **await read_secrets(metric.metadata)}
+        metadata |= labels(query, metric.params)
+        name = metric.name or (query.hpa.name if query.hpa is not None else "")
+        return messages.scaled_object(name, metric.namespace or query.namespace, metadata)
+
+
+class _Scaler:
+    """What one scaler says about one ScaledObject. All methods raise AdapterError."""
+
+    def __init__(self, where: str, call: Callable[[str, bytes], Awaitable[bytes]], reference: bytes) -> None:
+        self._where = where
+        self._call = call
+        self._reference = reference
+
+    async def only_metric(self) -> str:
+        """Returns the name of the only metric of GetMetricSpec."""
+        names = [spec.name for spec in await self._asked("GetMetricSpec", messages.metric_specs)]
+        if len(names) != 1:
+            offered = ", ".join(sorted(names)) or "none"
+            raise AdapterError(f"{self._where} offers not one metric but these: {offered}; write `metric`", "spec")
+        return str(names[0])
+
+    async def values(self, metric: str) -> tuple[int, ...]:
+        """Returns the values of a metric in thousandths."""
+        request = messages.metrics_request(self._reference, metric)
+        found = await self._asked("GetMetrics", messages.metric_values, request)
+        if not found:
+            raise AdapterError(f'{self._where} has no value for metric "{metric}"')
+        if not all(math.isfinite(each.value) and abs(each.value) <= _MOST for each in found):
+            raise AdapterError(f'{self._where} has a value for metric "{metric}" that is not a number of 64 bits')
+        return tuple(round(each.value * 1000) for each in found)
+
+    async def active(self) -> bool:
+        """Returns the answer to IsActive."""
+        return bool(await self._asked("IsActive", messages.is_active))
+
+    async def _asked(self, method: str, decode: Callable[[bytes], Any], request: bytes | None = None) -> Any:
+        try:
+            return decode(await self._call(method, self._reference if request is None else request))
+        except AdapterError as error:
+            raise AdapterError(f"{self._where} {error.message}") from None
+        except messages.MessageError as error:
+            raise AdapterError(f"{self._where} {error}, in answer to {method}") from None
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Returns host and port, None if the text is something else; KEDA's resolver prefixes dns:/// are dropped."""
+    text = text.removeprefix("dns:///").removeprefix("passthrough:///")
+    if url_error(f"grpc://{text}", ("grpc",), "") or "/" in text:
+        return None
+    parts = urllib.parse.urlsplit(f"grpc://{text}")
+    return (parts.hostname, parts.port) if parts.hostname and parts.port else None
