@@ -35,6 +35,12 @@ An optional `ignores_containers = True` says that answers to Resource metrics le
 the query's `ignored_containers` (the annotation hpad.io/ignore-containers); a pod without any other container has no
 value. Without it hpad answers such queries with an error, since a sum over all containers would be wrong.
 
+An optional `knows_members = True` says that the adapter answers queries with `members`: the pods of a target with their
+IP addresses, whose unfinished work decides which of them a scale-down removes (the annotation
+hpad.io/scale-down-order). The answer is a PodSample, also to a query of type External: one value per pod, zero for a
+pod that is known to be idle. A pod without a value is unknown, and counts as busy. Without the attribute hpad answers
+such a query of type External with an error, and leaves out the members of one of type Pods.
+
 Optional methods for commands, which never run in a reconcile:
 
 - `async explain(query) -> str`: the request that the query becomes, such as PromQL, as text for people.
@@ -81,6 +87,7 @@ from hpad.api.sample import SOURCE_TYPES as SOURCE_TYPES
 from hpad.api.sample import AdapterError as AdapterError
 from hpad.api.sample import ExternalSample as ExternalSample
 from hpad.api.sample import HPAIdentity as HPAIdentity
+from hpad.api.sample import Member as Member
 from hpad.api.sample import ObjectSample as ObjectSample
 from hpad.api.sample import PodSample as PodSample
 from hpad.api.sample import PodValue as PodValue

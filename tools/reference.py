@@ -79,6 +79,22 @@ _ANNOTATIONS = {
         "owner: of the pods that match the target's selector, only those count that belong to the target; see [Pods"
         " that share labels](#pods-that-share-labels)",
     ),
+    "hpad.io/scale-down-order": (
+        "`default` or `idle-first`",
+        "idle-first: a scale-down of a Deployment or ReplicaSet removes the pods with the least unfinished work"
+        " ([idle workers first](../idle-first.md))",
+    ),
+    "hpad.io/keep-busy": (
+        "`true` or `false` (the default)",
+        "true: never fewer replicas than pods with unfinished work ([a floor at busy"
+        " workers](../idle-first.md#a-floor-at-busy-workers))",
+    ),
+    "hpad.io/busy-metric": (
+        "`NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` or without",
+        "the metric of each pod's unfinished work for the two annotations before: an External metric of the HPA whose"
+        " source knows it, or a Pods metric; by default all External metrics of the HPA ([where the work is"
+        " read](../idle-first.md#where-the-work-is-read))",
+    ),
     "hpad.io/sync-period": (
         "a duration from `1s` to `1h`",
         "how often this HPA is reconciled, instead of `sync_period`; see [Periods of single"
@@ -270,6 +286,7 @@ CONDITIONS = {
     "ScheduleActive": (OWN, "a window of the HPA's [schedule](annotations.md#schedules) is open; otherwise absent"),
     "Paused": (OWN, "the HPA is [paused](annotations.md#pausing); otherwise absent"),
     "Shadow": (OWN, "the HPA is in [shadow mode](../shadow.md); otherwise absent"),
+    "IdleFirst": (OWN, "with `hpad.io/scale-down-order: idle-first`, whether idle pods can be removed first"),
     "CompetingWriters": (OWN, "another client writes the replicas of the target, or the status of the HPA"),
 }
 REASONS = {
@@ -305,6 +322,10 @@ REASONS = {
     "TooManyReplicas": ("ScalingLimited", "maxReplicas applies"),
     "ScaleUpLimit": ("ScalingLimited", "a scale-up policy, or the limit of twice the count, applies"),
     "ScaleDownLimit": ("ScalingLimited", "a scale-down policy applies"),
+    "BusyPods": ("ScalingLimited", "`hpad.io/keep-busy` keeps pods with unfinished work"),
+    "BusynessKnown": ("IdleFirst", "the last scale-down knew what each pod was working on"),
+    "BusynessUnknown": ("IdleFirst", "the metric of the pods' work could not be read; the message says why"),
+    "ByOrdinal": ("IdleFirst", "a StatefulSet removes its pods by ordinal, so the annotation has no effect"),
     "NotScaledToZero": ("ScaledToZero", "the target has replicas, or another client set it to zero"),
     "FallbackActive": ("ExternalMetricFallbackActive", "the fallback named in the message is in force"),
     "NoFallback": ("ExternalMetricFallbackActive", "no fallback is in force"),
@@ -325,6 +346,7 @@ EVENTS = {
     "AmbiguousSelector": ("Warning", "several HPAs select the same pods"),
     "FailedGet…Metric": ("Warning", "a metric of this type could not be read"),
     "InvalidMetricSourceType": ("Warning", "a metric has a type that Kubernetes does not know"),
+    "FailedDeletionCost": ("Warning", "idle pods could not be marked, so a scale-down removes pods in any order"),
     "StaleCache": ("Warning", "hpad does not decide on old data"),
     "InvalidAnnotation": ("Warning", "an annotation under `hpad.io/` is invalid or unknown"),
     "LeaderElection": ("Normal", "on the Lease: another process leads now"),
@@ -359,6 +381,7 @@ HELD_BY = {
     holds.DOWN_LIMIT: "a scale-down policy",
     holds.MAXIMUM: "maxReplicas",
     holds.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
+    holds.BUSY_PODS: "`hpad.io/keep-busy` keeps pods with [unfinished work](../idle-first.md)",
     holds.IN_DRY_RUN: "`dry_run`",
     holds.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",
     holds.IS_PAUSED: "the HPA is [paused](annotations.md#pausing)",

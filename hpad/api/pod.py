@@ -1,8 +1,10 @@
 """The fields of a pod that decisions depend on."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +13,13 @@ from hpad.api.metadata import Moment
 from hpad.api.quantity import Quantity
 
 _ALWAYS: Final = "Always"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+COST_BEFORE: Final = "hpad.io/deletion-cost-before"
+"""The annotation of a pod whose deletion cost hpad has set: the cost before, or `UNSET`."""
+UNSET: Final = "unset"
+_IPV4: Final = 2**32
+_COST: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
+_COSTS: Final = range(-(2**31), 2**31)
 
 
 class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +41,23 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
         return f'{self.kind} "{self.name}"'
 
 
+class DeletionCost(msgspec.Struct, frozen=True, gc=False):
+    """The annotation `controller.kubernetes.io/pod-deletion-cost` of a pod; None without it.
+
+    `before` is set while hpad has set the cost for a scale-down: the text that it replaced, `UNSET` for none.
+    """
+
+    text: str | None = None
+    before: str | None = None
+
+    @property
+    def users(self) -> str | None:
+        """The text that a user has set; None for none."""
+        if self.before is None:
+            return self.text
+        return None if self.before == UNSET else self.before
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod as the API server describes it; `engine.pods` decides whether it is ready.
 
@@ -39,7 +65,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `pod_requests` is the result of `effective_requests` for a pod with pod-level requests (spec.resources), else None.
     `ready` is the status of the Ready condition ("True", "False", "Unknown"), None without the condition; `ready_since`
     is its last transition. `owner` is its controller, None for a pod without one; recordings, which hold only pods that
-    count, do not have it.
+    count, do not have it. `address` is its IP address as a number, 0 while it has none; recordings do not have it.
     """
 
     name: str
@@ -53,6 +79,26 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     containers: tuple[ContainerRequests, ...] = ()
     pod_requests: Mapping[str, int] | None = None
     owner: Owner | None = None
+    address: int = 0
+    deletion_cost: DeletionCost | None = None
+
+    @property
+    def address_text(self) -> str:
+        """The IP address as text, "" while it has none."""
+        if not self.address:
+            return ""
+        return str(IPv4Address(self.address) if self.address < _IPV4 else IPv6Address(self.address))
+
+    @property
+    def users_cost(self) -> int:
+        """The deletion cost that a user has set, as the ReplicaSet controller reads it: 0 for none and an invalid one.
+
+        Source: Kubernetes 1.36, pkg/apis/core/helper: GetDeletionCostFromPodAnnotations.
+        """
+        text = None if self.deletion_cost is None else self.deletion_cost.users
+        if text is None or not _COST.fullmatch(text) or int(text) not in _COSTS:
+            return 0
+        return int(text)
 
 
 def effective_requests(
@@ -104,6 +150,7 @@ class _Meta(_Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     deletion_timestamp: Moment | None = None
 
 
@@ -169,11 +216,21 @@ def from_wire(wire: Wire) -> Pod:
             [(restartable, each.requests) for restartable, each in initial],
             _amounts(spec.overhead),
         ),
+        deletion_cost=deletion_cost(wire.metadata.annotations or {}),
     )
 
 
+def deletion_cost(annotations: Mapping[str, str]) -> DeletionCost | None:
+    """Returns the deletion cost in the annotations of a pod; None where there is none."""
+    text, before = annotations.get(DELETION_COST), annotations.get(COST_BEFORE)
+    return None if text is None and before is None else DeletionCost(text, before)
+
+
 def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
-    """Returns a core/v1 Pod that `from_wire` reads as the same pod without its owner; its deletion time is `now`."""
+    """Returns a core/v1 Pod that `from_wire` reads as the same pod without owner and address.
+
+    Its deletion time is `now`.
+    """
     condition = _Condition("Ready", pod.ready, pod.ready_since) if pod.ready is not None else None
     own = None if pod.pod_requests is None else _Resources(_quantities(pod.pod_requests))
     wire = Wire(
@@ -181,6 +238,7 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
             name=pod.name,
             namespace=pod.namespace,
             labels=dict(pod.labels) or None,
+            annotations=_annotations(pod.deletion_cost),
             deletion_timestamp=now if pod.deleted else None,
         ),
         spec=_Spec(
@@ -193,6 +251,12 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
     )
     value: dict[str, Any] = msgspec.to_builtins(wire, enc_hook=str)
     return value
+
+
+def _annotations(cost: DeletionCost | None) -> dict[str, str] | None:
+    if cost is None:
+        return None
+    return {name: text for name, text in ((DELETION_COST, cost.text), (COST_BEFORE, cost.before)) if text is not None}
 
 
 def _amounts(requests: Mapping[str, Quantity] | None) -> dict[str, int]:

@@ -42,6 +42,13 @@ class HPAIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
 
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a target: its name, and its IP address as text ("": none yet)."""
+
+    name: str
+    address: str = ""
+
+
 class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """One metric to read.
 
@@ -50,6 +57,10 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
     `container` is set for ContainerResource, `object` for Object. `ignored_containers`, sorted, are no part of a
     Resource metric; only adapters with `ignores_containers` get such queries. `hpa` is set only for an adapter whose
     answer depends on it, so that equal queries of different HPAs are shared.
+
+    `members`, sorted by name, are the active pods of the target, for a query of the unfinished work of each pod; None
+    for all other queries. The answer then is a PodSample, also to a query of type External. Only adapters with
+    `knows_members` get it.
     """
 
     type: str
@@ -61,6 +72,7 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
     object: CrossVersionObjectReference | None = None
     hpa: HPAIdentity | None = None
     ignored_containers: tuple[str, ...] = ()
+    members: tuple[Member, ...] | None = None
 
 
 class PodValue(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_shadow, flags, output
+from hpad.cli import checks, competing, doctor_idle_first, doctor_shadow, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.kube import client, competitors, errors, scale
@@ -258,6 +258,7 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
         found = await competing.check_controllers(api, listed)
     found += checks.check_zero(settings, hpas)
     found += await competing.check_targets(api, settings, hpas)
+    found += await doctor_idle_first.check_idle_first(api, settings, hpas)
     found += await doctor_shadow.check_shadow(settings, hpas, api.clock.now())
     return count, [*found, *await checks.check_sources(api, settings, hpas)]
 

@@ -14,6 +14,7 @@ from hpad.controller import report, schedule
 from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
+from hpad.controller.sparing import Answers, Sparing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, conditions, decide, examine, settle, shadow
@@ -59,13 +60,17 @@ class _Gathered(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """A turn whose decision was carried out; `outcome` is None if no write was needed."""
+    """A turn whose decision was carried out; `outcome` is None if no write was needed.
+
+    `work` are the answers about the unfinished work of pods, None where nothing was asked.
+    """
 
     turn: Turn
     gathered: _Gathered
     decision: decide.Decision
     outcome: settle.Outcome | None
     settlement: settle.Settlement
+    work: Answers | None = None
 
 
 class Reconciler:
@@ -91,6 +96,7 @@ class Reconciler:
         self._store = store
         self.overlap = Overlap(cluster, selectors)
         self._observer = Observer(cluster, store, self.overlap, options, own)
+        self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
         self._recorders = recorders
         self._decisions = decisions
@@ -125,9 +131,9 @@ class Reconciler:
         await schedule.announce(self._store, permit.hpa.metadata.key, worker, timing.moment)
         gathered = await self._gather(turn, self._examine(turn.view), worker)
         done = await self._decide(turn, gathered, worker)
-        turn, gathered, decision, outcome, settlement = done
+        turn, gathered, decision, outcome, settlement, work = done
         inputs = turn.view, gathered.queries, gathered.answers
-        recorded = encode.RecordedReconcile(*inputs, outcome, decision.scale_to, settlement)
+        recorded = encode.RecordedReconcile(*inputs, outcome, decision.scale_to, settlement, work)
         for recorder in self._recorders:
             recorder.note(recorded)
         acted = self._clock.monotonic()
@@ -151,6 +157,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """Drops the state, the selector and the series of a deleted HPA."""
         self._store.forget(key)
+        self._sparing.forget(key)
         self.overlap.release(key)
         if self._decisions is not None:
             self._decisions.forget(key)
@@ -209,15 +216,18 @@ class Reconciler:
                 view, answers = shadow.applied(turn.view, gathered.verdict, answers)
                 turn = turn._replace(view=view)
             decision = decide.decide(turn.view, gathered.verdict, answers)
+            work: Answers | None = None
+            if turn.view.controls.texts:
+                decision, work = await self._sparing.spared(turn, decision, worker)
             try:
-                outcome, settlement = await self._act(turn, decision)
+                outcome, settlement = await self._act(turn, decision, worker)
             except Edited:
                 self._give_up(turn, decision)
                 turn = await self._observer.observe_again(turn, worker)
                 gathered = self._fitting(gathered, turn)
             else:
                 turn.record.outdated = 0
-                return _Done(turn, gathered._replace(answers=answers), decision, outcome, settlement)
+                return _Done(turn, gathered._replace(answers=answers), decision, outcome, settlement, work)
 
     def _fitting(self, gathered: _Gathered, turn: Turn) -> _Gathered:
         """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read."""
@@ -232,21 +242,40 @@ class Reconciler:
         turn.record.outdated += 1
         raise Edited(str(turn.view.hpa.metadata.key))
 
-    async def _act(self, turn: Turn, decision: decide.Decision) -> tuple[settle.Outcome | None, settle.Settlement]:
+    async def _act(
+        self, turn: Turn, decision: decide.Decision, worker: Worker
+    ) -> tuple[settle.Outcome | None, settle.Settlement]:
         """Writes the scale if the decision changes the count."""
         view = turn.view
         turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
         if decision.scale_to is None or view.scale is None:
+            if self._cluster.pods.marked:  # nearly never
+                await self._remove_costs(turn, worker)
             return None, settle.settle(view, decision, None)
         withheld = report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields)
         if withheld is not None:
             outcome = settle.Outcome(attempts=(), withheld=withheld)
             return outcome, settle.settle(view, decision, outcome)
+        if decision.spared is not None or self._cluster.pods.marked:
+            await self._set_costs(turn, decision, worker)
         # The settlement of a success is made before the write, because the pending rescale contains its status.
         settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
         await self._begin(turn, decision, decision.scale_to, settlement)
         outcome = await scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
         return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
+
+    async def _set_costs(self, turn: Turn, decision: decide.Decision, worker: Worker) -> None:
+        """Makes idle pods go first in a scale-down; an error becomes an event."""
+        error = await self._sparing.mark(turn, decision, worker)
+        if error is not None:
+            text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
+            self._record(turn.view, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
+
+    async def _remove_costs(self, turn: Turn, worker: Worker) -> None:
+        """Removes the deletion costs that an earlier scale-down has left, unless nothing may be written."""
+        view = turn.view
+        if report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields) is None:
+            await self._sparing.restore(turn, worker)
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""
@@ -281,7 +310,7 @@ class Reconciler:
         self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
 
     async def _publish(self, done: _Done) -> None:
-        turn, _, decision, outcome, settlement = done
+        turn, _, decision, outcome, settlement, _ = done
         view, hpa, key = turn.view, turn.view.hpa, turn.view.key
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
@@ -302,7 +331,7 @@ class Reconciler:
 
     def _next_memory(self, done: _Done, before: Memory, last: Last, *, writes: bool) -> Memory:
         """Returns the state after the decision was carried out; `writes`: the status has still to be written."""
-        turn, _, decision, outcome, settlement = done
+        turn, _, decision, outcome, settlement, _ = done
         view = turn.view
         memory = msgspec.structs.replace(
             before,

@@ -19,6 +19,7 @@ COMPETING_WRITERS = "CompetingWriters"
 PAUSED = "Paused"
 SHADOW = "Shadow"
 SCHEDULE_ACTIVE = "ScheduleActive"
+IDLE_FIRST = "IdleFirst"
 ANNOTATIONS_VALID = "HpadAnnotationsValid"
 
 TRUE = "True"

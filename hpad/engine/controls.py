@@ -15,7 +15,8 @@ import msgspec
 from hpad.api import duration, metadata
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
-from hpad.engine import expression, schedule
+from hpad.engine import busyness, expression, schedule
+from hpad.engine.busyness import BusyMetric
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
 
@@ -23,12 +24,15 @@ PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
+BUSY_METRIC: Final = busyness.ANNOTATION
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 ACTIVE: Final = "active"
 IN_SHADOW: Final = "shadow"
 PAUSED: Final = "paused"
 _MODES: Final = (ACTIVE, IN_SHADOW, PAUSED)
+IDLE_FIRST: Final = "idle-first"
+_ORDERS: Final = ("default", IDLE_FIRST)
 OWNER: Final = "owner"
 _POD_SELECTIONS: Final = ("selector", OWNER)
 _MOST_CONTAINERS: Final = 100
@@ -42,7 +46,9 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     The tolerances are those for servers without the field of spec.behavior, which wins. `metric_policy` is an
     expression whose addresses are still to be resolved (`hpad.engine.metric_policy`). `texts` are the annotations that
     gave these values, as written. `paused_until` ends a pause of the mode PAUSED, or is one by itself. `pod_selection`
-    OWNER: of the pods that match the selector, only those count that belong to the target.
+    OWNER: of the pods that match the selector, only those count that belong to the target. `scale_down_order`
+    IDLE_FIRST: the pods with the least unfinished work go first. `keep_busy`: never fewer replicas than pods with
+    unfinished work. `busy_metric` says where that work is read (`hpad.engine.spare`).
     """
 
     tolerance_up: float | None = None
@@ -56,11 +62,19 @@ class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ignored_containers: tuple[str, ...] | None = None
     sync_period: timedelta | None = None
     pod_selection: str | None = None
+    scale_down_order: str | None = None
+    keep_busy: bool | None = None
+    busy_metric: BusyMetric | None = None
     texts: tuple[tuple[str, str], ...] = ()
 
     def is_paused(self, now: datetime) -> bool:
         """Whether nothing may be written to the target at this time."""
         return self.mode == PAUSED if self.paused_until is None else now < self.paused_until
+
+    @property
+    def idle_first(self) -> bool:
+        """Whether the pods with the least unfinished work go first."""
+        return self.scale_down_order == IDLE_FIRST
 
 
 NO_CONTROLS: Final = Controls()
@@ -110,6 +124,18 @@ def _pod_selection(text: str) -> str:
     return text.strip()
 
 
+def _order(text: str) -> str:
+    if text.strip() not in _ORDERS:
+        raise ValueError(f"{shown(text)} is not an order of removal; there are {', '.join(_ORDERS)}")
+    return text.strip()
+
+
+def _truth(text: str) -> bool:
+    if text.strip() not in ("true", "false"):
+        raise ValueError(f"{shown(text)} is neither true nor false")
+    return text.strip() == "true"
+
+
 def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
@@ -142,6 +168,9 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
     SYNC_PERIOD: _Control("sync_period", _sync_period),
     f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
+    f"{PREFIX}scale-down-order": _Control("scale_down_order", _order),
+    f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
+    BUSY_METRIC: _Control("busy_metric", busyness.parse),
 }
 """The controls by their annotation."""
 

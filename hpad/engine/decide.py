@@ -12,6 +12,7 @@ from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, apply_fallback, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
+from hpad.engine.spared import Spared
 from hpad.engine.view import View
 
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
@@ -22,7 +23,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `scale_to` is the count to write, None where nothing is written. `desired` is the count the target should have; the
     current one where nothing could be decided. `reason` is that of the rescale event. `proposals` has one entry per
-    metric of the spec. `recommendation` and `restrained` are set where the metrics decided.
+    metric of the spec. `recommendation` and `restrained` are set where the metrics decided. `spared` is set for a
+    scale-down of an HPA that spares busy pods (`hpad.engine.spare`).
     """
 
     name: str
@@ -34,6 +36,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     proposals: tuple[Proposal, ...] = ()
     recommendation: Recommendation | None = None
     restrained: Restrained | None = None
+    spared: Spared | None = None
+
+    @property
+    def limited(self) -> int:
+        """The count within all limits, before busy pods are kept."""
+        return self.desired if self.spared is None else self.spared.wanted
 
     @property
     def undecided(self) -> bool:
@@ -47,7 +55,16 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The stages that determined the count, in order; () where the metrics did not decide."""
         if self.recommendation is None or self.restrained is None:
             return ()
-        return explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.desired)
+        found = explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.limited)
+        kept = self.spared is not None and self.spared.held
+        return (*found, explain.Stage(explain.BUSY, self.desired, self._kept)) if kept else found
+
+    @property
+    def _kept(self) -> str:
+        """The clause that says why busy pods are kept; "" where none are."""
+        if self.spared is None or not self.spared.held:
+            return ""
+        return f"{self.spared.holding}, and none of them is removed"
 
     @property
     def cause(self) -> str | None:
@@ -60,11 +77,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def why(self) -> str:
         """The clause that gives the reasons for `desired`; "" where nothing was decided."""
+        order = "" if self.spared is None else self.spared.order
         if isinstance(self.verdict, Clamp):
-            return str(self.verdict)
+            return "; ".join(filter(None, (str(self.verdict), self._kept, order)))
         if self.recommendation is None or self.restrained is None:
             return ""
-        return explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation)
+        why = explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation)
+        return f"{why}; {order}" if order else why
 
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):

@@ -22,6 +22,7 @@ NEGATIVE: Final = "negative"
 STABILIZATION: Final = "stabilization"
 LIMIT: Final = "limit"
 MINIMUM: Final = "minimum"
+BUSY: Final = "busy"
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ def stages(
 ) -> tuple[Stage, ...]:
     """Returns the leading metric's proposal and each later stage that changed the count; () without a leader.
 
-    The count of the last stage is `desired`.
+    The count of the last stage is `desired`, the count before busy pods are kept.
     """
     leader = recommendation.leader
     if leader is None:

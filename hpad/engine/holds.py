@@ -31,6 +31,7 @@ UP_LIMIT: Final = "scale_up_limit"
 DOWN_LIMIT: Final = "scale_down_limit"
 MAXIMUM: Final = "maximum"
 MINIMUM: Final = "minimum"
+BUSY_PODS: Final = "busy_pods"
 IN_DRY_RUN: Final = "dry_run"
 IN_SHADOW: Final = "shadow"
 IS_PAUSED: Final = "paused"
@@ -38,7 +39,7 @@ COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 REASONS: Final = (
     TARGET_UNREADABLE, STALE, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE, STABILIZATION,
-    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
+    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """In the order of the stages that hold the count."""
 _WITHHELD: Final = {DRY_RUN.reason: IN_DRY_RUN, SHADOW.reason: IN_SHADOW, PAUSED: IS_PAUSED}
@@ -63,7 +64,8 @@ def held_by(view: View, decision: Decision, outcome: Outcome | None) -> tuple[st
         return (_halted(decision.verdict),)
     if decision.undecided:
         return (INVALID_METRICS,)
-    return (*_restraints(view, decision), *_unwritten(outcome))
+    busy = decision.spared is not None and decision.spared.held
+    return (*_restraints(view, decision), *((BUSY_PODS,) if busy else ()), *_unwritten(outcome))
 
 
 def _halted(verdict: Halt) -> str:
@@ -81,7 +83,7 @@ def _restraints(view: View, decision: Decision) -> list[str]:
     found = [TOLERANCE] if _is_tolerated(view, decision) else []
     if restrained.deciding is not None:
         found.append(STABILIZATION)
-    if decision.desired != restrained.replicas:  # from zero the minimum overrules the policies
+    if decision.limited != restrained.replicas:  # from zero the minimum overrules the policies
         found.append(MINIMUM)
     elif restrained.is_limited:
         found.append(_LIMITS[restrained.limited[0]])

@@ -8,12 +8,14 @@ from datetime import datetime
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.engine import spare
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
     ANNOTATIONS_VALID,
     COMPETING_WRITERS,
     FALLBACK_ACTIVE,
     FALSE,
+    IDLE_FIRST,
     NORMAL,
     PAUSED,
     SCALED_TO_ZERO,
@@ -135,6 +137,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     if decision.undecided:
         return _undecided(view, draft, decision)
     _explain(draft, decision)
+    _mark_spared(view, draft, decision)
     if outcome is None:
         return _settlement(view, draft, decision, desired=decision.desired, error=_partial(decision))
     if outcome.error is not None:
@@ -195,6 +198,33 @@ def _explain(draft: _Draft, decision: Decision) -> None:
     draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", message)
     draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
+
+
+def _mark_spared(view: View, draft: _Draft, decision: Decision) -> None:
+    """Says that busy pods limit the count, and whether the last scale-down could tell idle pods from busy ones."""
+    found = decision.spared
+    if found is None:
+        return
+    if found.held:
+        message = f"the desired replica count is {found.wanted}, but {found.holding}"
+        draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
+    if not view.controls.idle_first or spare.by_ordinal(view):
+        return
+    if found.error:
+        message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
+        draft.condition(IDLE_FIRST, FALSE, "BusynessUnknown", message)
+    else:
+        message = "the pods with the least unfinished work are removed first"
+        draft.condition(IDLE_FIRST, TRUE, "BusynessKnown", message)
+
+
+def _mark_order(view: View, draft: _Draft) -> None:
+    """Keeps the condition IdleFirst to HPAs with the annotation hpad.io/scale-down-order, and names its limits."""
+    if view.controls.scale_down_order is None or not view.controls.idle_first:
+        draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
+    elif spare.by_ordinal(view):
+        message = "hpad.io/scale-down-order has no effect: a StatefulSet removes the pod with the highest ordinal"
+        draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)
 
 
 def _partial(decision: Decision) -> str | None:
@@ -283,6 +313,7 @@ def _mark_own(view: View, draft: _Draft, decided: int | None) -> None:
     _mark_paused(view, draft)
     _mark_shadow(view, draft, decided)
     _mark_schedule(view, draft)
+    _mark_order(view, draft)
     _mark_annotations(view, draft)
 
 

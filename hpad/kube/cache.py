@@ -306,11 +306,12 @@ class Index:
 
 
 class PodCache(Cache[Pod]):
-    """All pods; pods of one template share one label mapping."""
+    """All pods; pods of one template share one label mapping. `marked`: hpad has set their deletion cost."""
 
     def __init__(self, scope: WatchScope) -> None:
         super().__init__(scope, Kind(paths.PODS, codec.pod))
         self._labels = Index()
+        self.marked: set[Key] = set()
 
     def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
         stored, pod = self.get(decoded.key), decoded.value
@@ -325,7 +326,17 @@ class PodCache(Cache[Pod]):
         return self._labels.select(namespace, selector)
 
     def _index(self, key: Key, old: Pod | None, new: DecodedObject[Pod] | None) -> None:
-        self._labels.replace(old, None if new is None else new.value)
+        pod = None if new is None else new.value
+        self._labels.replace(old, pod)
+        if (
+            pod is not None
+            and pod.deletion_cost is not None
+            and pod.deletion_cost.before is not None
+            and not pod.deleted
+        ):
+            self.marked.add(key)
+        elif self.marked:
+            self.marked.discard(key)
 
 
 def _places(pod: Pod) -> list[tuple[str, str, str]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from hpad.api import duration
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
@@ -22,6 +24,7 @@ from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
+_MERGE_PATCH = "application/merge-patch+json"
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
@@ -186,6 +189,14 @@ class Cluster:
         written = await self._scales.write(namespace, ref, scale, allowed)
         self._competitors.written(target, written)
         return written
+
+    async def annotate_pod(
+        self, key: Key, annotations: Mapping[str, str | None], allowed: Allowed | None = None
+    ) -> None:
+        """Sets annotations of a pod, and removes those that are None, in one attempt. Raises as `write_scale` does."""
+        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        path = paths.PODS.object(key)
+        await self.client.request("PATCH", path, body=body, content_type=_MERGE_PATCH, allowed=allowed)
 
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None

@@ -4,6 +4,7 @@ Only the fields that are read are decoded, directly from bytes. Equal requests o
 """
 
 import functools
+import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -34,6 +35,8 @@ _EMPTY = msgspec.Raw(b"{}")
 _SHARED = 1 << 14
 _RECENT = 1 << 10  # cached selectors, and metrics of HPAs
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_COST: Final = b"deletion-cost"
+"""A part of the names of the annotations of a pod that are read."""
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
@@ -176,6 +179,7 @@ class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     phase: str = ""
     start_time: datetime | None = None
     conditions: tuple[_Condition, ...] = ()
+    pod_ip: str = msgspec.field(default="", name="podIP")
 
 
 class _Pod(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -292,7 +296,26 @@ def _compact(wire: _Pod) -> Pod:
         containers=_containers(requests),
         pod_requests=_pod_requests(spec),
         owner=_controller(wire.metadata),
+        address=_address_number(status.pod_ip) if status.pod_ip else 0,
+        deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
     )
+
+
+def _deletion_cost(annotations: bytes) -> pods.DeletionCost | None:
+    # Nearly no pod has one, and annotations are long: they are searched, not decoded.
+    if _COST not in annotations:
+        return None
+    return pods.deletion_cost(_TEXTS.decode(annotations) or {})
+
+
+def _address_number(text: str) -> int:
+    """Returns an IP address as a number, which is smaller than its text; 0 for any other text."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            return int.from_bytes(socket.inet_pton(family, text))
+        except (OSError, ValueError):
+            continue
+    return 0
 
 
 def _controller(head: _PodMeta) -> Owner | None:

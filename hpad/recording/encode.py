@@ -43,7 +43,10 @@ LINE_END: Final = b"]}\n"
 
 
 class RecordedReconcile(NamedTuple):
-    """The inputs and results of one reconcile. `answers` has one entry per query, `scale_to` is the decided count."""
+    """The inputs and results of one reconcile. `answers` has one entry per query, `scale_to` is the decided count.
+
+    `work` are the answers about the unfinished work of pods, None where nothing was asked (`hpad.engine.spare`).
+    """
 
     view: View
     queries: Sequence[Query | AdapterError]
@@ -51,6 +54,7 @@ class RecordedReconcile(NamedTuple):
     outcome: Outcome | None
     scale_to: int | None
     settlement: Settlement
+    work: Sequence[Answer] | None = None
 
 
 class Progress(msgspec.Struct):
@@ -135,6 +139,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         values_held=view.values_held,
         withheld=None if outcome is None else outcome.withheld,
         shadow=view.shadow,
+        work=None if done.work is None else tuple(map(_reading, done.work)),
     )
     return {
         **to_builtins(step),

@@ -15,6 +15,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
 - `withheld` of a step: why a decided count was not sent.
 - `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
+- `work` of a step: the answers about the unfinished work of each pod, for a scale-down that spares busy pods.
 - `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
   API, and two External metrics with one name.
 """
@@ -126,6 +127,7 @@ class Step(_Lenient, frozen=True):
     values_held: bool = False
     withheld: Withheld | None = None
     shadow: Shadow | None = None
+    work: tuple[Reading, ...] | None = None
 
     @property
     def scale_failure(self) -> ScaleError | None:
@@ -181,6 +183,10 @@ class Step(_Lenient, frozen=True):
                 raise RecordingError(f"answers: {len(self.answers)} entries for {len(queries)} metrics")
             return [_answer(reading) for reading in self.answers]
         return [self._sample(query) for query in queries]
+
+    def pod_work(self) -> list[Answer] | None:
+        """Returns the recorded answers about the work of pods; None where nothing was asked. Raises RecordingError."""
+        return None if self.work is None else [_answer(reading) for reading in self.work]
 
     def _sample(self, query: Query | AdapterError) -> Answer:
         if isinstance(query, AdapterError):
@@ -298,4 +304,4 @@ def _answer(reading: Reading) -> Answer:
         return ExternalSample(reading.values, when)
     if reading.value is not None:
         return ObjectSample(reading.value, when)
-    raise RecordingError("answers: an entry needs one of pods, values, value or error")
+    raise RecordingError("answers, work: an entry needs one of pods, values, value or error")

@@ -98,5 +98,6 @@ def _scenarios(name: str, reconciles: Sequence[RecordedReconcile]) -> Iterator[b
 
 
 def _estimated(done: RecordedReconcile) -> int:
-    values = sum(len(answer.values) for answer in done.answers if isinstance(answer, PodSample))
+    answers = (*done.answers, *(done.work or ()))
+    values = sum(len(answer.values) for answer in answers if isinstance(answer, PodSample))
     return _RECONCILE_BYTES + values * _POD_BYTES

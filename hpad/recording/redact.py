@@ -57,6 +57,7 @@ _LABELS: Final = frozenset({"labels", "matchLabels"})
 _NAME_KEYS: Final = frozenset({"otherHpaSelectors"})
 _BY_NAME: Final = _LABELS | _NAME_KEYS | {"customMetrics", "externalMetrics"}
 """Objects whose keys are names."""
+_ANSWERS: Final = frozenset({"answers", "work"})
 _DECISION: Final = ("scaleTo", "scaleUpdateAttempts", "action", "errorLabel", "metricComputations")
 _RESULTS: Final = (*_DECISION, "statusUpdate", "events", "error")
 _LONGEST_LABEL: Final = 63
@@ -123,11 +124,11 @@ class Redaction:
     def _value(self, value: Any, field: str = "", parent: str = "") -> Any:
         """Returns a value with replaced names; it is the `field` of an object that is the field `parent`."""
         if isinstance(value, dict):
-            if field in _BY_NAME or (field == "pods" and parent == "answers"):
+            if field in _BY_NAME or (field == "pods" and parent in _ANSWERS):
                 return {self.text(name): self._value(each) for name, each in value.items()}
             return {name: each if name in _KEPT else self._value(each, name, field) for name, each in value.items()}
         if isinstance(value, list | tuple):
-            return [self._value(each, field, parent) if field == "answers" else self._value(each) for each in value]
+            return [self._value(each, field, parent) if field in _ANSWERS else self._value(each) for each in value]
         return self.text(value) if isinstance(value, str) else value
 
 
@@ -161,7 +162,7 @@ def _names(value: Any, field: str = "", parent: str = "") -> Iterator[str]:
     """Yields the names below a value, which is the `field` of an object that is the field `parent`."""
     if isinstance(value, dict):
         for key, each in value.items():
-            if field in _LABELS or field in _NAME_KEYS or (field == "pods" and parent == "answers"):
+            if field in _LABELS or field in _NAME_KEYS or (field == "pods" and parent in _ANSWERS):
                 yield from _words(key)
                 yield from _words(each)
             elif key not in _KEPT and key != "expect":

@@ -16,6 +16,7 @@ import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.sample import AdapterError, Query, Sample
+from hpad.engine import spare
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.settle import Outcome, Settlement, settle
@@ -171,6 +172,9 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
         verdict = examine(view)
         answers = tuple(answer(verdict.queries))
         decision = decide(view, verdict, answers)
+        work = step.pod_work()
+        if work is not None and spare.applies(view, decision):
+            decision = spare.spare(view, decision, work)
         outcome = None if decision.scale_to is None else _outcome(view, step, decision.scale_to)
         settlement = settle(view, decision, outcome)
     except RecordingError as error:

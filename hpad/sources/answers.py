@@ -106,7 +106,7 @@ def _too_old(source: str, max_age: float) -> AdapterError:
 def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None) -> Answer:
     if isinstance(answer, AdapterError):
         return answer
-    expected = _SAMPLE_OF[query.type]
+    expected = _SAMPLE_OF[query.type] if query.members is None else PodSample
     if type(answer) is not expected:
         kind, needed = _WORDS.get(type(answer), "something else"), _WORDS[expected]
         return _bug(source, f'answered {kind} where the {query.type} metric "{query.name}" needs {needed}')

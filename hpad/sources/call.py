@@ -9,7 +9,9 @@ import random
 from collections.abc import Callable, Coroutine, Generator, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
-from hpad.adapter import Adapter, AdapterError, Answer, Log, Query
+import msgspec
+
+from hpad.adapter import PODS, Adapter, AdapterError, Answer, Log, Query
 from hpad.clock import Clock
 from hpad.sources import answers, redact
 from hpad.sources.limits import Limits
@@ -74,6 +76,7 @@ class Caller:
         self._grouping: Callable[[Query], Hashable] | None = getattr(adapter, "group", None)
         self._personal: Callable[[Query], bool] | None = getattr(adapter, "personal", None)
         self._ignores_containers = getattr(adapter, "ignores_containers", False) is True
+        self._knows_members = getattr(adapter, "knows_members", False) is True
         self._clock = clock
         self._log = log
         self._limits = limits
@@ -98,11 +101,20 @@ class Caller:
 
     def unsupported(self, query: Query) -> AdapterError | None:
         """Returns the error of a query with a field that the adapter does not know; None for others."""
+        if query.members is not None and not self._knows_members:
+            text = f'the adapter of source "{self._name}" does not know what each pod is working on'
+            return AdapterError(f'no answer to "{query.name}" by pod: {text}', "spec")
         if not query.ignored_containers or self._ignores_containers:
             return None
         names = ", ".join(query.ignored_containers)
         text = f'the adapter of source "{self._name}" cannot leave out the usage of containers ({names})'
         return AdapterError(f'no answer to "{query.name}": {text}', "spec")
+
+    def understood(self, query: Query) -> Query:
+        """Returns a query of type Pods without the members, if the adapter does not know them."""
+        if query.members is None or self._knows_members or query.type != PODS:
+            return query
+        return msgspec.structs.replace(query, members=None)
 
     def is_personal(self, query: Query) -> bool:
         """Returns whether the answer depends on the HPA, by the adapter's `personal`; True if that call fails."""

@@ -85,6 +85,9 @@ class Source:
         query = self._with_hpa(query, identity)
         now = self._clock.monotonic()
         self._counts.asked += 1
+        by_pod = query.members is not None  # asked only before a scale-down, and then as of now
+        if by_pod:
+            query = self._caller.understood(query)
         if self._closed:
             return _resolved(self._closing())
         unsupported = self._caller.unsupported(query)
@@ -92,8 +95,9 @@ class Source:
             self._counts.erred(unsupported, self._clock.now())
             return _resolved(unsupported)
         if self._limits.fresh:
-            self._cache.expect(query, self._caller.group(query) if period is None else None, now)
-        shared = self._shared(query, now, self._limits.fresh_for(period))
+            planned = period is None and not by_pod
+            self._cache.expect(query, self._caller.group(query) if planned else None, now)
+        shared = self._shared(query, now, 0.0 if by_pod else self._limits.fresh_for(period))
         if shared is not None:
             self._counts.hits += 1
             return shared

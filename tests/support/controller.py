@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -21,8 +21,8 @@ from hpad.api.hpa import (
     from_builtins,
 )
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
-from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, Query, Sample
+from hpad.api.pod import DeletionCost, Pod, deletion_cost
+from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.handoff import Handoff
@@ -136,11 +136,32 @@ class FakeCluster:
         self.others: tuple[Competitor, ...] = ()
         self.statuses: list[HorizontalPodAutoscalerStatus] = []
         self.pods = self
+        self.costs: dict[str, DeletionCost] = {}
+        self.annotated: list[str] = []
+        self.annotate_seconds = 0.0
+        self.annotate_refusal: errors.ApiError | None = None
         self.event_recorder = self
 
+    @property
+    def marked(self) -> set[Key]:
+        return {Key("default", name) for name, cost in self.costs.items() if cost.before is not None}
+
+    async def annotate_pod(self, key: Key, annotations: Mapping[str, str | None], allowed: Callable[[], None]) -> None:
+        allowed()
+        await asyncio.sleep(self.annotate_seconds)
+        if self.annotate_refusal is not None:
+            raise self.annotate_refusal
+        self.annotated.append(key.name)
+        found = deletion_cost({name: text for name, text in annotations.items() if text is not None})
+        if found is None:
+            self.costs.pop(key.name, None)
+        else:
+            self.costs[key.name] = found
+
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
+        fields = {"namespace": namespace, "phase": "Running", "ready": "True"}
         pods = [
-            Pod(name=f"{name}-{n}", namespace=namespace, labels={"app": name}, phase="Running", ready="True")
+            Pod(name=f"{name}-{n}", labels={"app": name}, deletion_cost=self.costs.get(f"{name}-{n}"), **fields)
             for name, count in self.scales.items()
             for n in range(count)
         ]
@@ -211,11 +232,15 @@ class Metrics(Gathering):
         self.values: dict[str, int | AdapterError | Callable[[], Any]] = {}
         self.asked: list[tuple[float, str]] = []
         self.identities: list[HPAIdentity | None] = []
+        self.work: dict[str, int] | AdapterError = {}
+        self.work_seconds = 0.0
 
     async def gather(
         self, queries: Sequence[Query | AdapterError], *, deadline: float, identity: HPAIdentity | None
     ) -> list[Sample | AdapterError]:
         assert identity is not None
+        if all(isinstance(query, Query) and query.members is not None for query in queries):
+            return await self._work(queries)
         self.asked.append((self.clock.monotonic(), identity.name))
         self.identities.append(identity)
         value = self.values.get(identity.name)
@@ -224,6 +249,14 @@ class Metrics(Gathering):
         if value is None or isinstance(value, AdapterError):
             return [value or AdapterError("no such metric") for _ in queries]
         return [ExternalSample((value * 1000,), self.clock.now()) for _ in queries]
+
+    async def _work(self, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+        await asyncio.sleep(self.work_seconds)
+        if isinstance(self.work, AdapterError):
+            return [self.work] * len(queries)
+        now = self.clock.now()
+        values = {name: PodValue(amount * 1000, now, timedelta(0)) for name, amount in self.work.items()}
+        return [PodSample(values, now)] * len(queries)
 
     def times(self, name: str) -> list[float]:
         return [at for at, asked in self.asked if asked == name]

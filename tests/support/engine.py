@@ -15,7 +15,7 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.decisions.stretch import kept
 from hpad.engine import annotations as own
-from hpad.engine import shadow
+from hpad.engine import shadow, spare
 from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
@@ -170,10 +170,18 @@ class Workload:
             tunables=view.tunables.of_hpa(found.controls),
         )
 
-    def reconcile(self, *answers: Answer, after: float = 0, refused: str | None = None, **fields: Any) -> Decision:
+    def reconcile(
+        self,
+        *answers: Answer,
+        after: float = 0,
+        refused: str | None = None,
+        work: Sequence[Answer] | None = None,
+        **fields: Any,
+    ) -> Decision:
         """Advances the clock by `after` seconds, decides, writes and settles.
 
-        With `refused` the write of the scale fails with this error text. `fields` replace fields of the view.
+        With `refused` the write of the scale fails with this error text. `work` are the answers about the work of pods.
+        `fields` replace fields of the view.
         """
         self.now += timedelta(seconds=after)
         view = self.view(**fields)
@@ -185,6 +193,8 @@ class Workload:
         verdict = examine(view)
         view, made = shadow.applied(view, verdict, answers)
         decision = decide(view, verdict, made)
+        if work is not None and spare.applies(view, decision):
+            decision = spare.spare(view, decision, work)
         outcome = None
         if decision.scale_to is not None:
             held = view.paused if view.shadow is None else view.shadow.withheld

@@ -28,14 +28,22 @@ def desired(trace: Json) -> int:
     if "halt" in trace:
         return current
     if not trace.get("metrics") and "chosen" not in trace:
-        return high if current > high else low
+        return kept(trace, high if current > high else low)
     proposals = [proposal(metric, replicas, set(trace.get("gates", ()))) for metric in trace.get("metrics", [])]
     recommended = recommendation(trace.get("metrics", []), proposals, current)
     if recommended is None:
         return current
     stable = stabilized(trace["stabilization"], recommended, current, trace["time"])
     count = limited(trace, stable, current, low, high)
-    return max(count, low) if current == 0 else count
+    return kept(trace, max(count, low) if current == 0 else count)
+
+
+def kept(trace: Json, count: int) -> int:
+    """Returns the count that keeps the busy pods."""
+    spared = trace.get("spared")
+    if spared is None or "floor" not in spared:
+        return count
+    return min(trace["replicas"]["current"], max(count, spared["floor"]))
 
 
 def proposal(metric: Json, replicas: Json, gates: set[str]) -> int | None:

@@ -12,6 +12,10 @@ _WIDTH: Final = 16
 """Columns of the names of the stages."""
 
 
+_MOST_NAMES: Final = 5
+"""The number of pods that are named."""
+
+
 class _Stage(NamedTuple):
     """One stage: its name, the replicas after it (None: unknown), what it did, and further lines."""
 
@@ -49,6 +53,8 @@ def _stages(made: trace.Trace) -> Iterator[_Stage]:
         yield _policies(made, made.stabilization)
     if made.bounds is not None:
         yield _bounds(made, made.bounds)
+    if made.spared is not None:
+        yield _spared(made.spared)
     yield _write(made)
 
 
@@ -136,6 +142,21 @@ def _bounds(made: trace.Trace, bounds: trace.BoundsTrace) -> _Stage:
     if counts.schedule:
         text += f", by the schedule {counts.schedule}"
     return _Stage("after min, max", bounds.after, text, text_style=style)
+
+
+def _spared(found: trace.SparedTrace) -> _Stage:
+    """Returns the floor at the busy pods, and the pods that go first."""
+    text = f"{found.busy} busy, {found.unknown} unknown, {found.idle} idle"
+    if found.error:
+        text = f"it is unknown what the pods are doing: {found.error}"
+    elif found.floor is not None:
+        text += f": no fewer than {found.floor}"
+    first = ", ".join(found.first[:_MOST_NAMES])
+    more = len(found.first) - _MOST_NAMES
+    named = (f"first to go: {first}{f' and {more} more' if more > 0 else ''}",) if first else ()
+    return _Stage(
+        "after busy pods", found.after, text, named, text_style=PLAIN if found.after != found.before else QUIET
+    )
 
 
 def _write(made: trace.Trace) -> _Stage:

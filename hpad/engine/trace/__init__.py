@@ -210,6 +210,23 @@ class BoundsTrace(Step, frozen=True):
     applied: str = ""
 
 
+class SparedTrace(Step, frozen=True):
+    """What a scale-down spares: the counts before and after the floor at the busy pods (None: there is no floor).
+
+    Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `error` says why that is unknown
+    of all pods. `first` are the pods that shall go, in order, at most 100; none where any may go.
+    """
+
+    before: int
+    after: int
+    busy: int
+    unknown: int
+    idle: int
+    floor: int | None = None
+    error: str = ""
+    first: tuple[str, ...] = ()
+
+
 class WriteTrace(Step, frozen=True):
     """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
 
@@ -269,6 +286,7 @@ class Trace(Step, frozen=True):
     stabilization: StabilizationTrace | None = None
     policies: PoliciesTrace | None = None
     bounds: BoundsTrace | None = None
+    spared: SparedTrace | None = None
     write: WriteTrace | None = None
     events: tuple[EventTrace, ...] = ()
     timing: TimingTrace | None = None

@@ -151,5 +151,5 @@ def bounds(view: View, restrained: Restrained, desired: int) -> trace.BoundsTrac
 
 def clamped(decision: Decision) -> trace.BoundsTrace:
     """Returns the bounds of a count that was outside them, and was decided without metrics."""
-    applied = "maximum" if decision.desired < decision.current else "minimum"
-    return trace.BoundsTrace(before=decision.current, after=decision.desired, applied=applied)
+    applied = "maximum" if decision.limited < decision.current else "minimum"
+    return trace.BoundsTrace(before=decision.current, after=decision.limited, applied=applied)

@@ -5,7 +5,7 @@ when the decision is stored.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,9 @@ from hpad.engine.settle import Outcome, Settlement, sentence
 from hpad.engine.trace import behavior
 from hpad.engine.trace.metrics import Answer, SourceOf, metrics
 from hpad.engine.view import View
+
+_MOST_FIRST: Final = 100
+"""The largest number of names of pods that go first in a trace."""
 
 
 class Evidence(NamedTuple):
@@ -70,7 +73,7 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
         halt = trace.HaltTrace(kind=verdict.kind, reason=verdict.reason, message=verdict.message)
         return msgspec.structs.replace(made, halt=halt)
     if isinstance(verdict, Clamp):
-        return msgspec.structs.replace(made, bounds=behavior.clamped(decision))
+        return msgspec.structs.replace(made, bounds=behavior.clamped(decision), spared=_spared(decision))
     if recommendation is not None:
         made = msgspec.structs.replace(
             made,
@@ -84,7 +87,24 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
         made,
         stabilization=behavior.stabilization(view, restrained),
         policies=behavior.policies(view, restrained),
-        bounds=behavior.bounds(view, restrained, decision.desired),
+        bounds=behavior.bounds(view, restrained, decision.limited),
+        spared=_spared(decision),
+    )
+
+
+def _spared(decision: Decision) -> trace.SparedTrace | None:
+    found = decision.spared
+    if found is None:
+        return None
+    return trace.SparedTrace(
+        before=found.wanted,
+        after=found.replicas,
+        busy=found.busy,
+        unknown=found.unknown,
+        idle=found.idle,
+        floor=found.floor,
+        error=found.error,
+        first=found.first[:_MOST_FIRST],
     )
 
 

@@ -109,6 +109,18 @@ function heldStep(trace) {
     policies(trace.policies), recommendations(trace.stabilization));
 }
 
+function sparedStep({ spared }) {
+  if (!spared) return null;
+  const { before, after, busy, unknown, idle, floor, error, first } = spared;
+  const text = error ? `It is unknown what the pods are doing: ${error}.`
+    : `Of the pods, ${busy} hold unfinished work, ${unknown} may, and ${idle} ${idle === 1 ? "is" : "are"} idle.`;
+  const kept = floor !== undefined && ` No fewer than ${plural(floor, "replica")} are kept.`;
+  return step("Busy pods", after, after !== before, clause(text, kept),
+    first?.length && h("details.more", { "data-key": "first" },
+      h("summary", {}, `${plural(first.length, "pod")} with the least work ${first.length === 1 ? "goes" : "go"} first`),
+      h("ul.facts", {}, first.map((name) => h("li", {}, name)))));
+}
+
 function stabilized({ stabilization }) {
   if (!stabilization || stabilization.recommended === stabilization.stabilized) return null;
   const { recommended, heldBy, freesAt, first } = stabilization;
@@ -187,5 +199,5 @@ function cascade(trace, sourceStates) {
         trace.replicas.target !== undefined && ` in shadow, while it has ${count(trace.replicas.target)}`,
         trace.replicas.observed !== trace.replicas.current && `, of which ${count(trace.replicas.observed)} exist`,
         `; ${count(trace.replicas.min)} to ${count(trace.replicas.max)} are allowed.`)),
-    haltStep(trace), samplesStep(trace, sourceStates), proposalsStep(trace), chosenStep(trace), heldStep(trace), writtenStep(trace));
+    haltStep(trace), samplesStep(trace, sourceStates), proposalsStep(trace), chosenStep(trace), heldStep(trace), sparedStep(trace), writtenStep(trace));
 }

@@ -1,0 +1,37 @@
+"""Where the unfinished work of each pod is read: the value of the annotation `hpad.io/busy-metric`."""
+
+import re
+from typing import Final, NamedTuple
+
+from hpad.api.quantity import QuantityError, parse_milli
+from hpad.api.text import shown
+from hpad.engine import addresses
+from hpad.engine.addresses import Address
+
+ANNOTATION: Final = "hpad.io/busy-metric"
+_ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
+
+
+class BusyMetric(NamedTuple):
+    """The metric of the unfinished work: an address, and the value in milli-units above which a pod is busy.
+
+    The address stands for an External metric of the HPA, whose source is asked for a value per pod, or else for a Pods
+    metric of that name and selector.
+    """
+
+    address: Address
+    above: int = 0
+
+
+def parse(text: str) -> BusyMetric:
+    """Parses `NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` after it or not. Raises ValueError."""
+    found = _ABOVE.fullmatch(text.strip())
+    if found is None:
+        return BusyMetric(addresses.parse(text.strip()))
+    try:
+        above = parse_milli(found[2])
+    except QuantityError:
+        raise ValueError(f"{shown(found[2])} is not a number such as 0.5") from None
+    if above < 0:
+        raise ValueError(f"{shown(found[2])} is below 0")
+    return BusyMetric(addresses.parse(found[1]), above)

@@ -1,0 +1,78 @@
+"""Deletion costs that make a ReplicaSet remove idle pods first, with as few writes as possible.
+
+A ReplicaSet removes first the pods that are not scheduled, pending or not ready, whatever their costs are, and then
+those with the lowest cost (0 without the annotation `controller.kubernetes.io/pod-deletion-cost`). Source: Kubernetes
+1.36, pkg/controller/controller_utils.go: ActivePodsWithRanks.Less, and KEP-2255.
+
+Either the pods that shall go get costs below those of all others, or the busy pods get one above them. The first needs
+no second write, since these pods are removed. Costs that users have set decide between pods that are equally busy.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from hpad.api.pod import Pod
+from hpad.engine.spared import PodCost
+
+LOWEST: Final = -(2**31)
+HIGHEST: Final = 2**31 - 1
+MOST: Final = 200
+"""The largest number of costs for one scale-down: each is a request."""
+_NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
+_PHASES: Final = {"Pending": 0, "Unknown": 1}
+
+
+class Work(NamedTuple):
+    """The unfinished work of a pod: its amount, in milli-units of the metric, and whether that makes it busy."""
+
+    amount: int = 0
+    busy: bool = False
+
+
+def in_order(pods: Sequence[Pod], work: Mapping[str, Work]) -> list[Pod]:
+    """Returns the pods in the order in which they shall go: idle ones first, those with unknown work last.
+
+    Of equally busy ones, the order is that of a ReplicaSet: not running or not ready, the user's cost, the youngest.
+    """
+    return sorted(pods, key=lambda pod: (*_burden(pod, work), *_own_rank(pod)))
+
+
+def _burden(pod: Pod, work: Mapping[str, Work]) -> tuple[int, int]:
+    known = work.get(pod.name)
+    if known is None:
+        return 2, 0
+    return (1, known.amount) if known.busy else (0, 0)
+
+
+def _own_rank(pod: Pod) -> tuple[Any, ...]:
+    age = pod.start_time or _NEVER
+    return _PHASES.get(pod.phase, 2), pod.ready == "True", pod.users_cost, -(age - _NEVER).total_seconds(), pod.name
+
+
+def costs(pods: Sequence[Pod], work: Mapping[str, Work], going: Sequence[Pod]) -> tuple[PodCost, ...]:
+    """Returns the costs with which exactly the pods `going`, the first ones `in_order`, are removed first.
+
+    None where all pods are equally busy: then it does not matter which of them go. At most `MOST`.
+    """
+    names = {pod.name for pod in going}
+    staying = [pod for pod in pods if pod.name not in names]
+    if not staying or len({_burden(pod, work) for pod in pods}) == 1:
+        return ()
+    idle = [pod for pod in pods if _burden(pod, work)[0] == 0]
+    kept = [pod for pod in staying if _burden(pod, work)[0] > 0]
+    # A cost above the others has to be removed again, one below is gone with its pod.
+    highest = max((pod.users_cost for pod in idle), default=HIGHEST)
+    if len(going) <= len(idle) and 2 * len(kept) < len(going) and highest < HIGHEST:
+        return tuple([PodCost(pod.name, highest + 1) for pod in kept if pod.users_cost <= highest])[:MOST]
+    return _below(going, staying)[:MOST]
+
+
+def _below(going: Sequence[Pod], staying: Sequence[Pod]) -> tuple[PodCost, ...]:
+    """Each cost differs: if fewer pods are removed than planned, the first ones are."""
+    least = min(pod.users_cost for pod in staying)
+    base = max(LOWEST, least - len(going))
+    lowered = [PodCost(pod.name, base + place) for place, pod in enumerate(going)]
+    # Only a user's cost near the smallest one leaves no room below it.
+    raised = [PodCost(pod.name, base + len(going)) for pod in staying if pod.users_cost < base + len(going)]
+    return (*raised, *lowered)

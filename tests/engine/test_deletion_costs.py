@@ -1,0 +1,97 @@
+"""Deletion costs: whatever users have set, a ReplicaSet removes exactly the pods that shall go, by few writes."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engine import pod
+
+from hpad.api.pod import COST_BEFORE, DELETION_COST, UNSET, DeletionCost, Pod
+from hpad.engine.deletion_costs import HIGHEST, LOWEST, MOST, Work, costs, in_order
+from hpad.lab.cluster.pods import deletion_rank
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def removed(pods: list[Pod], chosen: dict[str, int], count: int) -> set[str]:
+    """The pods that the ReplicaSet controller removes, by its own order."""
+
+    def rank(each: Pod) -> tuple[Any, ...]:
+        cost = chosen.get(each.name, each.users_cost)
+        return deletion_rank({
+            "metadata": {
+                "annotations": {DELETION_COST: str(cost)},
+                "creationTimestamp": each.start_time.isoformat() if each.start_time else "2026-01-01T00:00:00Z",
+                "resourceVersion": "1",
+            },
+            "spec": {"nodeName": "node"},
+            "status": {"phase": each.phase, "conditions": [{"type": "Ready", "status": each.ready}]},
+        })  # fmt: skip
+
+    return {each.name for each in sorted(pods, key=rank)[:count]}
+
+
+COSTS = st.sampled_from([None, "0", "5", "-7", "x", str(LOWEST), str(LOWEST + 1), str(HIGHEST), str(HIGHEST - 1)])
+AMOUNTS = st.sampled_from([None, 0, 0, 0, 1, 2])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(COSTS, AMOUNTS, st.integers(0, 900)), min_size=1, max_size=14), st.integers(0, 14))
+def test_no_busier_pod_is_removed_than_needed(made: list[tuple[str | None, int | None, int]], count: int) -> None:
+    pods = [
+        pod(f"web-{n:02}", age=age, deletion_cost=None if cost is None else DeletionCost(cost))
+        for n, (cost, _, age) in enumerate(made)
+    ]
+    work = {f"web-{n:02}": Work(amount, amount > 0) for n, (_, amount, _) in enumerate(made) if amount is not None}
+    going = in_order(pods, work)[: min(count, len(pods))]
+    chosen = dict(costs(pods, work, going))
+    gone = removed(pods, chosen, len(going))
+    burden = {
+        each.name: (2, 0) if each.name not in work else (work[each.name].busy, work[each.name].amount) for each in pods
+    }
+    # Idle pods may be exchanged for one another, and no others.
+    assert sorted(burden[name] for name in gone) == sorted(burden[each.name] for each in going)
+    assert all(LOWEST <= cost <= HIGHEST for cost in chosen.values())
+
+
+@pytest.mark.parametrize(
+    ("pods", "busy", "count", "writes"),
+    [
+        (100, 3, 50, 3),
+        (100, 3, 2, 2),
+        (10, 9, 1, 1),
+        (10, 0, 5, 0),
+        (10, 10, 5, 0),
+        (10, 3, 10, 0),
+        (1000, 600, 400, MOST),
+    ],
+)
+def test_the_number_of_writes(pods: int, busy: int, count: int, writes: int) -> None:
+    named = [pod(f"web-{n:04}") for n in range(pods)]
+    work = {each.name: Work(1, True) if n < busy else Work() for n, each in enumerate(named)}
+    going = in_order(named, work)[:count]
+    assert len(costs(named, work, going)) == writes
+
+
+def test_of_equally_idle_pods_the_costs_of_users_decide() -> None:
+    pods = [
+        pod("kept", deletion_cost=DeletionCost("100")),
+        pod("plain", age=100),
+        pod("cheap", deletion_cost=DeletionCost("-50")),
+        pod("busy"),
+    ]
+    work = {"kept": Work(), "plain": Work(), "cheap": Work(), "busy": Work(1, True)}
+    order = [each.name for each in in_order(pods, work)]
+    assert order == ["cheap", "plain", "kept", "busy"]
+    assert removed(pods, dict(costs(pods, work, in_order(pods, work)[:2])), 2) == {"cheap", "plain"}
+
+
+def test_the_cost_before_is_that_of_the_user() -> None:
+    assert DeletionCost("-3", UNSET).users is None
+    assert DeletionCost("-3", "7").users == "7"
+    assert pod("a", deletion_cost=DeletionCost("-3", "7")).users_cost == 7
+    assert pod("a", deletion_cost=DeletionCost("+3")).users_cost == 0
+    assert pod("a", deletion_cost=DeletionCost(str(2**31))).users_cost == 0
+    assert COST_BEFORE.startswith("hpad.io/")
