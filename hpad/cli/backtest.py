@@ -18,7 +18,7 @@ from hpad.cli.output import Failure, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
-from hpad.engine.spec import compiled_spec
+from hpad.engine.spec import VALUE, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.recording import replay
 from hpad.recording.format import RecordingError, decode_scenario
@@ -90,7 +90,8 @@ def add_parser(commands: Any) -> None:
         metavar="METRIC",
         action="append",
         default=[],
-        help="an Object or External metric that falls as replicas grow; others do not depend on the count",
+        help="an Object or External metric with an averageValue that falls as replicas grow; others do not depend on"
+        " the count",
     )
     queue_rates.add_argument(past)
     past.add_argument("--startup", metavar="DURATION", type=workload.seconds, default=10.0, help="of a replica (10s)")
@@ -196,7 +197,7 @@ def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Ma
     for name, metric in zip(history.named(hpa), compiled_spec(hpa).metrics, strict=True):
         if name in queues:
             yield f"{name}: {queue_rates.assumption(queues[name])}"
-        elif metric.of_pods or name in shared:
+        elif metric.of_pods or metric.kind == VALUE or name in shared:
             yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
         else:
             yield f"{name}: does not depend on the replica count"
@@ -243,6 +244,9 @@ def _quiet(column: str, done: int, of: int) -> None:
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:
     if args.queue:
         raise Failure("--queue works with --csv or --prometheus: a recording has no rates of messages")
+    known = history.named(cases[0].hpa)
+    for unknown in {*args.shared} - {*known}:
+        raise Failure(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [Runs(case.name, (), case.hpa.spec, frozenset(args.shared)) for case in cases]
     key, found = cases[0].hpa.metadata.key, 0

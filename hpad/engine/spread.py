@@ -1,7 +1,8 @@
 """Pods and answers as they would be with another number of replicas, which share the same load evenly.
 
-The total of a metric of pods over the counted pods is the load. The values of Object and External metrics are totals,
-unless they are said to be shared by the replicas.
+The total of a metric of pods over the counted pods is the load. An Object or External metric with a Value is shared as
+well: Kubernetes multiplies its ratio by the ready pods, which expects that it falls as they grow
+(replica_calculator.go: getUsageRatioReplicaCount). With an AverageValue it is a total, unless it is said to be shared.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,6 +13,7 @@ import msgspec
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Sample
 from hpad.engine.addresses import addresses
+from hpad.engine.spec import VALUE
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError
@@ -35,8 +37,22 @@ def evenly(view: View, answers: Sequence[Answer], known: int, shared: Collection
     pods = _pods(view.pods, count)
     if not answers:  # nothing was asked in this turn
         return Modelled(pods, answers)
-    pairs = zip(answers, addresses(view.spec.metrics), strict=True)
-    return Modelled(pods, [_scaled(answer, name in shared, view.pods, pods, known) for answer, name in pairs])
+    each, of_ready = (known / len(pods) if pods else 1.0), _of_ready(view.pods, pods)
+    made = []
+    for answer, metric, name in zip(answers, view.spec.metrics, addresses(view.spec.metrics), strict=True):
+        factor = 1.0
+        if metric.kind == VALUE:
+            factor = of_ready or each
+        elif name in shared:
+            factor = each
+        made.append(_shared_among(answer, view.pods, pods) if isinstance(answer, PodSample) else _times(answer, factor))
+    return Modelled(pods, made)
+
+
+def _of_ready(before: Sequence[Pod], now: Sequence[Pod]) -> float:
+    """Returns how many ready pods there were for each one now; 0 where there is none."""
+    ready = [sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") for pods in (before, now)]
+    return ready[0] / ready[1] if ready[1] else 0.0
 
 
 def _pods(pods: Sequence[Pod], count: int) -> Sequence[Pod]:
@@ -53,17 +69,12 @@ def _copy(name: str, number: int) -> str:
     return f"{name}{_COPY}{number}"
 
 
-def _scaled(answer: Answer, is_shared: bool, before: Sequence[Pod], now: Sequence[Pod], known: int) -> Answer:
-    count = len(now)
-    if isinstance(answer, AdapterError):
-        return answer
-    if isinstance(answer, PodSample):
-        return _shared_among(answer, before, now)
-    if not is_shared or not count:
+def _times(answer: ExternalSample | ObjectSample | AdapterError, factor: float) -> Answer:
+    if isinstance(answer, AdapterError) or factor == 1:
         return answer
     if isinstance(answer, ObjectSample):
-        return ObjectSample(round(answer.value * known / count), answer.timestamp)
-    return ExternalSample(tuple(round(value * known / count) for value in answer.values), answer.timestamp)
+        return ObjectSample(round(answer.value * factor), answer.timestamp)
+    return ExternalSample(tuple(round(value * factor) for value in answer.values), answer.timestamp)
 
 
 def _shared_among(sample: PodSample, before: Sequence[Pod], now: Sequence[Pod]) -> PodSample:

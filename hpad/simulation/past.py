@@ -1,8 +1,9 @@
 """A workload whose load is that of a history.
 
 A metric of pods is shared: its total over all replicas is that of the history, and the simulated replicas share it
-evenly. Another metric is a total, which does not depend on the count, unless it is said to be shared, or to be the
-backlog of a queue (`hpad.simulation.backlog`).
+evenly. So is another metric with a target of type Value (`hpad.engine.spread`). With an AverageValue it is a total that
+does not depend on the count, unless it is said to be shared, or to be the backlog of a queue
+(`hpad.simulation.backlog`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +24,7 @@ from hpad.api.sample import (
     Query,
     Sample,
 )
-from hpad.engine.spec import UTILIZATION, CompiledMetric, compiled_spec
+from hpad.engine.spec import UTILIZATION, VALUE, CompiledMetric, compiled_spec
 from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.fleet import Container, Fleet
 from hpad.simulation.history import REPLICAS, History, HistoryError, named
@@ -36,7 +37,7 @@ _REQUEST: Final = 1000
 class Past(NamedTuple):
     """How a history is used: `startup` until a replica is ready, `lag` until a value is seen, both in seconds.
 
-    `shared` are the columns of Object and External metrics that fall as replicas grow; `queues` are those that are
+    `shared` are the columns of metrics with an AverageValue that fall as replicas grow; `queues` are those that are
     backlogs, with their rates.
     """
 
@@ -67,6 +68,8 @@ class PastModel:
 
     def _check(self) -> None:
         known = self._history.columns
+        for column in {*self._past.shared} - {*self._columns}:
+            raise HistoryError(f"the shared {column} is no metric of the HPA; it has {', '.join(self._columns)}")
         for column in self.backlogs.keys() - {*self._columns}:
             raise HistoryError(f"the queue {column} is no metric of the HPA; it has {', '.join(self._columns)}")
         for column, metric in zip(self._columns, self._metrics, strict=True):
@@ -79,7 +82,8 @@ class PastModel:
                 raise HistoryError(f"{text}; it has {', '.join(known)}")
 
     def _is_shared(self, column: str, metric: CompiledMetric) -> bool:
-        return metric.of_pods or column in self._past.shared
+        falls = metric.of_pods or metric.kind == VALUE or column in self._past.shared
+        return falls and column not in self.backlogs
 
     @property
     def replicas(self) -> int:

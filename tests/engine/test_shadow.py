@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.engine import Answer, Workload, external, pods_metric, series, used
+from support.engine import Answer, Workload, external, object_metric, one, pods_metric, series, used
 
 from hpad.api.hpa import MetricStatus
 from hpad.engine.conditions import SHADOW, find
@@ -64,6 +64,25 @@ def test_the_shadow_is_what_an_active_hpa_does_with_the_same_load(
         assert [reason for reason, _ in web.events if "Rescale" in reason] == []
     assert web.hpa.status.last_scale_time is None
     assert web.history == active.history
+
+
+@given(BEHAVIORS, st.integers(1, 10), st.sampled_from([external, object_metric]), LOADS)
+def test_a_value_that_the_replicas_share_gives_the_counts_of_an_active_hpa(
+    behavior: dict[str, Any] | None, replicas: int, kind: Any, loads: list[tuple[int, int]]
+) -> None:
+    """Kubernetes multiplies the ratio by the ready pods: with a `Value` a metric falls as replicas grow."""
+    metric = kind("latency", value=str(EVEN))
+    active = Workload(metric, replicas=replicas, behavior=behavior)
+    web = Workload(metric, replicas=replicas, behavior=behavior, annotations=IN_SHADOW)
+    for load, after in loads:
+        value = load * EVEN
+        active.reconcile(_one(kind, value // active.replicas), after=after)
+        web.reconcile(_one(kind, value // replicas), after=after)
+        assert (web.shadow, web.replicas) == (active.replicas, replicas)
+
+
+def _one(kind: Any, value: int) -> Answer:
+    return series(value) if kind is external else one(value)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=20))

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine import external
 from support.simulations import BACKLOG, CPU, hpa
 
 from hpad.api.sample import AdapterError, ExternalSample, PodSample
 from hpad.engine.view import Tunables
 from hpad.simulation import backtest, history
+from hpad.simulation.backlog import Rates
 from hpad.simulation.history import History, HistoryError
 from hpad.simulation.past import Past, PastModel
 
@@ -97,6 +99,18 @@ def test_a_total_does_not_depend_on_the_count_unless_it_is_shared() -> None:
     )
     shared = answered(BACKLOG, past, timedelta(minutes=5), scale=8, shared=("queue_messages",))
     assert shared.values == (60_000,)
+
+
+def test_a_value_for_the_whole_target_falls_as_replicas_grow() -> None:
+    """A latency of 120 with 4 replicas is one of 60 with 8."""
+    latency = external("latency", value="100")
+    past = flat(latency=120, replicas=4)
+    assert answered(latency, past, timedelta(minutes=5), scale=8).values == (60_000,)
+    with pytest.raises(HistoryError, match="latency is shared by the replicas, so the history needs a column replicas"):
+        PastModel(hpa(latency), flat(latency=120), Past())
+    PastModel(hpa(latency), flat(latency=120, a=1, b=1), Past(queues={"latency": Rates("a", "b", 2.0)}))  # is no share
+    with pytest.raises(HistoryError, match="the shared latencies is no metric of the HPA; it has latency"):
+        PastModel(hpa(latency), past, Past(shared=("latencies",)))
 
 
 def test_a_gap_is_an_error_and_not_zero() -> None:
