@@ -25,6 +25,7 @@ METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
 BUSY_METRIC: Final = busyness.ANNOTATION
+MODE: Final = f"{PREFIX}mode"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
 ACTIVE: Final = "active"
@@ -158,7 +159,7 @@ def _containers(text: str) -> tuple[str, ...]:
 
 CONTROLS: Final[dict[str, _Control]] = {
     SCHEDULE: _Control("schedule", schedule.parse),
-    f"{PREFIX}mode": _Control("mode", _mode),
+    MODE: _Control("mode", _mode),
     f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),

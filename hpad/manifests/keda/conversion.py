@@ -19,7 +19,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The source that one trigger needs, with the entry for its metric.
 
     path: field of the trigger. host: server, for the source's name. section, entry, query: `query` is written under
-    `entry` in the setting `section`. metric, selector: name and labels in the HPA's External metric.
+    `entry` in the setting `section`, or nothing is without an entry. metric, labels: what sends the HPA's External
+    metric to the source.
     """
 
     path: str
@@ -27,10 +28,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     settings: Mapping[str, Any] = {}
     section: str = "metrics"
-    entry: str
-    query: Any
+    entry: str = ""
+    query: Any = None
     metric: str
-    selector: Mapping[str, str] = {}
+    labels: Mapping[str, str] = {}
 
 
 def _compiled(metric: dict[str, Any]) -> CompiledMetric:
@@ -42,26 +43,21 @@ def _compiled(metric: dict[str, Any]) -> CompiledMetric:
     return compile_metric(msgspec.convert(bare, MetricSpec), "")
 
 
-def _identity(metric: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Returns name and labels of an External metric."""
-    named = metric["external"]["metric"]
-    return named["name"], named.get("selector", {}).get("matchLabels", {})
-
-
 Policy = Callable[[tuple[str, ...]], str]
 """Returns the expression of a metric policy for the addresses of the metrics."""
 
 
 class Conversion(msgspec.Struct):
-    """Metrics, sources and notes; filled as the triggers are read.
+    """Metrics with their sources, and notes; filled as the triggers are read.
 
-    activation: thresholds by index of the metric. names: the index of the metric of each named trigger. own:
-    annotations for hpad. policy: the metric policy, once all metrics are known. constants: the metrics that are no
-    trigger's. taken: the names of metrics of all ScaledObjects, which share the settings.
+    origins: the source of each metric, None for cpu and memory. activation: thresholds by index of the metric. names:
+    the index of the metric of each named trigger. own: annotations for hpad. policy: the metric policy, once all
+    metrics are known. constants: the metrics that are no trigger's. taken: the names of metrics of all ScaledObjects,
+    which share the settings.
     """
 
     metrics: list[dict[str, Any]] = []
-    sources: list[Source] = []
+    origins: list[Source | None] = []
     notes: list[Note] = []
     activation: dict[int, str] = {}
     names: dict[str, int] = {}
@@ -100,23 +96,40 @@ class Conversion(msgspec.Struct):
         """Removes metrics with their sources. Returns the new index of each metric that stays."""
         kept = [index for index in range(len(self.metrics)) if index not in dropped]
         places = {old: new for new, old in enumerate(kept)}
-        gone = [_identity(self.metrics[index]) for index in dropped]
-        self.sources = [each for each in self.sources if (each.metric, dict(each.selector)) not in gone]
         self.metrics = [self.metrics[index] for index in kept]
+        self.origins = [self.origins[index] for index in kept]
         self.activation = {places[old]: text for old, text in self.activation.items() if old in places}
         self.names = {name: places[old] for name, old in self.names.items() if old in places}
         self.constants = {places[old] for old in self.constants if old in places}
         return places
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all metrics."""
+        return tuple([source for source in self.origins if source is not None])
+
+    def add(self, metric: dict[str, Any], target: dict[str, Any], source: Source) -> int:
+        """Adds an External metric. Returns its index."""
+        self.add_spec({"type": EXTERNAL, "external": {"metric": metric, "target": target}}, source)
+        return len(self.metrics) - 1
+
+    def add_spec(self, spec: dict[str, Any], source: Source | None = None) -> None:
+        """Adds an entry of spec.metrics."""
+        self.metrics.append(spec)
+        self.origins.append(source)
+
+    def truncate(self, count: int) -> None:
+        """Removes the metrics from an index on."""
+        del self.metrics[count:], self.origins[count:]
+
     def add_constant(self, name: str, replicas: int, path: str) -> int:
         """Adds a metric that asks for the same number of replicas at any time. Returns its index."""
         name = self.unique(name)
         window = {"start": "0 0 * * *", "end": "0 0 * * *", "replicas": replicas, "otherwise": replicas}
-        self.sources.append(Source(path=path, adapter="cron", entry=name, query=window, metric=name))
-        target = {"type": "AverageValue", "averageValue": "1"}
-        self.metrics.append({"type": EXTERNAL, "external": {"metric": {"name": name}, "target": target}})
-        self.constants.add(len(self.metrics) - 1)
-        return len(self.metrics) - 1
+        source = Source(path=path, adapter="cron", entry=name, query=window, metric=name)
+        index = self.add({"name": name}, {"type": "AverageValue", "averageValue": "1"}, source)
+        self.constants.add(index)
+        return index
 
     def annotations(self, fallback: fallback_policy.Fallback | None) -> dict[str, str]:
         """Returns the annotations of the HPA for hpad: those of `own`, thresholds, fallback and metric policy."""

@@ -93,10 +93,7 @@ def _compose(modifiers: Modifiers, conversion: Conversion, prefix: str, query: s
     name = conversion.unique(f"{prefix}-formula")
     composed = {"query": query, "types": [EXTERNAL]}
     source = msgspec.structs.replace(known, path=modifiers.path, entry=name, metric=name, query=composed)
-    conversion.sources.append(source)
-    target = _target(modifiers, Fraction(1))
-    conversion.metrics.append({"type": EXTERNAL, "external": {"metric": {"name": name}, "target": target}})
-    index = len(conversion.metrics) - 1
+    index = conversion.add({"name": name}, _target(modifiers, Fraction(1)), source)
     conversion.activation.clear()
     if modifiers.activation and parse_milli(modifiers.activation):
         conversion.activation[index] = modifiers.activation
@@ -120,12 +117,10 @@ def _divided(text: str, factor: Fraction) -> str:
 
 def _source(conversion: Conversion, name: str) -> Source:
     """Returns the source of a trigger by its name."""
-    metric = conversion.metrics[conversion.names[name]]["external"]["metric"]
-    labels = metric.get("selector", {}).get("matchLabels", {})
-    for source in conversion.sources:
-        if source.metric == metric["name"] and dict(source.selector) == labels:
-            return source
-    raise Unreadable(f'"{name}" has no source')
+    source = conversion.origins[conversion.names[name]]
+    if source is None:
+        raise Unreadable("cpu and memory in a formula are not carried over")
+    return source
 
 
 class _Composed:
@@ -221,8 +216,6 @@ class _Policy:
     def _operand(self, index: int, factor: Fraction) -> str:
         if factor <= 0:
             raise Unreadable("a difference is not carried over")
-        if self._conversion.metrics[index]["type"] != EXTERNAL:
-            raise Unreadable("cpu and memory in a formula are not carried over")
         if self._factors.setdefault(index, factor) != factor:
             raise Unreadable("one trigger with two factors is not carried over")
         return f"#{index}"

@@ -18,11 +18,11 @@ def formula(own: Modifiers | None, spec: Fields, conversion: Conversion, prefix:
             field = spec.object("fallback").at("behavior")
             raise ConversionError(required("spec.advanced.scalingModifiers.formula", f"{field} {behavior} needs it"))
         return ""
-    before = len(conversion.metrics), len(conversion.sources)
+    before = len(conversion.metrics)
     try:
         text = modifiers.apply(own, conversion, prefix)
     except Unreadable as error:
-        del conversion.metrics[before[0] :], conversion.sources[before[1] :]
+        conversion.truncate(before)
         conversion.constants.clear()
         instead = "compute it in one Prometheus query, or write hpad.io/metric-policy; the largest proposal wins"
         conversion.note_loss(own.path, f'"{own.formula}" is not carried over: {error}: {instead}')

@@ -3,20 +3,21 @@
 Source: KEDA 2.21, "Prometheus".
 """
 
+import re
 import urllib.parse
 from typing import Any, Final
 
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
+_CREDENTIAL: Final = re.compile(r"auth|token|key|secret|pass|cookie", re.IGNORECASE)
 _MODES: Final = {"bearer": "bearerToken", "basic": "username", "tls": "cert", "custom": "customAuthValue"}
 """The modes of `authModes`, and a parameter that each needs."""
 
 
 def prometheus(trigger: Trigger) -> None:
     """Adds the query and its source; raises ConversionError."""
-    trigger.needed("threshold")
-    threshold, activation = trigger.number("threshold"), trigger.number("activationThreshold")
+    threshold, activation = trigger.target("threshold"), trigger.number("activationThreshold")
     query: dict[str, Any] = {"query": trigger.needed("query"), "types": ["External"]}
     if "<<" in query["query"]:
         raise trigger.invalid("query", "<<", "must not contain <<, which begins a variable of hpad")
@@ -45,7 +46,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     params = dict(urllib.parse.parse_qsl(parts.query)) | _pairs(trigger, "queryParameters")
     if namespace := metadata.text("namespace"):
         params["namespace"] = namespace
-    headers = _pairs(trigger, "customHeaders")
+    headers = _headers(trigger, host)
     if tenant := metadata.text("cortexOrgID"):
         headers.setdefault("X-Scope-OrgID", tenant)
     settings |= {name: value for name, value in (("params", params), ("headers", headers)) if value}
@@ -57,6 +58,16 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     headers = settings.get("headers", {}) | own.get("headers", {})
     settings |= own | ({"headers": headers} if headers else {})
     return settings, host
+
+
+def _headers(trigger: Trigger, host: str) -> dict[str, Any]:
+    """Returns the headers. The value of one that looks like a credential is not copied."""
+    headers: dict[str, Any] = dict(_pairs(trigger, "customHeaders"))
+    for name in headers:
+        if _CREDENTIAL.search(name):
+            what = re.sub(r"\W", "_", name)
+            headers[name] = {"env": trigger.variable_of(trigger.metadata.at("customHeaders"), host, what)}
+    return headers
 
 
 def _authentication(trigger: Trigger, host: str, user: str) -> dict[str, Any]:

@@ -41,11 +41,11 @@ def _mode_and_value(trigger: Trigger) -> tuple[str, str]:
     if "queueLength" in metadata:
         if "mode" in metadata or "value" in metadata:
             raise trigger.invalid("queueLength", metadata.get("queueLength"), "excludes mode and value")
-        return "QueueLength", trigger.number("queueLength") or _DEFAULT_LENGTH
+        return "QueueLength", trigger.target("queueLength", _DEFAULT_LENGTH)
     if "mode" not in metadata and "value" not in metadata:
         return "QueueLength", _DEFAULT_LENGTH
-    trigger.needed("value")
-    return trigger.needed("mode"), trigger.number("value")
+    value = trigger.target("value")
+    return trigger.needed("mode"), value
 
 
 def _query(trigger: Trigger, mode: str, *, by_amqp: bool) -> dict[str, Any]:

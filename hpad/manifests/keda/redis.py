@@ -1,47 +1,49 @@
-"""Converts KEDA's triggers of Redis lists and streams.
+"""Converts KEDA's triggers of Redis lists and streams, on one server, behind Redis Sentinel, or in a cluster.
 
-Source: KEDA 2.21, "Redis Lists" and "Redis Streams".
+Source: KEDA 2.21, "Redis Lists", "Redis Streams" and their Cluster and Sentinel variants; redis_streams_scaler.go.
 """
 
 import zlib
+from collections.abc import Callable
 from typing import Any, Final
 
 from hpad.manifests.keda.conversion import Source
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
-_REDIS_HOST: Final = "redis.example.com"
-_REDIS_PORT: Final = 6379
+_EXAMPLE_HOST: Final = "redis.example.com"
+_PORT, _SENTINEL_PORT = 6379, 26379
 _DEFAULT_ENTRIES: Final = "5"
 _MAX_LABEL: Final = 63
-_LIST, _STREAM, _PENDING = "redis_list_length", "redis_stream_length", "redis_stream_pending"
+_LIST, _STREAM, _PENDING, _LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
 
 
 def redis_lists(trigger: Trigger) -> None:
     """Adds the length of a list; raises ConversionError."""
     key = trigger.needed("listName")
-    value = trigger.number("listLength") or _DEFAULT_ENTRIES
+    value = trigger.target("listLength", _DEFAULT_ENTRIES)
     _add(trigger, _LIST, key, {}, (value, trigger.number("activationListLength")))
 
 
 def redis_streams(trigger: Trigger) -> None:
-    """Adds the length of a stream, or with `consumerGroup` the group's pending entries; raises ConversionError.
-
-    The lag of a group (`lagCount`) has no counterpart.
-    """
-    key, metadata = trigger.needed("stream"), trigger.metadata
-    group = metadata.text("consumerGroup")
-    if group and "lagCount" in metadata:
-        trigger.note_loss("lagCount", "the lag of a group is not carried over, so neither is the trigger")
-        return
-    if not group:
-        trigger.note_unneeded({"pendingEntriesCount": "it has an effect with consumerGroup only"})
-        value = trigger.number("streamLength") or _DEFAULT_ENTRIES
-        _add(trigger, _STREAM, key, {}, (value, ""))
-        return
-    trigger.note_unneeded({"streamLength": "with consumerGroup KEDA counts pending entries"})
-    value = trigger.number("pendingEntriesCount") or _DEFAULT_ENTRIES
-    _add(trigger, _PENDING, key, {"group": group}, (value, ""))
+    """Adds the length of a stream, or of a consumer group its pending entries, or its lag; raises ConversionError."""
+    key, group = trigger.needed("stream"), trigger.metadata.text("consumerGroup")
+    threshold = trigger.number("activationLagCount")
+    lag = trigger.number("lagCount")
+    if group and lag and lag != "0":
+        trigger.note_unneeded(
+            dict.fromkeys(("streamLength", "pendingEntriesCount"), "with lagCount KEDA reads the lag")
+        )
+        _add(trigger, _LAG, key, {"group": group}, (lag, threshold))
+    elif group:
+        trigger.note_unneeded({"streamLength": "with consumerGroup KEDA counts pending entries"})
+        value = trigger.target("pendingEntriesCount", _DEFAULT_ENTRIES)
+        _add(trigger, _PENDING, key, {"group": group}, (value, threshold))
+    else:
+        reason = "it has an effect with consumerGroup only"
+        trigger.note_unneeded({"pendingEntriesCount": reason, "lagCount": reason})
+        value = trigger.target("streamLength", _DEFAULT_ENTRIES)
+        _add(trigger, _STREAM, key, {}, (value, threshold))
 
 
 def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], numbers: tuple[str, str]) -> None:
@@ -60,7 +62,7 @@ def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], number
         entry=name,
         query=key,
         metric=metric,
-        selector={"key": name, **labels},
+        labels={"key": name, **labels},
     )
     trigger.external(source, *numbers)
 
@@ -71,16 +73,51 @@ def _label(name: str) -> str:
 
 
 def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
-    metadata = trigger.metadata
-    host, port = _address(trigger)
-    scheme = "rediss" if _is_encrypted(trigger) else "redis"
-    database = metadata.text("databaseIndex") or "0"
-    address = f"[{host}]" if ":" in host else host
-    settings: dict[str, Any] = {"url": f"{scheme}://{address}:{port}/{trigger.whole_number('databaseIndex', database)}"}
-    if metadata.truth("unsafeSsl"):
+    """Returns the settings of the source, and the host."""
+    place: Callable[[Trigger, bool], tuple[dict[str, Any], str]] = _server
+    if "sentinel" in trigger.type:
+        place = _sentinel
+    elif "cluster" in trigger.type:
+        place = _cluster
+    settings, host = place(trigger, _is_encrypted(trigger))
+    if trigger.metadata.truth("unsafeSsl"):
         settings["insecure"] = True
-    settings |= trigger.credentials(host) | trigger.file_settings(ca="ca", cert="cert", key="key")
-    return settings, host
+    return settings | trigger.credentials(host) | trigger.file_settings(ca="ca", cert="cert", key="key"), host
+
+
+def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
+    [(host, address)] = _addresses(trigger, ("address", "host", "port"), _PORT)[:1]
+    return {"url": f"{'rediss' if encrypted else 'redis'}://{address}/{_database(trigger)}"}, host
+
+
+def _cluster(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
+    found = _addresses(trigger, ("addresses", "hosts", "ports"), _PORT)
+    trigger.note_unneeded({"databaseIndex": "a cluster has one database"})
+    return {"cluster": {"nodes": [address for _, address in found], **_tls(encrypted)}}, found[0][0]
+
+
+def _sentinel(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
+    found = _addresses(trigger, ("addresses", "hosts", "ports"), _SENTINEL_PORT)
+    master = trigger.required_text("sentinelMaster", "mymaster")
+    user = trigger.text("sentinelUsername") or trigger.unread("sentinelUsername")
+    database = _database(trigger)
+    own = {"master": master, "nodes": [address for _, address in found], **_tls(encrypted)}
+    own |= ({"database": database} if database else {}) | ({"username": user} if user else {})
+    if password := trigger.file("sentinelPassword", "sentinel.password_file"):
+        own["password_file"] = password
+    elif trigger.reference("sentinelPassword") is not None or trigger.text("sentinelPassword"):
+        own["password_env"] = trigger.variable_of(
+            trigger.field_of("sentinelPassword"), found[0][0], "sentinel_password"
+        )
+    return {"sentinel": own}, found[0][0]
+
+
+def _tls(encrypted: bool) -> dict[str, bool]:
+    return {"tls": True} if encrypted else {}
+
+
+def _database(trigger: Trigger) -> int:
+    return trigger.whole_number("databaseIndex", trigger.metadata.text("databaseIndex") or "0")
 
 
 def _is_encrypted(trigger: Trigger) -> bool:
@@ -92,14 +129,27 @@ def _is_encrypted(trigger: Trigger) -> bool:
     return trigger.metadata.truth("enableTLS") or tls == "enable"
 
 
-def _address(trigger: Trigger) -> tuple[str, int]:
-    """Returns host and port from `address`, or from `host` and `port`; example values if they are kept elsewhere."""
-    if trigger.text("address") or trigger.unread("address", _REDIS_HOST):
-        address = trigger.text("address") or _REDIS_HOST
+def _addresses(trigger: Trigger, names: tuple[str, str, str], port: int) -> list[tuple[str, str]]:
+    """Returns host and address of each server, from the addresses, or from hosts and ports; raises ConversionError.
+
+    Returns example values if they are kept where hpad cannot read them.
+    """
+    whole, hosts, ports = names
+    if text := trigger.text(whole) or trigger.unread(whole, _EXAMPLE_HOST):
+        listed = text.split(",")
     else:
-        host = trigger.required_text("host", _REDIS_HOST)
-        address = ":".join(filter(None, (host, trigger.text("port") or trigger.unread("port", str(_REDIS_PORT)))))
-    parts = split_url(f"//{address}")
-    if not parts.hostname or "@" in address or "/" in address:
-        raise trigger.invalid("address", "…", "must be of the form host:port")
-    return parts.hostname, parts.port or _REDIS_PORT
+        named = trigger.required_text(hosts, _EXAMPLE_HOST).split(",")
+        numbers = (trigger.text(ports) or trigger.unread(ports, str(port)) or str(port)).split(",")
+        if len(numbers) not in (1, len(named)):
+            raise trigger.invalid(ports, ",".join(numbers), f"must be as many as {hosts}")
+        numbers = numbers * len(named) if len(numbers) == 1 else numbers
+        listed = [f"{host.strip()}:{number.strip()}" for host, number in zip(named, numbers, strict=True)]
+    return [_address(trigger, whole, each.strip(), port) for each in listed if each.strip()]
+
+
+def _address(trigger: Trigger, name: str, text: str, port: int) -> tuple[str, str]:
+    parts = split_url(f"//{text}")
+    if not parts.hostname or "@" in text or "/" in text:
+        raise trigger.invalid(name, "…", "must be of the form host:port")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return parts.hostname, f"{host}:{parts.port or port}"

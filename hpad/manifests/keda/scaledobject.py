@@ -11,6 +11,7 @@ from hpad.api import hpa as v2
 from hpad.api.fields import required
 from hpad.manifests.keda import (
     authentication,
+    external,
     fallbacks,
     metrics_api,
     modifiers,
@@ -22,6 +23,7 @@ from hpad.manifests.keda import (
     switches,
     timing,
     triggers,
+    workload,
 )
 from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known
 from hpad.manifests.keda.conversion import Conversion, Converted
@@ -36,11 +38,18 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "rabbitmq": rabbitmq.rabbitmq,
     "prometheus": prometheus.prometheus,
     "redis": redis.redis_lists,
+    "redis-cluster": redis.redis_lists,
+    "redis-sentinel": redis.redis_lists,
     "redis-streams": redis.redis_streams,
+    "redis-cluster-streams": redis.redis_streams,
+    "redis-sentinel-streams": redis.redis_streams,
     "metrics-api": metrics_api.metrics_api,
     "cpu": triggers.resource,
     "memory": triggers.resource,
     "cron": triggers.cron,
+    "kubernetes-workload": workload.kubernetes_workload,
+    "external": external.external,
+    "external-push": external.external,
 }
 """The triggers that are carried over."""
 _UNCACHED: Final = ("cpu", "memory", "cron")
@@ -70,7 +79,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None, known: Know
     if not name:
         raise ConversionError(required("metadata.name", "a ScaledObject has a name"))
     conversion = Conversion(taken=set() if taken is None else taken)
-    reader = _Triggers(spec, namespace, conversion, authentication.collect(()) if known is None else known)
+    reader = _Triggers(spec, (namespace, name), conversion, authentication.collect(()) if known is None else known)
     reader.read(f"{namespace}-{name}")
     if not conversion.metrics:
         conversion.note_loss("spec.triggers", "no HPA is written: none of the triggers can be carried over")
@@ -81,7 +90,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None, known: Know
     for path in fields.unread():
         conversion.note_loss(path, "is not carried over: there is no counterpart")
     scale_to_zero = hpa["spec"]["minReplicas"] == 0
-    return Converted(namespace, name, hpa, tuple(conversion.sources), tuple(conversion.notes), scale_to_zero)
+    return Converted(namespace, name, hpa, conversion.sources, tuple(conversion.notes), scale_to_zero)
 
 
 def origin(field: str) -> str:
@@ -145,10 +154,13 @@ def _note_restoring(advanced: Fields, conversion: Conversion) -> None:
 
 
 class _Triggers:
-    """Reads the triggers of a ScaledObject into a conversion."""
+    """Reads the triggers of a ScaledObject into a conversion. `identity`: its namespace and name."""
 
-    def __init__(self, spec: Fields, namespace: str, conversion: Conversion, known: Known) -> None:
-        self._spec, self._namespace, self._conversion, self._known = spec, namespace, conversion, known
+    def __init__(self, spec: Fields, identity: tuple[str, str], conversion: Conversion, known: Known) -> None:
+        self._spec, self._conversion, self._known = spec, conversion, known
+        namespace, self._name = identity
+        self._namespace = namespace
+        self._in_formula = bool(list(spec.object("advanced").object("scalingModifiers")))
         target = spec.object("scaleTargetRef")
         self._target = target.text("kind") or "Deployment", namespace, target.text("name")
         self._container = target.text("envSourceContainerName")
@@ -198,6 +210,8 @@ class _Triggers:
             authentication=self._authentication(entry),
             variable=self._variable,
             namespace=self._namespace,
+            owner=self._name,
+            in_formula=self._in_formula,
         )
 
     def _variable(self, name: str, container: str) -> Reference:

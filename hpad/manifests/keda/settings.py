@@ -25,13 +25,15 @@ def settings_document(converted: Iterable[Converted]) -> dict[str, Any]:
 
 
 def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
-    if source.selector:
-        match = {"types": [EXTERNAL], "metrics": [source.metric], "labels": dict(source.selector)}
+    if source.labels:
+        match = {"types": [EXTERNAL], "metrics": [source.metric], "labels": dict(source.labels)}
         settings.setdefault("match", []).append(match)
     else:
         names = settings.setdefault("match", {"types": [EXTERNAL], "metrics": []})["metrics"]
-        names.append(source.metric)
-    settings.setdefault(source.section, {})[source.entry] = source.query
+        if source.metric not in names:
+            names.append(source.metric)
+    if source.entry:
+        settings.setdefault(source.section, {})[source.entry] = source.query
     if namespace not in settings["namespaces"]:
         settings["namespaces"].append(namespace)
 

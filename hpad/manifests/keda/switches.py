@@ -30,7 +30,7 @@ _BY_SERVERS: Final = (
     *("deletionTimestamp", "deletionGracePeriodSeconds"),
 )
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_MODE: Final = f"{controls.PREFIX}mode"
+_MODE: Final = controls.MODE
 _FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
 """False by Go's strconv.ParseBool; for KEDA any other text is true."""
 

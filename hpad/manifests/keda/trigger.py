@@ -9,12 +9,13 @@ from hpad.api import duration
 from hpad.api.fields import invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.manifests.keda.authentication import Authentication
-from hpad.manifests.keda.conversion import EXTERNAL, PLACEHOLDER, Conversion, Source
+from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, Source
 from hpad.manifests.keda.environment import Reference
 from hpad.manifests.keda.fields import ConversionError, Fields
 
 _NO_AUTHENTICATION: Final = Authentication(identity="")
-_FROM_ENV: Final = "FromEnv"
+FROM_ENV: Final = "FromEnv"
+"""The end of an entry that names a variable of the target's container."""
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +23,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
     path: its field, such as `spec.triggers[0]`. metric: the name of its metric in the HPA. variable: looks up a
     variable of the target's container (name, container). taken: the parameters of the authentication that were read.
+    owner: the name of the ScaledObject. in_formula: scaling modifiers have the target, in place of the triggers.
     """
 
     path: str
@@ -33,6 +35,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     authentication: Authentication = _NO_AUTHENTICATION
     variable: Callable[[str, str], Reference]
     namespace: str = ""
+    owner: str = ""
+    in_formula: bool = False
     taken: set[str] = set()
 
     def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
@@ -61,7 +65,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         found = self.authentication.parameters.get(name)
         if found is not None and found.variable:
             found = self.variable(found.variable, found.container)
-        variable = self.metadata.text(name + _FROM_ENV)
+        variable = self.metadata.text(name + FROM_ENV)
         return self.variable(variable, "") if found is None and variable else found
 
     def text(self, name: str, default: str = "") -> str:
@@ -96,7 +100,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the field that sets a parameter, and the beginning of a note on it."""
         if name in self.authentication.parameters:
             return f"{self.path}.authenticationRef", f'"{name}" of {self.authentication.identity} '
-        return self.metadata.at(name + _FROM_ENV if name + _FROM_ENV in self.metadata else name), ""
+        return self.metadata.at(name + FROM_ENV if name + FROM_ENV in self.metadata else name), ""
+
+    def field_of(self, name: str) -> str:
+        """Returns the field that sets a parameter."""
+        return self._field_of(name)[0]
 
     def needed(self, name: str) -> str:
         """Returns a required entry. Raises ConversionError if it is missing."""
@@ -114,6 +122,18 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             parse_milli(text)
         except QuantityError:
             raise self.invalid(name, text, "must be a number") from None
+        return text
+
+    def target(self, name: str, default: str = "") -> str:
+        """Returns the target value of the metric, a number above 0. Raises ConversionError.
+
+        Where scaling modifiers have the target, triggers need none: it is 1 until they replace it.
+        """
+        text = self.number(name, default or ("1" if self.in_formula else ""))
+        if not text:
+            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+        if parse_milli(text) <= 0:
+            raise self.invalid(name, text, "must be more than 0")
         return text
 
     def whole_number(self, name: str, text: str) -> int:
@@ -175,8 +195,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         if password := self.file("password", "password_file"):
             return settings | {"password_file": password}
         if self.text("password") or self.reference("password") is not None:
-            return settings | {"password_env": self.variable_of(self._field_of("password")[0], host)}
-        return settings | ({"password_env": self.variable_of(self._field_of(field)[0], host)} if name else {})
+            return settings | {"password_env": self.variable_of(self.field_of("password"), host)}
+        return settings | ({"password_env": self.variable_of(self.field_of(field), host)} if name else {})
 
     def oauth2(self) -> dict[str, Any]:
         """Returns the setting `oauth2` of the TriggerAuthentication; empty where it has none."""
@@ -205,16 +225,18 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             metric=self.metric,
         )
 
-    def external(self, source: Source, value: str, activation: str = "") -> None:
-        """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType."""
+    def external(self, source: Source, value: str, activation: str = "", selector: Mapping[str, Any] = {}) -> None:
+        """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType.
+
+        `selector`: of the metric, in place of the source's labels.
+        """
         kind = self.metric_type or "AverageValue"
         if kind not in ("AverageValue", "Value"):
             raise ConversionError(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
         metric: dict[str, Any] = {"name": source.metric}
-        if source.selector:
-            metric["selector"] = {"matchLabels": dict(source.selector)}
+        if selector or source.labels:
+            metric["selector"] = dict(selector) or {"matchLabels": dict(source.labels)}
         target = {"type": kind, "averageValue" if kind == "AverageValue" else "value": value}
-        self.conversion.sources.append(source)
-        self.conversion.metrics.append({"type": EXTERNAL, "external": {"metric": metric, "target": target}})
+        index = self.conversion.add(metric, target, source)
         if activation and parse_milli(activation):
-            self.conversion.activation[len(self.conversion.metrics) - 1] = activation
+            self.conversion.activation[index] = activation

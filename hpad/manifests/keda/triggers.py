@@ -31,7 +31,7 @@ def resource(trigger: Trigger) -> None:
         metric = {"type": "ContainerResource", "containerResource": {**measured, "container": container}}
     else:
         metric = {"type": "Resource", "resource": measured}
-    trigger.conversion.metrics.append(metric)
+    trigger.conversion.add_spec(metric)
     if older and older != kind:
         trigger.note_change("type", "is left out: metricType differs, and has precedence")
 

@@ -1,0 +1,234 @@
+"""Triggers of single adapters: Redis in its three forms, numbers over HTTP, pods, external scalers."""
+
+from typing import Any
+
+import pytest
+from support.scaled_objects import METRICS_API, PROMETHEUS, REDIS, STREAM, scaled, trigger
+
+from hpad.manifests.keda import authentication, scaledobject
+from hpad.manifests.keda.conversion import Converted
+from hpad.manifests.keda.fields import ConversionError
+
+FOLDER = "/etc/hpad/secrets/shop/x"
+
+
+def converted(kind: str, metadata: dict[str, Any], *held: str, **spec: Any) -> Converted:
+    secrets = [{"parameter": each, "name": "x", "key": each} for each in held]
+    auth = {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "TriggerAuthentication",
+        "metadata": {"name": "auth", "namespace": "shop"},
+        "spec": {"secretTargetRef": secrets},
+    }
+    used = trigger(kind, metadata, **({"authenticationRef": {"name": "auth"}} if held else {}))
+    return scaledobject.convert(scaled(used, **spec), None, authentication.collect([auth]))
+
+
+def settings(found: Converted) -> dict[str, Any]:
+    [source] = found.sources
+    return dict(source.settings)
+
+
+def external(found: Converted) -> dict[str, Any]:
+    assert found.hpa is not None
+    [metric] = found.hpa["spec"]["metrics"]
+    return dict(metric["external"])
+
+
+def lost(found: Converted) -> list[str]:
+    return [note.field for note in found.notes if note.lost]
+
+
+LIST = {"listName": "jobs", "listLength": "10"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "expected"),
+    [
+        ("redis", {"host": "r", "port": "7000", "tls": "enable"}, {"url": "rediss://r:7000/0"}),
+        ("redis-cluster", {"addresses": "a:1, b:2"}, {"cluster": {"nodes": ["a:1", "b:2"]}}),
+        (
+            "redis-cluster",
+            {"hosts": "a,b", "ports": "1,2", "enableTLS": "true", "unsafeSsl": "true"},
+            {"cluster": {"nodes": ["a:1", "b:2"], "tls": True}, "insecure": True},
+        ),
+        (
+            "redis-sentinel",
+            {"addresses": "s1,s2:7", "sentinelMaster": "main", "databaseIndex": "2", "sentinelUsername": "u"},
+            {"sentinel": {"master": "main", "nodes": ["s1:26379", "s2:7"], "database": 2, "username": "u"}},
+        ),
+    ],
+)
+def test_the_servers_of_redis(kind: str, metadata: dict[str, str], expected: dict[str, Any]) -> None:
+    found = converted(kind, LIST | metadata)
+    assert settings(found) == expected
+    assert external(found)["metric"]["name"] == "redis_list_length"
+    assert lost(found) == []
+
+
+def test_the_passwords_of_redis_and_of_its_sentinels() -> None:
+    metadata = LIST | {"addresses": "s1", "sentinelMaster": "main"}
+    found = settings(converted("redis-sentinel", metadata, "password", "sentinelPassword"))
+    assert found["password_file"] == f"{FOLDER}/password"
+    assert found["sentinel"]["password_file"] == f"{FOLDER}/sentinelPassword"
+
+
+STREAMS = {"addresses": "r:1", "stream": "s"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "metric", "target"),
+    [
+        ({"streamLength": "50"}, "redis_stream_length", "50"),
+        ({"consumerGroup": "g"}, "redis_stream_pending", "5"),
+        ({"consumerGroup": "g", "lagCount": "9", "activationLagCount": "3"}, "redis_stream_lag", "9"),
+    ],
+)
+def test_the_three_numbers_of_a_stream(metadata: dict[str, str], metric: str, target: str) -> None:
+    found = converted("redis-cluster-streams", STREAMS | metadata)
+    assert external(found)["metric"]["name"] == metric
+    assert external(found)["target"] == {"type": "AverageValue", "averageValue": target}
+    annotations = (found.hpa or {})["metadata"].get("annotations", {})
+    assert ("hpad.io/activation" in annotations) == ("activationLagCount" in metadata)
+    assert lost(found) == []
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        LIST | {"hosts": "a,b,c", "ports": "1,2"},
+        LIST | {"addresses": "a:b"},
+        LIST,
+        LIST | {"addresses": "a", "listLength": "0"},
+    ],
+)
+def test_servers_and_targets_of_redis_that_keda_refuses(metadata: dict[str, str]) -> None:
+    with pytest.raises(ConversionError):
+        converted("redis-cluster", metadata)
+
+
+API = METRICS_API["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "held", "query", "expected"),
+    [
+        ({"format": "xml", "valueLocation": "stats.jobs.0"}, (), {"format": "xml", "path": "stats.jobs[0]"}, {}),
+        ({"valueLocation": "jobs.#"}, (), {"path": "jobs[#]"}, {}),
+        (
+            {"format": "prometheus", "valueLocation": 'jobs{queue="mail"}'},
+            (),
+            {"format": "prometheus", "path": 'jobs{queue="mail"}'},
+            {},
+        ),
+        (
+            {"url": "http://api.shop.svc:8080/s", "aggregateFromKubeServiceEndpoints": "true"},
+            (),
+            {"url": "http://api.shop.svc:8080/s", "pods": "avg"},
+            {},
+        ),
+        ({"authMode": "apiKey"}, ("apiKey",), {}, {"headers": {"X-API-KEY": {"file": f"{FOLDER}/apiKey"}}}),
+        (
+            {"authMode": "apiKey", "method": "query", "keyParamName": "k"},
+            ("apiKey",),
+            {},
+            {"params": {"k": {"file": f"{FOLDER}/apiKey"}}},
+        ),
+        ({"authMode": "bearer"}, ("token",), {}, {"bearer_token_file": f"{FOLDER}/token"}),
+        (
+            {"authMode": "basic,tls", "username": "u"},
+            ("password", "ca"),
+            {},
+            {"username": "u", "password_file": f"{FOLDER}/password", "ca": f"{FOLDER}/ca"},
+        ),
+        ({"timeout": "2500"}, (), {}, {"request_timeout": "2500ms"}),
+    ],
+)
+def test_a_number_over_http(
+    metadata: dict[str, str], held: tuple[str, ...], query: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = converted("metrics-api", API | metadata, *held)
+    [source] = found.sources
+    assert source.query == {"url": API["url"], "path": "jobs[0].depth"} | query
+    assert settings(found) == expected
+    assert lost(found) == []
+
+
+def test_a_mode_without_its_secret_is_a_loss() -> None:
+    assert lost(converted("metrics-api", API | {"authMode": "bearer"})) == ["spec.triggers[0].metadata.authMode"]
+
+
+def test_a_header_with_a_credential_is_not_copied() -> None:
+    headers = {"customHeaders": "Authorization=Bearer hunter2,X-Scope-OrgID=shop"}
+    found = converted("prometheus", PROMETHEUS["metadata"] | headers)
+    assert settings(found)["headers"] == {
+        "Authorization": {"env": "HPAD_PROM_AUTHORIZATION"},
+        "X-Scope-OrgID": "shop",
+    }
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "selector"),
+    [
+        ({"podSelector": "app=backend"}, "workload_pods", {"matchLabels": {"app": "backend"}}),
+        (
+            {"podSelector": "app=backend,tier in (a,b),!old,x!=y", "groupByNode": "true"},
+            "workload_nodes",
+            {
+                "matchLabels": {"app": "backend"},
+                "matchExpressions": [
+                    {"key": "old", "operator": "DoesNotExist"},
+                    {"key": "tier", "operator": "In", "values": ["a", "b"]},
+                    {"key": "x", "operator": "NotIn", "values": ["y"]},
+                ],
+            },
+        ),
+    ],
+)
+def test_the_pods_of_another_workload(metadata: dict[str, str], name: str, selector: dict[str, Any]) -> None:
+    found = converted("kubernetes-workload", metadata | {"value": "0.5"})
+    assert external(found)["metric"] == {"name": name, "selector": selector}
+    assert external(found)["target"]["averageValue"] == "0.5"
+
+
+def test_a_selector_by_order_is_a_loss_and_an_invalid_one_an_error() -> None:
+    assert "spec.triggers[0].metadata.podSelector" in lost(
+        converted("kubernetes-workload", {"podSelector": "a>1", "value": "1"})
+    )
+    with pytest.raises(ConversionError, match="podSelector"):
+        converted("kubernetes-workload", {"podSelector": "a in (", "value": "1"})
+
+
+def test_an_external_scaler_gets_its_metadata_and_waits_for_its_target() -> None:
+    metadata = {"scalerAddress": "scaler.shop:9090", "city": "Rome", "apiKey": "hunter2", "enableTLS": "true"}
+    found = converted("external", metadata, "caCert", "tlsClientCert", "tlsClientKey")
+    assert settings(found) == {
+        "address": "scaler.shop:9090",
+        "ca": f"{FOLDER}/caCert",
+        "cert": f"{FOLDER}/tlsClientCert",
+        "key": f"{FOLDER}/tlsClientKey",
+        "tls": True,
+    }
+    [source] = found.sources
+    sent = {"city": "Rome", "apiKey": {"env": "HPAD_SCALER_SHOP_APIKEY"}, "enableTLS": "true"}
+    assert source.query == {"metadata": sent, "name": "worker"}
+    assert "hunter2" not in str(found)
+    assert (found.hpa or {})["metadata"]["annotations"] == {"hpad.io/mode": "paused"}
+    assert lost(found) == ["spec.triggers[0].type"]
+
+
+def test_a_trigger_in_a_formula_needs_no_target_of_its_own() -> None:
+    pods = trigger("kubernetes-workload", {"podSelector": "app=x"}, name="pods")
+    scaler = trigger("external-push", {"scalerAddress": "scaler:9090"}, name="scaler")
+    modifiers = {"scalingModifiers": {"formula": "pods + scaler", "target": "2"}}
+    found = scaledobject.convert(scaled(pods, scaler, advanced=modifiers))
+    assert found.hpa is not None
+    assert [each["external"]["target"]["averageValue"] for each in found.hpa["spec"]["metrics"]] == ["2", "2"]
+    assert "hpad.io/mode" not in found.hpa["metadata"]["annotations"]
+    assert lost(found) == []
+
+
+def test_lists_and_streams_of_one_server_share_a_source() -> None:
+    found = scaledobject.convert(scaled(REDIS, STREAM))
+    assert len({str(source.settings) for source in found.sources}) == 1
