@@ -83,7 +83,7 @@ class Fetcher:
         except TimeoutError:
             raise AdapterError(f"the API server did not answer within {self._timeout:g}s", "cluster") from None
         requests = [self._request(document, pod) for pod in found]
-        bodies = await asyncio.gather(*(or_error(self._in_time(request, deadline)) for request in requests))
+        bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
         return [Part(request.name, body) for request, body in zip(requests, bodies, strict=True)]
 
     def _request(self, document: Document, pod: endpoints.Pod) -> Request:
@@ -97,6 +97,10 @@ class Fetcher:
             headers={**document.headers, "Host": of.netloc},
             server_name=self._settings.server_name or of.hostname or "",
         )
+
+    async def _answer(self, request: Request, deadline: float) -> bytes | AdapterError:
+        # A coroutine that is passed on, and then cancelled before it starts, was never awaited, which Python reports.
+        return await or_error(self._in_time(request, deadline))
 
     async def _in_time(self, request: Request, deadline: float) -> bytes:
         try:

@@ -1,0 +1,123 @@
+"""External metrics: how far a consumer of JetStream is behind, and how many messages a stream holds."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad_adapters.nats_jetstream.servers import Consumer, Reply, Servers, Stream, consumers, of_leader, streams
+from hpad_adapters.nats_jetstream.settings import NAMES, Metric, NatsSettings
+
+_MOST: Final = (2**63 - 1) // 1000
+"""The largest count whose thousandths fit into 64 bits."""
+
+Replies = Sequence[Reply | AdapterError]
+
+
+class NatsJetStream:
+    """External metrics of consumers and streams: `stream=…,consumer=…`, and `account=…` if it is another.
+
+    The state of all consumers of an account comes from one request to each server of the cluster.
+    """
+
+    serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = tuple(NAMES)
+    Settings = NatsSettings
+
+    def __init__(self, settings: NatsSettings, context: Context) -> None:
+        self.metrics = (*NAMES, *settings.metrics)
+        self._settings = settings
+        self._clock = context.clock
+        self._servers = Servers(settings, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a sample or an error per query; each account is read once."""
+        wanted = [self._wanted(query) for query in queries]
+        accounts = list(dict.fromkeys(each.account for each in wanted if isinstance(each, Metric)))
+        replies = dict(zip(accounts, await asyncio.gather(*map(self._servers.replies, accounts)), strict=True))
+        return [each if isinstance(each, AdapterError) else self._sample(each, replies) for each in wanted]
+
+    def group(self, query: Query) -> str | None:
+        """Returns the account: one request to each server serves all its consumers."""
+        wanted = self._wanted(query)
+        return None if isinstance(wanted, AdapterError) else wanted.account
+
+    async def aclose(self) -> None:
+        """Does nothing: hpad closes the session."""
+
+    def _wanted(self, query: Query) -> Metric | AdapterError:
+        """Returns what a query asks for, with its account."""
+        requirements = query.selector.requirements if query.selector is not None else ()
+        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
+        defined = self._settings.metrics.get(query.name)
+        if defined is not None:
+            needed: tuple[str, ...] = ()
+        elif query.name in NAMES:
+            needed = ("stream",) if NAMES[query.name] == "messages" else ("stream", "consumer")
+        else:
+            known = ", ".join(self.metrics)
+            hint = meant(query.name, self.metrics)
+            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
+        optional = set() if defined is not None else {"account"}
+        if set(labels) - optional != set(needed) or len(requirements) != len(labels) or not all(labels.values()):
+            form = f'a selector "{",".join(f"{name}=…" for name in needed)}"' if needed else "no selector"
+            return AdapterError(f'metric "{query.name}" takes {form}', "spec")
+        metric = defined if defined is not None else Metric(**labels, value=NAMES[query.name])
+        return msgspec.structs.replace(metric, account=metric.account or self._settings.account)
+
+    def _sample(self, wanted: Metric, replies: Mapping[str, Replies]) -> Answer:
+        """Returns the number that the leader reports, or why there is none."""
+        answered = [reply for reply in replies[wanted.account] if isinstance(reply, Reply)]
+        errors = [error for error in replies[wanted.account] if isinstance(error, AdapterError)]
+        if not answered:
+            return errors[0]
+        of_stream = list(streams(answered, wanted.stream))
+        found: dict[str, Stream | Consumer] = {}
+        found.update(consumers(of_stream, wanted.consumer) if wanted.consumer else of_stream)
+        if not found:
+            return _absent(wanted, answered, errors, has_stream=bool(of_stream))
+        state, leader = of_leader(found)
+        if state is None:
+            return _without_leader(wanted, leader, errors)
+        count = _count(wanted, state)
+        if not 0 <= count <= _MOST:
+            return AdapterError(f"NATS: {_described(wanted)} has {count} messages, which is not a count", alive=True)
+        return ExternalSample((count * 1000,), self._clock.now())
+
+
+def _count(wanted: Metric, state: Stream | Consumer) -> int:
+    if isinstance(state, Stream):
+        return state.state.messages
+    counts = {"pending": state.num_pending, "ack_pending": state.num_ack_pending}
+    return counts.get(wanted.value, state.num_pending + state.num_ack_pending)
+
+
+def _absent(
+    wanted: Metric, answered: Sequence[Reply], errors: Sequence[AdapterError], *, has_stream: bool
+) -> AdapterError:
+    """Returns the error of a stream or consumer that no server reports."""
+    if errors:
+        return AdapterError(f"no server that answers knows {_described(wanted)}; {errors[0].message}", alive=True)
+    if all(reply.disabled for reply in answered):
+        return AdapterError(f"JetStream is not enabled on NATS server {answered[0].server}", alive=True)
+    if has_stream:
+        missing = f'stream "{wanted.stream}" has no consumer "{wanted.consumer}"'
+    elif any(reply.account is not None for reply in answered):
+        missing = f'account "{wanted.account}" has no stream "{wanted.stream}"'
+    else:
+        missing = f'there is no account "{wanted.account}" with JetStream'
+    return AdapterError(f"NATS: {missing}", "spec")
+
+
+def _without_leader(wanted: Metric, leader: str, errors: Sequence[AdapterError]) -> AdapterError:
+    if not leader:
+        return AdapterError(f"NATS: {_described(wanted)} has no leader at present", alive=True)
+    why = errors[0].message if errors else "it is none of the servers of url"
+    return AdapterError(f"NATS server {leader}, the leader of {_described(wanted)}, did not answer: {why}", alive=True)
+
+
+def _described(wanted: Metric) -> str:
+    stream = f'stream "{wanted.stream}" of account "{wanted.account}"'
+    return f'consumer "{wanted.consumer}" of {stream}' if wanted.consumer else stream
