@@ -95,9 +95,11 @@ def examine(view: View) -> Verdict:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
             return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _DISABLED
     elif current > (bounds := view.bounds).high:
-        return Clamp(bounds.high, "Current number of replicas above Spec.MaxReplicas", bool(bounds.windows))
+        scheduled = bounds.high != spec.max_replicas
+        return Clamp(bounds.high, "Current number of replicas above Spec.MaxReplicas", scheduled)
     elif current < bounds.low:
-        return Clamp(bounds.low, "Current number of replicas below Spec.MinReplicas", bool(bounds.windows))
+        scheduled = bounds.low != spec.min_replicas
+        return Clamp(bounds.low, "Current number of replicas below Spec.MinReplicas", scheduled)
     return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
 
 

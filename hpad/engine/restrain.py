@@ -168,6 +168,13 @@ def _until(deciding: DecidingRecommendation) -> str:
     return f" (until {end:%H:%M:%S}Z)" if deciding.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
 
 
+def _is_scheduled(view: View, reason: str) -> bool:
+    """Whether the bound that limits the count is one of the schedule, and not of the spec."""
+    if reason == TOO_MANY:
+        return view.bounds.high != view.spec.max_replicas
+    return reason == TOO_FEW and view.bounds.low != view.spec.min_replicas
+
+
 def restrain(view: View, recommendation: Recommendation) -> Restrained:
     """Stabilizes, then limits, the recommendation. A negative count counts as 0."""
     recommended, current, spec = max(0, recommendation.replicas), view.replicas, view.spec
@@ -181,7 +188,7 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     else:
         steady = stabilize(recommended, current, past, behavior, downscale, now)
         step = limit(steady.replicas, current, low, high, behavior, history, now)
-    if view.controls.schedule is not None and step.reason in (TOO_FEW, TOO_MANY) and view.bounds.windows:
+    if view.controls.schedule is not None and _is_scheduled(view, step.reason):
         step = msgspec.structs.replace(step, explanation=f"{step.explanation} by its schedule")
     if view.scale_to_zero_disabled and step.reason == TOO_FEW and step.replicas == 1:
         step = Limited(step.replicas, ZERO_DISABLED, _SCALE_TO_ZERO_DISABLED, f"{step.explanation} {_WITHOUT_ZERO}")

@@ -281,6 +281,24 @@ def test_the_outlook_names_the_next_bounds_and_what_they_do_to_the_count() -> No
     assert "from 2027-01-01T12:10:00Z on the schedule sets min 6, max 8" in [each.text for each in outlook(web.trace)]
 
 
+@pytest.mark.parametrize(
+    ("bound", "replicas", "length", "text"),
+    [
+        ("min=3", 8, 300, "the maximum is 10"),
+        ("min=3", 11, 30, "scale web from 11 to 10: the maximum is 10"),
+        ("max=8", 1, 10, "scale web from 1 to 2: the minimum is 2"),
+        ("max=8", 9, 30, "scale web from 9 to 8: the maximum is 8 by its schedule"),
+        ("max=8", 7, 300, "the maximum is 8 by its schedule"),
+    ],
+)
+def test_a_bound_of_the_spec_is_not_called_one_of_the_schedule(
+    bound: str, replicas: int, length: int, text: str
+) -> None:
+    window = {SCHEDULE: f"0 12 * * * for 1h: {bound}"}
+    web = Workload(QUEUE, replicas=replicas, low=2, high=10, behavior=None, annotations=window)
+    assert str(web.reconcile(series(length))).endswith(text)
+
+
 def test_a_count_above_the_ceiling_is_lowered_without_metrics() -> None:
     web = Workload(QUEUE, replicas=9, annotations={SCHEDULE: "0 12 * * * for 1h: max=4"})
     assert web.reconcile(series(90)).scale_to == 4

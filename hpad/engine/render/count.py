@@ -140,7 +140,7 @@ def _bounds(made: trace.Trace, bounds: trace.BoundsTrace) -> _Stage:
         if bounds.applied == "minimum" and counts.zero_disabled:
             text += ": minReplicas 0 counts as 1 while the feature gate HPAScaleToZero is off"
     if counts.schedule:
-        text += f", by the schedule {counts.schedule}"
+        text += f"; open windows: {counts.schedule}"
     return _Stage("after min, max", bounds.after, text, text_style=style)
 
 
