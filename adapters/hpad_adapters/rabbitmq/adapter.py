@@ -8,6 +8,7 @@ from typing import ClassVar
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
+from hpad_adapters.rabbitmq.consumers import Plan, PodWork
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.settings import AGGREGATES, ANY_VHOST, MODES, UNSUMMABLE, Metric, Settings, compiled
 from hpad_adapters.rabbitmq.values import Lookup, Queue, QueueQuery, Reader, TooManyQueuesError, Values
@@ -34,10 +35,12 @@ class RabbitMQ:
     """External metrics `queue_messages`, `queue_messages_ready`, `queue_messages_unacknowledged`, and configured ones.
 
     The metric's selector names the queue, unless the configuration does: `queue=worker_tasks` or `queue in (a,b)`,
-    optionally with `vhost=`, `mode=` and `aggregate=`.
+    optionally with `vhost=`, `mode=` and `aggregate=`. Queries by pod are answered with the messages that the consumers
+    of each pod hold.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
+    knows_members = True
     metrics: Sequence[str] = tuple(METRICS)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
 
@@ -48,10 +51,24 @@ class RabbitMQ:
         self._values = Values(configured)
         kind = Amqp if configured.source == "amqp" else Management
         self._reader: Reader = kind(configured, context)
+        self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; each vhost is read once, and once more if statistics are needed."""
         plans = [self._plan(query) for query in queries]
+        if any(query.members is not None for query in queries):
+            return await self._with_work(plans, queries)
+        return await self._values_of(plans)
+
+    async def _with_work(self, plans: Sequence[Plan], queries: Sequence[Query]) -> list[Answer]:
+        """Answers queries of which some are about the work of each pod."""
+        pairs = list(zip(plans, queries, strict=True))
+        by_pod = [pair for pair in pairs if pair[1].members is not None]
+        work = iter(await self._work.answers([plan for plan, _ in by_pod], [query for _, query in by_pod]))
+        values = iter(await self._values_of([plan for plan, query in pairs if query.members is None]))
+        return [next(values) if query.members is None else next(work) for query in queries]
+
+    async def _values_of(self, plans: Sequence[Plan]) -> list[Answer]:
         lookups = _lookups(plan for plan in plans if isinstance(plan, QueueQuery))
         read = await asyncio.gather(*(self._read(vhost, each) for (vhost, _), each in lookups.items()))
         vhosts = dict(zip(lookups, read, strict=True))
