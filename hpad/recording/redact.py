@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from hpad.api.hpa import to_builtins
+from hpad.engine import controls
 from hpad.recording import replay
 from hpad.recording.format import RecordingError, decode_scenario, decode_step
 
@@ -24,7 +25,6 @@ _KEPT: Final = frozenset(
         "action",
         "apiVersion",
         "controller",
-        "controls",
         "currentReplicas",
         "errorLabel",
         "featureGates",
@@ -57,6 +57,10 @@ _LABELS: Final = frozenset({"labels", "matchLabels"})
 _NAME_KEYS: Final = frozenset({"otherHpaSelectors"})
 _BY_NAME: Final = _LABELS | _NAME_KEYS | {"customMetrics", "externalMetrics"}
 """Objects whose keys are names."""
+_CONTROLS: Final = "controls"
+_IGNORED: Final = f"{controls.PREFIX}ignore-containers"
+_NAMING: Final = frozenset({_IGNORED, controls.METRIC_POLICY, controls.BUSY_METRIC})
+"""The controls with names in their texts; the words of the others have a meaning of their own."""
 _ANSWERS: Final = frozenset({"answers", "work"})
 _DECISION: Final = ("scaleTo", "scaleUpdateAttempts", "action", "errorLabel", "metricComputations")
 _RESULTS: Final = (*_DECISION, "statusUpdate", "events", "error")
@@ -126,6 +130,8 @@ class Redaction:
         if isinstance(value, dict):
             if field in _BY_NAME or (field == "pods" and parent in _ANSWERS):
                 return {self.text(name): self._value(each) for name, each in value.items()}
+            if field == _CONTROLS:
+                return {name: self.text(each) if name in _NAMING else each for name, each in value.items()}
             return {name: each if name in _KEPT else self._value(each, name, field) for name, each in value.items()}
         if isinstance(value, list | tuple):
             return [self._value(each, field, parent) if field in _ANSWERS else self._value(each) for each in value]
@@ -164,6 +170,8 @@ def _names(value: Any, field: str = "", parent: str = "") -> Iterator[str]:
         for key, each in value.items():
             if field in _LABELS or field in _NAME_KEYS or (field == "pods" and parent in _ANSWERS):
                 yield from _words(key)
+                yield from _words(each)
+            elif field == _CONTROLS and key == _IGNORED:
                 yield from _words(each)
             elif key not in _KEPT and key != "expect":
                 yield from _names(each, key, field)

@@ -78,6 +78,36 @@ def test_no_annotation_of_a_pod_and_no_unknown_field_is_copied() -> None:
     assert '"scaleTo": 6' in text
 
 
+def test_names_in_annotations_are_replaced_and_decide_as_before() -> None:
+    """60 and 20 of 10 per replica want 6 and 2: the smaller one decides. `owner` is a label and a word of a control."""
+    controls = {
+        "hpad.io/metric-policy": "min(queue{owner=orders}, queue{owner=mails})",
+        "hpad.io/ignore-containers": "istio-proxy,log-agent",
+        "hpad.io/pod-selection": "owner",
+        "hpad.io/schedule": "0 8 * * * for 1h in Europe/Berlin: max=9",
+    }
+    answers = [{"values": [value]} for value in (60000, 20000)]
+    row = scenario(*(step(second, replicas=1, controls=controls, answers=answers) for second in (0, 15)))
+    target = {"type": "AverageValue", "averageValue": "10"}
+    row["hpa"]["spec"]["metrics"] = [
+        {
+            "type": "External",
+            "external": {"metric": {"name": "queue", "selector": {"matchLabels": labels}}, "target": target},
+        }
+        for labels in ({"owner": "orders"}, {"owner": "mails"})
+    ]
+    redaction = Redaction()
+    redaction.collect(row)
+    redacted = redaction.redact(row, "one")
+    text = json.dumps(redacted)
+    assert not re.search("orders|mails|istio|log-agent", text)
+    new = redacted["steps"][0]["controls"]
+    key, orders, mails = (redaction.names[name] for name in ("owner", "orders", "mails"))
+    assert new["hpad.io/metric-policy"] == f"min(queue{{{key}={orders}}}, queue{{{key}={mails}}})"
+    assert {name: new[name] for name in list(controls)[2:]} == {name: controls[name] for name in list(controls)[2:]}
+    assert [each["scaleTo"] for each in replay.replay(redacted)["steps"]] == [2, 2]
+
+
 def test_only_the_chosen_hpas_are_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = []
     for name in ("web", "queue"):
