@@ -9,6 +9,7 @@ from hpad.adapter import AdapterError
 from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.adapter import queue_query
+from hpad_adapters.rabbitmq.clearing import Goal
 from hpad_adapters.rabbitmq.values import QueueQuery
 
 URL = "http://rabbitmq:15672"
@@ -62,6 +63,11 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
             "a sum of drain_time has no meaning",
         ),
         ({"url": URL, "metrics": {"m": {"mode": "length"}}}, "metrics.m.mode: 'length' is not one of ack_rate"),
+        ({"url": URL, "metrics": {"m": {"goal": "60"}}}, "goal: '60' is not a duration"),
+        ({"url": URL, "metrics": {"m": {"goal": "0s"}}}, "goal: '0s' is not a duration above zero"),
+        ({"url": URL, "metrics": {"m": {"goal": "60s", "startup": "60s"}}}, "startup: '60s' is not between 0s and the"),
+        ({"url": URL, "metrics": {"m": {"goal": "60s", "service_time": "2"}}}, "service_time: '2' is not a duration"),
+        ({"url": URL, "metrics": {"m": {"prefetch": 0}}}, "prefetch: 0 is not a whole number >= 1"),
         ({"url": URL, "bearer_token_file": "t", "oauth2": TOKENS}, "not two of them"),
         ({"url": URL, "oauth2": {**TOKENS, "client_secret_env": "X"}}, "give one of client_secret"),
         ({"url": URL, "oauth2": {**TOKENS, "token_url": "http://u:hunter2@login"}}, "token_url: contains credentials"),
@@ -122,6 +128,13 @@ def test_the_selector_names_queue_vhost_and_mode(name, selector, expected):
         ("queue!=a", "write one value, such as queue=orders"),
         ("queue", "write one value, such as queue=orders"),
         ("queue=a,queue=b", '"queue" occurs twice'),
+        ("queue=a,mode=workers_to_clear", "goal: is missing; write the time in which the backlog is to be gone"),
+        ("queue=a,goal=60s", '"goal" belongs to time_to_clear and workers_to_clear, not to messages'),
+        (
+            "queue=a,mode=time_to_clear,goal=60s,prefetch=many",
+            "prefetch: 'many' is not a whole number from 1 to 100000",
+        ),
+        ("queue=a,mode=time_to_clear,goal=60s,aggregate=sum", "a sum of time_to_clear has no meaning"),
         ("queue=a,mode=fast", 'there is no mode "fast"; there are messages, ready, unacked'),
     ],
 )
@@ -137,6 +150,7 @@ METRICS = {
     "shop": Metric(queue_regex="shop-.*", exclude_regex=".*-dead", mode="drain_time", aggregate="avg"),
     "two": Metric(queues=["a", "b"], vhost=["eu", "us"], include_unacked=False, on_missing_queue="zero"),
     "open": Metric(mode="consumers"),
+    "minute": Metric(mode="workers_to_clear", goal="60s", prefetch=4),
 }
 
 
@@ -150,6 +164,8 @@ METRICS = {
         ("open", "queue in (a,b),vhost=eu", QueueQuery(vhosts=("eu",), queues=("a", "b"), mode="consumers")),
         ("shop", "vhost=eu", QueueQuery(vhosts=("eu",), pattern=re.compile("shop-.*"), exclude=re.compile(".*-dead"),
                                     mode="drain_time", aggregate="avg")),
+        ("minute", "queue=a,startup=15s", QueueQuery(queues=("a",), mode="workers_to_clear",
+                                                     goal=Goal(60.0, startup=15.0, prefetch=4))),
         ("free", "queue=a,mode=drain_time", QueueQuery(queues=("a",), mode="drain_time", aggregate="max")),
         ("free", "queue_regex=shop", QueueQuery(pattern=re.compile("a-.."))),
     ],
@@ -169,6 +185,7 @@ def test_a_selector_sets_what_the_metric_leaves_open(name, selector, expected):
         ("shop", "queue=c", '"queue" is set for this metric'),
         ("shop", "mode=ready", '"mode" is set for this metric'),
         ("shop", "queue_regex=c", '"queue_regex" is set for this metric'),
+        ("minute", "queue=listed,goal=1h", '"goal" is set for this metric'),
         ("open", "queue=unlisted", 'the queue "unlisted" is not one that hpad'),
         ("open", "queue=listed,vhost=unlisted", 'the vhost "unlisted" is not one that hpad'),
         ("open", "queue_regex=a", 'there is no pattern "a"; hpad\'s configuration offers shop'),
@@ -188,5 +205,6 @@ def test_a_selector_cannot_exceed_the_configuration(name, selector, error):
 async def test_an_instance_offers_its_configured_metrics(rabbit):
     adapter = RabbitMQ(Settings(url=URL, metrics=METRICS), rabbit)
     assert set(plugins.offered("shop", adapter)) == {
-        "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open",
+        "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open", "minute",
+        "queue_workers_to_clear", "queue_time_to_clear", "queue_growth", "queue_head_age",
     }  # fmt: skip

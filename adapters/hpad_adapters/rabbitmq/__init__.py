@@ -1,6 +1,6 @@
-"""External metrics from RabbitMQ queues: counts, rates, time to drain, consumers and their utilisation."""
+"""External metrics from RabbitMQ queues: counts, rates, times and goals, consumers and their utilisation."""
 
 from hpad.adapter_http import OAuth2 as OAuth2
 from hpad_adapters.rabbitmq.adapter import RabbitMQ as RabbitMQ
-from hpad_adapters.rabbitmq.settings import Metric as Metric
+from hpad_adapters.rabbitmq.metric import Metric as Metric
 from hpad_adapters.rabbitmq.settings import Settings as Settings

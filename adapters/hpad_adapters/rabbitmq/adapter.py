@@ -8,26 +8,34 @@ from typing import ClassVar
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
+from hpad_adapters.rabbitmq.clearing import Goal
 from hpad_adapters.rabbitmq.consumers import Plan, PodWork
 from hpad_adapters.rabbitmq.management import Management
-from hpad_adapters.rabbitmq.settings import AGGREGATES, ANY_VHOST, MODES, UNSUMMABLE, Metric, Settings, compiled
-from hpad_adapters.rabbitmq.values import Lookup, Queue, QueueQuery, Reader, TooManyQueuesError, Values
+from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL, MODES, UNSUMMABLE, Metric, compiled
+from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader, TooManyQueuesError, Values
 
 METRICS = {
     "queue_messages": "messages",
     "queue_messages_ready": "ready",
     "queue_messages_unacknowledged": "unacked",
+    "queue_workers_to_clear": "workers_to_clear",
+    "queue_time_to_clear": "time_to_clear",
+    "queue_growth": "growth",
+    "queue_head_age": "head_age",
 }
 """Metric name -> mode, of the metrics that need no configuration."""
 
 _ALIASES = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
 _EXAMPLES = {"queue": "orders", "vhost": "production", "mode": "ready", "aggregate": "max", "queue_regex": "orders"}
+_EXAMPLES |= {"goal": "60s", "startup": "10s", "service_time": "2s", "prefetch": "4", "concurrency": "2"}
 """Parameters of the selector, each with an example."""
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 _DEFAULTS = Metric()
 
-_Place = tuple[str, bool]
-"""A vhost, and whether its statistics are needed: counts alone are fresher and cost the broker less."""
+_Place = tuple[str, bool, bool]
+"""A vhost, and whether its statistics and their samples are needed: counts alone cost the broker less."""
 _Found = dict[str, list[Queue]] | AdapterError
 
 
@@ -48,7 +56,7 @@ class RabbitMQ:
         self.metrics = (*METRICS, *configured.metrics)
         self._settings = configured
         self._clock = context.clock
-        self._values = Values(configured)
+        self._values = Values(configured, context.clock.now)
         kind = Amqp if configured.source == "amqp" else Management
         self._reader: Reader = kind(configured, context)
         self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
@@ -70,14 +78,14 @@ class RabbitMQ:
 
     async def _values_of(self, plans: Sequence[Plan]) -> list[Answer]:
         lookups = _lookups(plan for plan in plans if isinstance(plan, QueueQuery))
-        read = await asyncio.gather(*(self._read(vhost, each) for (vhost, _), each in lookups.items()))
+        read = await asyncio.gather(*(self._read(vhost, each) for (vhost, *_), each in lookups.items()))
         vhosts = dict(zip(lookups, read, strict=True))
         return [plan if isinstance(plan, AdapterError) else self._answer(plan, vhosts) for plan in plans]
 
     def group(self, query: Query) -> Hashable:
         """Returns the vhosts of a query, whose queues are read together; None for an invalid query."""
         plan = self._plan(query)
-        return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics)
+        return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics, plan.samples)
 
     async def aclose(self) -> None:
         """Closes the reader's own connections."""
@@ -108,7 +116,7 @@ class RabbitMQ:
         queues: list[Queue] = []
         absent: list[str] = []
         for vhost in plan.vhosts:
-            found = vhosts[vhost, plan.statistics][plan.pattern]
+            found = vhosts[vhost, plan.statistics, plan.samples][plan.pattern]
             if isinstance(found, AdapterError):
                 return found
             if plan.pattern is None:
@@ -133,12 +141,12 @@ def _lookups(plans: Iterable[QueueQuery]) -> dict[_Place, Lookup]:
     found: dict[_Place, tuple[set[str], set[re.Pattern[str]]]] = {}
     for plan in plans:
         for vhost in plan.vhosts:
-            names, patterns = found.setdefault((vhost, plan.statistics), (set(), set()))
+            names, patterns = found.setdefault((vhost, plan.statistics, plan.samples), (set(), set()))
             names.update(plan.queues)
             if plan.pattern is not None:
                 patterns.add(plan.pattern)
     return {
-        place: Lookup(frozenset(names), frozenset(patterns), place[1]) for place, (names, patterns) in found.items()
+        place: Lookup(frozenset(names), frozenset(patterns), *place[1:]) for place, (names, patterns) in found.items()
     }
 
 
@@ -169,6 +177,7 @@ def queue_query(query: Query, settings: Settings) -> QueueQuery:
         aggregate=_aggregate(query, parameters, metric, mode),
         on_missing_queue=metric.on_missing_queue or settings.on_missing_queue,
         on_stalled=metric.on_stalled or settings.on_stalled,
+        goal=_goal(query, parameters, metric, mode),
     )
 
 
@@ -237,6 +246,18 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
             "write mode=ready",
         )
     return effective
+
+
+def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> Goal | None:
+    selected = {name: parameters[name][0] for name in GOAL if name in parameters}
+    if mode not in CLEARING:
+        if selected:
+            raise _wrong(query, f'"{next(iter(selected))}" belongs to {" and ".join(sorted(CLEARING))}, not to {mode}')
+        return None
+    try:
+        return metric.goal_with(selected)
+    except ValueError as error:
+        raise _wrong(query, str(error)) from None
 
 
 def _aggregate(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> str:

@@ -20,8 +20,10 @@ import yarl
 
 from hpad.adapter import AdapterError, Context, reason
 from hpad.adapter_http import Http, failure, read_secrets
-from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
-from hpad_adapters.rabbitmq.values import Lookup, Queue
+from hpad_adapters.rabbitmq.metric import ANY_VHOST
+from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.values import Lookup
 
 FRAME_MAX = 8192
 """The largest frame in bytes, with header and end; RabbitMQ 4.1 refuses clients with less. Before connection.tune the

@@ -22,8 +22,10 @@ import msgspec
 from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodValue, Query, or_error
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
-from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
-from hpad_adapters.rabbitmq.values import Count, Lookup, Queue, QueueQuery, Reader
+from hpad_adapters.rabbitmq.metric import ANY_VHOST
+from hpad_adapters.rabbitmq.queues import Count, Queue
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader
 
 _CONSUMER_COLUMNS = "queue,consumer_tag,ack_required,channel_details.name,channel_details.peer_host"
 _CHANNEL_COLUMNS = "name,messages_unacknowledged"

@@ -15,8 +15,7 @@ Observed in RabbitMQ 3.10, for some seconds or while a node is down:
   totals and statistics hold all queues.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 import msgspec
@@ -24,23 +23,21 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
-from hpad_adapters.rabbitmq.settings import ANY_VHOST, Settings
-from hpad_adapters.rabbitmq.values import QUORUM, Lookup, Queue, TooManyQueuesError
+from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, rates_kept, sample_columns, statistics_columns
+from hpad_adapters.rabbitmq.metric import ANY_VHOST
+from hpad_adapters.rabbitmq.name_filter import by_names, chunks, name_filter
+from hpad_adapters.rabbitmq.queues import QUORUM, Queue
+from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
 FEW = 3
 STREAM = "stream"
 
-_COUNTED = "name,vhost,type,state,messages,messages_ready,messages_unacknowledged"
-_TOTALS = {"disable_stats": "true", "enable_queue_totals": "true", "columns": _COUNTED}
+_TOTALS = {"disable_stats": "true", "enable_queue_totals": "true", "columns": COUNTED}
 _ALL = {"disable_stats": "true", "columns": "name,vhost,type,state"}
-_RATES = ("publish", "deliver_get", "ack")
-_SPACING_SECONDS = 5
 _TRIES = 3
-_LONGEST_FILTER = 5000
-"""Characters of the filter in a URL; RabbitMQ accepts URLs of 8000."""
 _DOTS = frozenset({".", ".."})
 """Names that a path cannot end with."""
-_LITERAL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -60,7 +57,9 @@ class Management:
         self._broker = Broker(settings, context)
         self._page_size = settings.page_size
         self._max_queues = settings.max_queues
-        self._statistics = _statistics(settings)
+        self._statistics = statistics_columns(settings)
+        self._samples = sample_columns(settings)
+        self._keeps_rates = False
         self._totals = True
         self._single_totals = True
 
@@ -69,6 +68,8 @@ class Management:
 
     async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
         """Returns the queues that exist; "*" stands for any vhost. Raises AdapterError."""
+        if lookup.samples:
+            return await self._with_samples(vhost, lookup)
         if lookup.statistics:
             return await self._with_statistics(vhost, lookup)
         if self._few(vhost, lookup) and self._single_totals and self._totals:
@@ -108,11 +109,27 @@ class Management:
         known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=lacking))}
         return [_merged(queue, known.get(_place(queue))) if _needs_statistics(queue) else queue for queue in found]
 
+    async def _with_samples(self, vhost: str, lookup: Lookup) -> list[Queue]:
+        """Returns the queues with samples, and with the counts of now: those of statistics are five seconds older."""
+        counted = await self.read(vhost, Lookup(lookup.names, lookup.patterns))
+        sampled = {_place(queue): queue for queue in await self._with_statistics(vhost, lookup)}
+        found = [sampled.get(_place(queue), queue).with_counts(queue) for queue in counted]
+        if any(queue.message_stats is None for queue in found) and await self._rates_kept(vhost):
+            return [queue.with_statistics() for queue in found]
+        return found
+
+    async def _rates_kept(self, vhost: str) -> bool:
+        """Returns whether the broker keeps rates: then a queue without any had no event."""
+        if not self._keeps_rates:
+            self._keeps_rates = rates_kept(await self._broker.get("/api/overview", OVERVIEW, vhost=vhost), self._broker)
+        return self._keeps_rates
+
     async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[Queue]:
+        columns = self._samples if lookup.samples else self._statistics
         if self._few(vhost, lookup):
-            found = await self._each(vhost, lookup.names, self._statistics)
+            found = await self._each(vhost, lookup.names, columns)
         else:
-            found = await self._listed(vhost, lookup, self._statistics)
+            found = await self._listed(vhost, lookup, columns)
         return [queue.without_counts() if _uncounted(queue) else queue for queue in found]
 
     def _few(self, vhost: str, lookup: Lookup) -> bool:
@@ -138,16 +155,16 @@ class Management:
         try:
             return await self._view(vhost, lookup, parameters)
         except TooManyQueuesError:
-            if lookup.patterns or _by_names(lookup.names):
+            if lookup.patterns or by_names(lookup.names):
                 raise
-        chunks = (Lookup(names=names) for names in _chunks(lookup.names))
-        return [queue for chunk in chunks for queue in await self._view(vhost, chunk, parameters)]
+        parts = (Lookup(names=names) for names in chunks(lookup.names))
+        return [queue for part in parts for queue in await self._view(vhost, part, parameters)]
 
     async def _view(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
         """Reads all pages of one state of the vhost."""
         # A queue deleted between two pages moves another one onto a page that was already read.
         for _ in range(_TRIES):
-            found = await self._pages(vhost, lookup, {**_filter(lookup), **parameters})
+            found = await self._pages(vhost, lookup, {**name_filter(lookup), **parameters})
             if found is not None:
                 return found
         raise AdapterError(f"the queues of {self._of(vhost)} changed {_TRIES} times while their pages were read")
@@ -191,17 +208,6 @@ class Management:
         return f"{self._broker}" if vhost == ANY_VHOST else f'vhost "{vhost}" of {self._broker}'
 
 
-def _statistics(settings: Settings) -> Mapping[str, str]:
-    """Returns the parameters for statistics: only the columns that are read, because the samples of a rate are long."""
-    part = "samples" if settings.smoothing else "avg_rate"
-    rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
-    return {
-        "columns": ",".join((_COUNTED, "consumers", "consumer_capacity", *rates)),
-        "msg_rates_age": str(int(settings.rate_span.total_seconds())),
-        "msg_rates_incr": str(_SPACING_SECONDS),
-    }
-
-
 def _without_doubtful_counts(queue: Queue) -> Queue:
     """Drops the counts of an unavailable queue: the broker reports zero for a quorum queue that is down."""
     return queue.without_counts() if queue.unavailable else queue
@@ -236,55 +242,3 @@ def _merged(queue: Queue, known: Queue | None) -> Queue:
 
 def _place(queue: Queue) -> tuple[str, str]:
     return queue.vhost, queue.name
-
-
-def _filter(lookup: Lookup) -> Mapping[str, str]:
-    """Returns the parameters that make the broker leave out most other queues.
-
-    The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
-    names, as many as a URL can carry, or the literal prefix of a pattern, and its list is filtered again here.
-    """
-    if not lookup.patterns:
-        return _by_names(lookup.names)
-    if not lookup.names and len(lookup.patterns) == 1:
-        [pattern] = lookup.patterns
-        prefix = _prefix(pattern.pattern)
-        return _by_name(f"^{prefix}") if prefix else {}
-    return {}
-
-
-def _by_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Returns the filter for these names; {} where they are too many for a URL."""
-    escaped = sorted(map(re.escape, names))
-    return _by_name(f"^(?:{'|'.join(escaped)})$") if sum(map(_weight, escaped)) <= _LONGEST_FILTER else {}
-
-
-def _chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
-    """Yields the names in sets that each fit into one filter."""
-    chunk, weight = set[str](), 0
-    for name in sorted(names):
-        weight += (own := _weight(re.escape(name)))
-        if weight > _LONGEST_FILTER:
-            yield frozenset(chunk)
-            chunk, weight = set(), own
-        chunk.add(name)
-    yield frozenset(chunk)
-
-
-def _weight(escaped: str) -> int:
-    """Returns the characters of a URL that a name takes, with the separator."""
-    return len(quote(escaped)) + 3
-
-
-def _by_name(expression: str) -> Mapping[str, str]:
-    return {"name": expression, "use_regex": "true"}
-
-
-def _prefix(expression: str) -> str:
-    """Returns a text with which each match of the expression begins; "" where it is not obvious."""
-    if "|" in expression or "(?" in expression:
-        return ""
-    found = _LITERAL.match(expression)
-    prefix = found.group() if found else ""
-    # A quantifier that allows zero makes the last character optional.
-    return prefix[:-1] if expression[len(prefix) : len(prefix) + 1] in ("*", "?", "{") else prefix

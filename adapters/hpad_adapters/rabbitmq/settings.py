@@ -1,98 +1,14 @@
-"""The settings of a RabbitMQ source, and of the metrics that the operator defines on it."""
+"""The settings of a RabbitMQ source."""
 
-import re
 import urllib.parse
 from datetime import timedelta
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
-
-Mode = Literal[
-    "messages",
-    "ready",
-    "unacked",
-    "publish_rate",
-    "deliver_rate",
-    "ack_rate",
-    "drain_time",
-    "consumers",
-    "utilisation",
-]
-Aggregate = Literal["sum", "max", "avg", "min"]
-OnMissing = Literal["error", "zero"]
-OnStalled = Literal["hold", "up"]
-
-MODES: tuple[str, ...] = get_args(Mode)
-AGGREGATES: tuple[str, ...] = get_args(Aggregate)
-COUNTS = frozenset({"messages", "ready", "unacked"})
-"""Modes that the broker counts as of now. All others come from its statistics, which are up to five seconds old."""
-UNSUMMABLE = frozenset({"drain_time", "utilisation"})
-"""Modes whose sum over queues has no meaning: two queues that drain in a minute each are both empty after a minute."""
-ANY_VHOST = "*"
-
-
-class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A metric that the operator defines. An HPA's selector may set what it leaves open.
-
-    queue: one queue, by its name; queues: several; queue_regex: all queues whose whole name matches, case-sensitive.
-        Without any of the three the selector must name the `queue`.
-    exclude_regex: leaves out queues that queue_regex matches.
-    vhost: one, or a list; "*" with a queue_regex stands for all vhosts that the user may see.
-    mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (per second); drain_time (seconds
-        until the queue is empty at the rate of delivery); consumers; utilisation (the share of time, 0 to 1, in which
-        no consumer could take another message: it grows when consumers are too few). Counts are as of now. The others
-        come from the broker's statistics, which are five seconds old, or ten for a new queue.
-    include_unacked: false leaves messages that consumers hold out of messages and drain_time.
-    aggregate: of several queues: sum, max, avg or min; by default sum, or max for drain_time and utilisation.
-    on_missing_queue, on_stalled: as for the source, for this metric.
-    """
-
-    queue: str = ""
-    queues: list[str] = []
-    queue_regex: str = ""
-    exclude_regex: str = ""
-    vhost: str | list[str] = []
-    mode: Mode | None = None
-    include_unacked: bool = True
-    aggregate: Aggregate | None = None
-    on_missing_queue: OnMissing | None = None
-    on_stalled: OnStalled | None = None
-
-    def __post_init__(self) -> None:
-        present = [name for name in ("queue", "queues", "queue_regex") if getattr(self, name)]
-        if len(present) > 1:
-            raise ValueError(f"{present[1]}: write only one of {' and '.join(present)}")
-        if self.exclude_regex and not self.queue_regex:
-            raise ValueError("exclude_regex: leaves out queues of a queue_regex, but there is none")
-        for name in ("queue_regex", "exclude_regex"):
-            compiled(name, getattr(self, name))
-        if ANY_VHOST in self.vhosts and (not self.queue_regex or len(self.vhosts) > 1):
-            raise ValueError(f'vhost: "{ANY_VHOST}" stands for all vhosts and needs a queue_regex')
-        if self.aggregate == "sum" and self.mode in UNSUMMABLE:
-            raise ValueError(f"aggregate: a sum of {self.mode} has no meaning; write max, avg or min")
-
-    @property
-    def vhosts(self) -> tuple[str, ...]:
-        """The vhosts that the metric names, () where the selector or the source names them."""
-        named = [self.vhost] if isinstance(self.vhost, str) else self.vhost
-        return tuple(name for name in named if name)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The queues that the metric names."""
-        return (self.queue,) if self.queue else tuple(self.queues)
-
-
-def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
-    """Returns the compiled pattern, None for an empty one; raises ValueError."""
-    try:
-        return re.compile(pattern) if pattern else None
-    except re.error as error:
-        raise ValueError(f"{field}: {shown(pattern)} is not a regular expression: {error}") from None
-
+from hpad_adapters.rabbitmq.metric import Metric, OnMissing, OnStalled, compiled
 
 Reader = Literal["management", "amqp", "prometheus"]
 """`prometheus` is refused with the setting to write instead."""

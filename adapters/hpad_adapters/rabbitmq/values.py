@@ -8,84 +8,36 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Protocol
+from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad_adapters.rabbitmq.settings import COUNTS, Settings
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Number = Annotated[float, msgspec.Meta(ge=0)]
-QUORUM = "quorum"
-_UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
-
-
-class Point(msgspec.Struct, frozen=True):
-    """A counter at a time (milliseconds since 1970)."""
-
-    sample: Count
-    timestamp: int
-
-
-class Details(msgspec.Struct, frozen=True):
-    """One kind of event: the average rate per second, and samples of its counter, newest first."""
-
-    avg_rate: Number | None = None
-    samples: list[Point] | None = None
-
-
-class Statistics(msgspec.Struct, frozen=True):
-    """The rates of a queue, each absent before the first event of its kind."""
-
-    publish_details: Details | None = None
-    deliver_get_details: Details | None = None
-    ack_details: Details | None = None
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """A queue as a reader reports it. Fields that the broker does not report are None, `state` and `type` empty."""
-
-    name: str
-    vhost: str = ""
-    type: str = ""
-    state: str = ""
-    messages: Count | None = None
-    messages_ready: Count | None = None
-    messages_unacknowledged: Count | None = None
-    consumers: Count | None = None
-    consumer_capacity: Number | None = None
-    message_stats: Statistics | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the broker reported all counts."""
-        return None not in (self.messages, self.messages_ready, self.messages_unacknowledged)
-
-    @property
-    def unavailable(self) -> bool:
-        """Whether the queue exists but does not work, for example because its node is down: its counts are unknown."""
-        return self.state in _UNAVAILABLE
-
-    def without_counts(self) -> "Queue":
-        """Returns the same queue with unknown counts."""
-        return Queue(self.name, self.vhost, self.type, self.state)
+from hpad_adapters.rabbitmq.clearing import Clearing, Goal
+from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
+from hpad_adapters.rabbitmq.queues import Details, Queue, field, named
+from hpad_adapters.rabbitmq.settings import Settings
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """The queues of one vhost that a batch needs: by their names, and by patterns that match whole names."""
+    """The queues of one vhost that a batch needs: by their names, and by patterns that match whole names.
+
+    `statistics`: with rates; `samples`: with the samples of rates and lengths as well, and with counts as of now.
+    """
 
     names: frozenset[str] = frozenset()
     patterns: frozenset[re.Pattern[str]] = frozenset()
     statistics: bool = False
+    samples: bool = False
 
     @property
     def parts(self) -> "dict[re.Pattern[str] | None, Lookup]":
         """The names (under None) and each pattern as separate lookups."""
         found: dict[re.Pattern[str] | None, Lookup] = {
-            each: Lookup(frozenset(), frozenset({each}), self.statistics) for each in self.patterns
+            each: Lookup(frozenset(), frozenset({each}), self.statistics, self.samples) for each in self.patterns
         }
-        return {None: Lookup(self.names, frozenset(), self.statistics), **found} if self.names else found
+        return {None: Lookup(self.names, frozenset(), self.statistics, self.samples), **found} if self.names else found
 
     def matches(self, name: str) -> bool:
         """Returns whether the batch needs a queue of this name."""
@@ -120,11 +72,17 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
     aggregate: str = "sum"
     on_missing_queue: str = "error"
     on_stalled: str = "hold"
+    goal: Goal | None = None
 
     @property
     def statistics(self) -> bool:
         """Whether the broker's statistics are needed."""
         return self.mode not in COUNTS
+
+    @property
+    def samples(self) -> bool:
+        """Whether the samples of the statistics are needed."""
+        return self.mode in CLEARING
 
     def matches(self, name: str) -> bool:
         """Returns whether the query is about a queue of this name."""
@@ -149,9 +107,11 @@ _COUNTS = {
 class Values:
     """Makes the values of a metric from queues."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, now: Callable[[], datetime]) -> None:
         self._span = settings.rate_span
         self._smoothing = settings.smoothing
+        self._now = now
+        self._clearing = Clearing()
 
     def of(self, query: QueueQuery, queues: Sequence[Queue], absent: Sequence[str], where: str) -> tuple[int, ...]:
         """Returns the values in milli-units; for a sum those of each queue, which the engine adds up.
@@ -170,12 +130,19 @@ class Values:
     def _value(self, query: QueueQuery, queue: Queue, where: str) -> float:
         mode = query.mode
         if mode in _COUNTS:
-            return _field(queue, _COUNTS[mode], where)
-        backlog = _field(queue, "messages" if query.include_unacked else "messages_ready", where)
+            return field(queue, _COUNTS[mode], where)
+        if query.goal is not None:
+            value = self._clearing.seconds if mode == "time_to_clear" else self._clearing.workers
+            return value(queue, query.goal, where)
+        if mode == "growth":
+            return _growth(queue, where)
+        if mode == "head_age":
+            return _head_age(queue, self._now(), where)
+        backlog = field(queue, "messages" if query.include_unacked else "messages_ready", where)
         if mode == "utilisation":
             # The capacity is the share of time in which a message can be delivered at once. An empty queue has no load.
             # Without consumers RabbitMQ reports a capacity of 0, so a backlog is a full load.
-            return 1.0 - min(1.0, _field(queue, "consumer_capacity", where)) if backlog else 0.0
+            return 1.0 - min(1.0, field(queue, "consumer_capacity", where)) if backlog else 0.0
         if mode == "drain_time" and not backlog:
             return 0.0
         event = _RATES.get(mode, _RATES[_DELIVERY])
@@ -185,7 +152,7 @@ class Values:
             return self._stalled(query, queue, backlog, where)
         if rate is None:
             raise AdapterError(
-                f"the answer about {_named(queue, where)} has no {event}: nothing of "
+                f"the answer about {named(queue, where)} has no {event}: nothing of "
                 "that kind has happened yet, or the broker keeps no rates (rates_mode, disable_metrics_collector)",
                 "spec",
             )
@@ -197,7 +164,7 @@ class Values:
         if query.on_stalled == "up":
             return backlog * self._span.total_seconds() if query.mode == "drain_time" else backlog
         raise AdapterError(
-            f"{_named(queue, where)} has stalled: {backlog:g} messages wait, and none was delivered in the last "
+            f"{named(queue, where)} has stalled: {backlog:g} messages wait, and none was delivered in the last "
             f"{self._span.total_seconds():g}s, so that its {query.mode} has no meaning (on_stalled)",
             "spec",
         )
@@ -208,6 +175,26 @@ class Values:
         if details is None:
             return None
         return smoothed(details, self._smoothing) if self._smoothing else details.avg_rate
+
+
+def _growth(queue: Queue, where: str) -> float:
+    rate = queue.messages_details.avg_rate if queue.messages_details is not None else None
+    if rate is None:
+        raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
+    return rate
+
+
+def _head_age(queue: Queue, now: datetime, where: str) -> float:
+    if not field(queue, "messages", where):
+        return 0.0
+    if not isinstance(queue.head_message_timestamp, int):
+        raise AdapterError(
+            f"the answer about {named(queue, where)} has no head_message_timestamp: only classic queues report it, and "
+            "only if the publisher of the oldest message set the property timestamp",
+            "spec",
+        )
+    # A clock behind the publisher's gives no age below zero.
+    return max(0.0, now.timestamp() - queue.head_message_timestamp)
 
 
 def smoothed(details: Details, weight: float) -> float | None:
@@ -228,15 +215,6 @@ def smoothed(details: Details, weight: float) -> float | None:
         average += weight * (rate - average)
     # An average that only decays never reaches zero by itself.
     return average if average > _STEADY else 0.0
-
-
-def _field(queue: Queue, field: str, where: str) -> float:
-    value: float | None = getattr(queue, field)
-    if value is None:
-        why = ": its leader has not counted yet" if queue.type == QUORUM else ""
-        why = f": the queue is {queue.state}" if queue.unavailable else why
-        raise AdapterError(f"the answer about {_named(queue, where)} has no {field}{why}", lasting=True)
-    return value
 
 
 _REDUCED: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
@@ -263,7 +241,3 @@ def _missing(query: QueueQuery, absent: Sequence[str], where: str) -> AdapterErr
         return AdapterError(f'queue "{absent[0]}" does not exist in {where}', "spec")
     pattern = query.pattern.pattern if query.pattern is not None else ""
     return AdapterError(f'no queue matches "{pattern}" in {where}', "spec")
-
-
-def _named(queue: Queue, where: str) -> str:
-    return f'queue "{queue.name}" in {where}'

@@ -1,0 +1,61 @@
+"""The columns of the management API that are read, and what a broker keeps at all.
+
+Only what is read is requested, because the samples of a rate are long. Source: HTTP API reference of the
+rabbitmq_management plugin.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hpad.adapter_http import decoded
+from hpad_adapters.rabbitmq.broker import Broker
+from hpad_adapters.rabbitmq.settings import Settings
+
+COUNTED = "name,vhost,type,state,messages,messages_ready,messages_unacknowledged"
+OVERVIEW = {"columns": "rates_mode,disable_stats"}
+_RATES = ("publish", "deliver_get", "ack")
+_SAMPLES = (
+    "message_stats.publish_details.samples",
+    "message_stats.ack_details.samples",
+    "messages_unacknowledged_details.samples",
+)
+_SPACING_SECONDS = 5
+
+
+class _Overview(msgspec.Struct):
+    """`rates_mode` is "none" where the broker keeps no rates; `disable_stats` where it keeps no statistics."""
+
+    rates_mode: str
+    disable_stats: bool = False
+
+
+_OVERVIEW = msgspec.json.Decoder(_Overview)
+
+
+def rates_kept(body: bytes, broker: Broker) -> bool:
+    """Returns from the overview whether the broker keeps rates; raises AdapterError."""
+    overview = decoded(_OVERVIEW, body, str(broker), "an overview")
+    return overview.rates_mode != "none" and not overview.disable_stats
+
+
+def statistics_columns(settings: Settings) -> Mapping[str, str]:
+    """Returns the parameters for rates, consumers, growth and age."""
+    part = "samples" if settings.smoothing else "avg_rate"
+    rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
+    columns = ("consumers", "consumer_capacity", "head_message_timestamp", "messages_details.avg_rate", *rates)
+    return _over(settings, columns)
+
+
+def sample_columns(settings: Settings) -> Mapping[str, str]:
+    """Returns the parameters for the samples from which the time of a message is measured."""
+    return _over(settings, ("consumers", *_SAMPLES))
+
+
+def _over(settings: Settings, columns: tuple[str, ...]) -> Mapping[str, str]:
+    age = str(int(settings.rate_span.total_seconds()))
+    return {
+        "columns": ",".join((COUNTED, *columns)),
+        **{f"{kind}_age": age for kind in ("msg_rates", "lengths")},
+        **{f"{kind}_incr": str(_SPACING_SECONDS) for kind in ("msg_rates", "lengths")},
+    }

@@ -1,0 +1,107 @@
+"""A queue as the broker reports it; a field that it does not report is None."""
+
+from typing import Annotated
+
+import msgspec
+
+from hpad.adapter import AdapterError
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[float, msgspec.Meta(ge=0)]
+QUORUM = "quorum"
+_UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A counter at a time (milliseconds since 1970)."""
+
+    sample: Count
+    timestamp: int
+
+
+class Details(msgspec.Struct, frozen=True):
+    """One kind of event: the average rate per second, and samples of its counter, newest first."""
+
+    avg_rate: Number | None = None
+    samples: list[Point] | None = None
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """A count over time: its growth per second, below zero while it shrinks, and its samples, newest first."""
+
+    avg_rate: float | None = None
+    samples: list[Point] | None = None
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """The rates of a queue, each absent before the first event of its kind."""
+
+    publish_details: Details | None = None
+    deliver_get_details: Details | None = None
+    ack_details: Details | None = None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A queue as a reader reports it. Fields that the broker does not report are None, `state` and `type` empty.
+
+    `message_stats` is None before the first event, and where the broker keeps no rates. `head_message_timestamp`: the
+    timestamp property of the oldest message, in seconds since 1970.
+    """
+
+    name: str
+    vhost: str = ""
+    type: str = ""
+    state: str = ""
+    messages: Count | None = None
+    messages_ready: Count | None = None
+    messages_unacknowledged: Count | None = None
+    consumers: Count | None = None
+    consumer_capacity: Number | None = None
+    message_stats: Statistics | None = None
+    messages_details: Lengths | None = None
+    messages_unacknowledged_details: Lengths | None = None
+    head_message_timestamp: int | str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the broker reported all counts."""
+        return None not in (self.messages, self.messages_ready, self.messages_unacknowledged)
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the queue exists but does not work, for example because its node is down: its counts are unknown."""
+        return self.state in _UNAVAILABLE
+
+    def without_counts(self) -> "Queue":
+        """Returns the same queue with unknown counts."""
+        return Queue(self.name, self.vhost, self.type, self.state)
+
+    def with_counts(self, newer: "Queue") -> "Queue":
+        """Returns the same queue with the counts of a newer reading."""
+        return msgspec.structs.replace(
+            self,
+            messages=newer.messages,
+            messages_ready=newer.messages_ready,
+            messages_unacknowledged=newer.messages_unacknowledged,
+        )
+
+    def with_statistics(self) -> "Queue":
+        """Returns the same queue, with no event where it has no rates: the broker keeps rates."""
+        if self.message_stats is not None:
+            return self
+        return msgspec.structs.replace(self, message_stats=Statistics())
+
+
+def field(queue: Queue, field: str, where: str) -> float:
+    """Returns a number of the queue; raises AdapterError, with the reason, if the broker does not report it."""
+    value: float | None = getattr(queue, field)
+    if value is None:
+        why = ": its leader has not counted yet" if queue.type == QUORUM else ""
+        why = f": the queue is {queue.state}" if queue.unavailable else why
+        raise AdapterError(f"the answer about {named(queue, where)} has no {field}{why}", lasting=True)
+    return value
+
+
+def named(queue: Queue, where: str) -> str:
+    """Returns the queue's name in a sentence."""
+    return f'queue "{queue.name}" in {where}'

@@ -1,0 +1,162 @@
+"""Workers sized by a goal in seconds: the engine against a simulated queue with the statistics that RabbitMQ gives.
+
+The ideal knows a spike when it comes, needs no time to start workers, keeps the smallest whole number of them that
+clears the spike within the goal, and then goes back to the number that keeps up with what is published:
+
+    ideal = ceil((spike / goal + rate) * service) * goal + ceil(rate * service) * (rest of the time)
+
+in replica-seconds from the spike until three goals after it.
+"""
+
+import math
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from support.rabbit_statistics import ReportedQueue
+from support.simulations import START, hpa
+
+from hpad.adapter import AdapterError
+from hpad.engine.view import Gates, Tunables
+from hpad.simulation.queue import CONSTANT, EXPONENTIAL, Queue
+from hpad.simulation.run import simulate
+from hpad_adapters.rabbitmq.clearing import Goal
+
+SPIKE_AT = 300
+BEHAVIOR = {
+    "scaleUp": {"policies": [{"type": "Pods", "value": 1000, "periodSeconds": 15}]},
+    "scaleDown": {"stabilizationWindowSeconds": 0},
+}
+
+
+class Spike(NamedTuple):
+    """A spike over a steady rate; times in seconds. `known`: the service time in the settings, 0 for none."""
+
+    goal: float
+    period: float
+    service: float
+    rate: float
+    messages: int
+    distribution: str = CONSTANT
+    prefetch: int = 1
+    startup: float = 8.0
+    known: float = 0.0
+
+    @property
+    def parsed(self) -> Goal:
+        """The goal; half a period passes on average until the spike is read."""
+        return Goal(self.goal, self.startup + self.period / 2, self.known, self.prefetch)
+
+    @property
+    def ideal(self) -> float:
+        steady = math.ceil(self.rate * self.service)
+        return math.ceil((self.messages / self.goal + self.rate) * self.service) * self.goal + steady * 2 * self.goal
+
+
+class Outcome(NamedTuple):
+    """Seconds until the backlog was gone, replica-seconds from the spike on, and the counts per turn.
+
+    The backlog is gone when no more messages wait than are published in a second.
+    """
+
+    cleared: float
+    spent: float
+    counts: list[tuple[float, int]]
+    failed: list[tuple[float, AdapterError]]
+
+
+def played(spike: Spike, quantity: str = "workers", low: int = 1) -> Outcome:
+    """Plays the spike, second by second."""
+    target = {"type": "AverageValue", "averageValue": "1"} if quantity == "workers" else {"type": "Value"}
+    if quantity == "seconds":
+        target["value"] = str(spike.goal)
+    metric = {"type": "External", "external": {"metric": {"name": "clear"}, "target": target}}
+    queue = Queue(
+        service_seconds=spike.service,
+        distribution=spike.distribution,
+        prefetch=spike.prefetch,
+        startup=spike.startup,
+    )
+
+    def load(at: float) -> float:
+        return spike.rate + (spike.messages if SPIKE_AT <= at < SPIKE_AT + 1 else 0)
+
+    model = ReportedQueue(queue, load, spike.parsed, quantity, start=START, replicas=1, seed=1)
+    seconds: list[tuple[float, int, int]] = []
+    advance = model.advance
+
+    def by_second(now: Any) -> None:
+        end = (now - START).total_seconds()
+        for at in range(math.floor(model._at) + 1, math.ceil(end)):
+            advance(START + timedelta(seconds=at))
+            seconds.append((at - SPIKE_AT, model.waiting, model.replicas))
+        advance(now)
+
+    model.advance = by_second  # type: ignore[method-assign]
+    turns = list(
+        simulate(
+            hpa(metric, low=low, high=500, behavior=BEHAVIOR),
+            model,
+            start=START,
+            length=timedelta(seconds=SPIKE_AT + 3 * spike.goal + 2 * spike.period),
+            period=timedelta(seconds=spike.period),
+            tunables=Tunables(gates=Gates(HPAScaleToZero=True)),
+        )
+    )
+    after = [each for each in seconds if 0 <= each[0] < 3 * spike.goal]
+    found = [((turn.now - START).total_seconds() - SPIKE_AT, turn) for turn in turns]
+    return Outcome(
+        next(at for at, waiting, _ in after if at > 1 and waiting <= spike.rate),
+        sum(replicas for _, _, replicas in after),
+        [(at, turn.after) for at, turn in found],
+        [(at, each) for at, turn in found for each in turn.answers if isinstance(each, AdapterError)],
+    )
+
+
+SPIKES = {
+    "a minute": Spike(60, 5, 2.0, 1.0, 1500),
+    "a minute, at random": Spike(60, 5, 2.0, 1.0, 1500, EXPONENTIAL),
+    "a minute, busy before": Spike(60, 5, 1.0, 8.0, 2000, EXPONENTIAL),
+    "a minute, short messages": Spike(60, 5, 0.05, 40.0, 20_000, EXPONENTIAL),
+    "a minute, nothing before": Spike(60, 5, 2.0, 0.0, 1500, known=2.0),
+    "a minute, fetched ahead": Spike(60, 5, 2.0, 1.0, 1500, prefetch=4),
+    "two minutes, the usual period": Spike(120, 15, 2.0, 1.0, 1500, EXPONENTIAL),
+    "five minutes, the usual period": Spike(300, 15, 10.0, 1.0, 1000, EXPONENTIAL),
+    "five minutes, long messages": Spike(300, 15, 30.0, 0.2, 300),
+}
+
+
+@pytest.mark.parametrize("spike", SPIKES.values(), ids=SPIKES.keys())
+def test_a_spike_is_cleared_in_time_and_little_is_wasted(spike: Spike) -> None:
+    found = played(spike)
+    assert found.cleared <= 1.2 * spike.goal
+    assert found.spent <= 1.3 * spike.ideal
+
+
+@pytest.mark.parametrize("spike", SPIKES.values(), ids=SPIKES.keys())
+def test_the_count_rises_once_and_falls_once(spike: Spike) -> None:
+    """It does not oscillate: after the peak it never grows by more than the steady number and its noise."""
+    counts = [count for at, count in played(spike).counts if at >= 0]
+    peak = counts.index(max(counts))
+    steady = spike.rate * spike.service
+    assert counts[: peak + 1] == sorted(counts[: peak + 1])
+    falls = [later - earlier for earlier, later in zip(counts[peak:], counts[peak + 1 :], strict=False)]
+    assert max(falls) <= 2 + math.sqrt(steady) * 3
+
+
+def test_it_starts_from_zero_workers_without_a_known_service_time() -> None:
+    """One worker shows how long a message takes, and then as many come as are needed."""
+    found = played(Spike(120, 5, 2.0, 0.0, 1500), low=0)
+    counts = [count for at, count in found.counts if at >= 0]
+    assert counts[:3] == [0, 1, 1]
+    assert found.counts[-1][1] == 0
+    assert found.cleared <= 1.3 * 120
+    assert {at <= 30 for at, _ in found.failed} == {True}  # replicas stay until a message is acknowledged
+    assert all("service_time" in error.message for _, error in found.failed)
+
+
+def test_a_value_works_with_consumers_as_fresh_as_the_period() -> None:
+    """A Value multiplies the ready pods, and the statistics know new consumers five seconds later."""
+    slow, fast = (played(Spike(60, period, 2.0, 1.0, 1500), "seconds") for period in (15, 5))
+    assert slow.cleared <= 1.2 * 60
+    assert max(count for _, count in fast.counts) > 3 * max(count for _, count in slow.counts)
