@@ -1,0 +1,168 @@
+"""The settings of a Kafka source, and of the metrics that the operator defines on it."""
+
+import re
+import urllib.parse
+from typing import Annotated, Literal
+
+import msgspec
+
+from hpad.adapter import parse_duration, positive_duration, shown
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+
+Policy = Literal["error", "earliest", "latest"]
+Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+_PORT = 9092
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
+_MOST_PARTITIONS = 100_000
+
+
+class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The lag of a consumer group. A field that is empty here stands in the selector.
+
+    group: the consumer group; topics: its topics. If neither they nor the selector name one, all topics with an offset
+        that the group has committed count.
+    partition_limitation: the partitions that count, such as "1,2,10-12"; empty: all.
+    lag_threshold: the target of the HPA (averageValue). The value is then at most this for each partition, because
+        further consumers would have none.
+    allow_idle_consumers: no such limit; limit_to_partitions_with_lag: count only partitions with a lag in it.
+    exclude_persistent_lag_after: a lag of a partition whose committed offset has not moved for this time does not
+        count, for a consumer that fails at one message. The value does not fall below 1 by it.
+    offset_reset_policy, scale_to_zero_on_invalid_offset: as for the source, for this metric.
+    """
+
+    group: str = ""
+    topics: list[str] = []
+    partition_limitation: str = ""
+    lag_threshold: Annotated[float, msgspec.Meta(ge=0)] = 0
+    allow_idle_consumers: bool = False
+    limit_to_partitions_with_lag: bool = False
+    exclude_persistent_lag_after: str = ""
+    offset_reset_policy: Policy | None = None
+    scale_to_zero_on_invalid_offset: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.partitions()
+        if self.partition_limitation and len(self.topics) > 1:
+            raise ValueError("partition_limitation: needs a single topic")
+        if self.exclude_persistent_lag_after:
+            positive_duration("exclude_persistent_lag_after", self.exclude_persistent_lag_after)
+        if self.limit_to_partitions_with_lag and self.allow_idle_consumers:
+            raise ValueError("limit_to_partitions_with_lag: excludes allow_idle_consumers")
+        if self.limit_to_partitions_with_lag and not self.lag_threshold:
+            raise ValueError("limit_to_partitions_with_lag: needs the lag_threshold, which is the target of the HPA")
+
+    @property
+    def persistent_seconds(self) -> float:
+        """The time after which a lag is persistent, 0 if it always counts."""
+        text = self.exclude_persistent_lag_after
+        return parse_duration(text).total_seconds() if text else 0.0
+
+    def partitions(self) -> frozenset[int] | None:
+        """Returns the partitions that count, None for all; raises ValueError."""
+        if not self.partition_limitation:
+            return None
+        found: set[int] = set()
+        for part in self.partition_limitation.split(","):
+            match = _RANGE.match(part.strip())
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+            if not 0 <= last - first < _MOST_PARTITIONS:
+                raise ValueError(
+                    f'partition_limitation: {shown(self.partition_limitation)} is not of the form "1,2,10-12"'
+                )
+            found.update(range(first, last + 1))
+        return frozenset(found)
+
+
+class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One Kafka cluster.
+
+    bootstrap_servers: some of its brokers, "host:9092"; the first that answers is used, and asked first from then on.
+    metrics: name -> metric that the operator defines, beside kafka_lag, whose selector names group and topic.
+    offset_reset_policy: what counts for a partition without a committed offset: error (the metric fails), earliest
+        (all messages in it, for consumers with auto.offset.reset=earliest), or latest (1, as in KEDA, so that a first
+        consumer starts and commits one). scale_to_zero_on_invalid_offset: with earliest and latest it counts 0.
+    tls: connect by TLS; ca, cert, key, key_password: PEM files, loaded again when they change, and the key's password,
+        which may be {file: …} or {env: …}; insecure: trust any certificate.
+    sasl: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; username: the user; password: its password;
+        password_file: a file that holds it, read for each batch; password_env: an environment variable that holds it.
+    token_file: a file with the token of OAUTHBEARER, read for each batch; oauth2: where to get tokens.
+    """
+
+    bootstrap_servers: list[str]
+    metrics: dict[str, Metric] = {}
+    offset_reset_policy: Policy = "error"
+    scale_to_zero_on_invalid_offset: bool = False
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    key_password: str | SecretRef = ""
+    insecure: bool = False
+    sasl: Mechanism = ""
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    password_env: str = ""
+    token_file: str = ""
+    oauth2: OAuth2 | None = None
+
+    def __post_init__(self) -> None:
+        errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
+        unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
+        if unused and not self.tls:
+            errors.append(f"{unused[0]}: has an effect with tls: true only")
+        if any(errors):
+            raise ValueError("\n".join(filter(None, errors)))
+
+    def __repr__(self) -> str:
+        return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, …)"
+
+    @property
+    def secret(self) -> Secret:
+        """The password."""
+        return secret(self.password, self.password_file, self.password_env)
+
+    @property
+    def tls_options(self) -> TlsOptions:
+        """The options of TLS."""
+        return TlsOptions(
+            ca=self.ca, cert=self.cert, key=self.key, key_password=self.key_password, insecure=self.insecure
+        )
+
+    def http_options(self) -> HttpOptions:
+        """Returns the options of requests for tokens."""
+        token: Secret = SecretRef(file=self.token_file) if self.token_file else ""
+        return HttpOptions(bearer_token=token, oauth2=self.oauth2, tls=self.tls_options)
+
+    def servers(self) -> list[tuple[str, int]]:
+        """Returns host and port of each bootstrap server."""
+        return [broker(server) for server in self.bootstrap_servers]
+
+    def _server_errors(self) -> list[str]:
+        if not self.bootstrap_servers:
+            return ['bootstrap_servers: is empty: name a broker or several, such as "kafka:9092"']
+        try:
+            self.servers()
+        except ValueError as error:
+            return [f"bootstrap_servers: {error}"]
+        return []
+
+    def _login_error(self) -> str:
+        by_token, by_password = bool(self.token_file or self.oauth2), bool(self.secret or self.username)
+        if self.sasl == "OAUTHBEARER":
+            if bool(self.token_file) == bool(self.oauth2):
+                return "sasl: OAUTHBEARER needs one of token_file and oauth2"
+            return "username: has no effect with OAUTHBEARER" if by_password else ""
+        if self.sasl and not (self.username and self.secret):
+            return f"sasl: {self.sasl} needs username and one of password, password_file and password_env"
+        if by_token:
+            return "token_file, oauth2: have an effect with sasl: OAUTHBEARER only"
+        return "username: has an effect with sasl only" if by_password and not self.sasl else ""
+
+
+def broker(text: str) -> tuple[str, int]:
+    """Parses "host" or "host:port"; raises ValueError."""
+    if url_error(f"kafka://{text}", ("kafka",), "") or "/" in text:
+        raise ValueError(f'{shown(text)} is not of the form "kafka:9092"')
+    parts = urllib.parse.urlsplit(f"kafka://{text}")
+    return parts.hostname or "", parts.port or _PORT
