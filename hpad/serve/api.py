@@ -182,7 +182,10 @@ class Api:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent or record_recent_memory is 0")
         reconciles = self._last.of(key)
         if not reconciles:
-            raise web.HTTPNotFound(text=f"no decision for the HPA {key} is in memory")
+            text = f"no decision for the HPA {key} is in memory"
+            _, *others = await asyncio.to_thread(self._replicas, [key])  # this process is the first one
+            owner = next((each.identity for each in others if each.owned), "")
+            raise web.HTTPNotFound(text=f"{text}; {owner} decides for it" if owner else text)
         return await respond_with(lambda: _recorded(reconciles))
 
     async def _no_decision(self, key: Key) -> str:

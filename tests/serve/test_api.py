@@ -12,6 +12,7 @@ from support.engine import Workload, external, series
 
 from hpad.api.hpa import from_builtins
 from hpad.api.text import CONTROLS
+from hpad.election.leader import Replica
 from hpad.engine.view import ScaleError
 from hpad.serve.page import Mode
 from hpad.settings.model import Serving
@@ -331,3 +332,11 @@ async def test_the_paths_without_a_version_are_deprecated() -> None:
                 assert response.headers["Link"] == f'<{successor}>; rel="successor-version"'
         async with world.session.get(f"{world.server.url}/api/v1/hpas") as response:
             assert "Deprecation" not in response.headers
+
+
+async def test_another_process_that_decides_is_named_where_no_decision_is_in_memory(world: World) -> None:
+    world.source.put(hpa("web"))
+    text = "no decision for the HPA default/web is in memory"
+    assert await world.get(f"{WEB}/recording") == (404, {"error": text})
+    world.others = [Replica("hpad-2", "member", 0), Replica("hpad-1", "member", 1)]
+    assert await world.get(f"{WEB}/recording") == (404, {"error": f"{text}; hpad-1 decides for it"})

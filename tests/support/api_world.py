@@ -13,6 +13,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.decisions.log import DecisionLog
+from hpad.election import owner
+from hpad.election.leader import Replica
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
 from hpad.engine.trace.evidence import Evidence
@@ -73,6 +75,8 @@ class World:
 
     def __init__(self) -> None:
         self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionLog()
+        self.others: list[Replica] = []
+        """The processes beside this one."""
         self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)
 
     def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Evidence:
@@ -115,6 +119,7 @@ async def opened(serving: Serving = Serving(), *, dry_run: bool = False) -> Asyn
         decisions=world.decisions,
         mode=mode,
         recent=world.recent,
+        replicas=lambda keys: [*owner.alone(keys), *world.others],
     )
     async with server as world.server, aiohttp.ClientSession(trust_env=False) as world.session:
         yield world
