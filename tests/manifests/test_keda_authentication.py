@@ -143,7 +143,10 @@ def test_env_of_an_authentication_and_env_from_of_a_container() -> None:
     assert settings(converted(REDIS, env, deployment(whole)))["password_file"] == "/etc/hpad/secrets/shop/redis/PASS"
     alone = converted(REDIS, env)
     assert "password_file" not in settings(alone)
-    assert any('the variable "R_PASS" of the target\'s container holds it' in line for line in lost(alone))
+    assert any(
+        'the variable "R_PASS" of the target\'s container, of Deployment shop/worker, which is not' in line
+        for line in lost(alone)
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,11 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     """A TriggerAuthentication or ClusterTriggerAuthentication.
 
     identity: kind and name. parameters: by the name that the trigger knows. pod_identity: its provider, "" for none.
-    notes: on fields of the object itself.
+    notes: on fields of the object itself. missing: it is not among the documents, so that nothing of it is known.
     """
 
     identity: str
+    missing: bool = False
     parameters: Mapping[str, Reference] = {}
     oauth2: OAuth2 | None = None
     pod_identity: str = ""

@@ -68,7 +68,10 @@ class Objects:
 
         `target`: kind, namespace, name. `container` "" is the first one.
         """
-        unknown = Reference(place=f'the variable "{name}" of the target\'s container', file="")
+        place = f'the variable "{name}" of the target\'s container'
+        if target not in self._workloads:
+            place += f", of {target[0]} {target[1]}/{target[2]}, which is not among the documents,"
+        unknown = Reference(place=place)
         for each in self._workloads.get(target, []):
             if isinstance(each, dict) and (not container or each.get("name") == container):
                 return self._of_container(target[1], each, name) or unknown

@@ -82,22 +82,24 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     settings, host = place(trigger, _is_encrypted(trigger))
     if trigger.metadata.truth("unsafeSsl"):
         settings["insecure"] = True
-    return settings | trigger.credentials(host) | trigger.file_settings(ca="ca", cert="cert", key="key"), host
+    return settings | trigger.credentials(host, needs_user=False) | trigger.file_settings(
+        ca="ca", cert="cert", key="key"
+    ), host
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    [(host, address)] = _addresses(trigger, ("address", "host", "port"), _PORT)[:1]
+    [(host, address)] = _addresses(trigger, _PORT)[:1]
     return {"url": f"{'rediss' if encrypted else 'redis'}://{address}/{_database(trigger)}"}, host
 
 
 def _cluster(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    found = _addresses(trigger, ("addresses", "hosts", "ports"), _PORT)
+    found = _addresses(trigger, _PORT)
     trigger.note_unneeded({"databaseIndex": "a cluster has one database"})
     return {"cluster": {"nodes": [address for _, address in found], **_tls(encrypted)}}, found[0][0]
 
 
 def _sentinel(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    found = _addresses(trigger, ("addresses", "hosts", "ports"), _SENTINEL_PORT)
+    found = _addresses(trigger, _SENTINEL_PORT)
     master = trigger.required_text("sentinelMaster", "mymaster")
     user = trigger.text("sentinelUsername") or trigger.unread("sentinelUsername")
     database = _database(trigger)
@@ -129,12 +131,13 @@ def _is_encrypted(trigger: Trigger) -> bool:
     return trigger.metadata.truth("enableTLS") or tls == "enable"
 
 
-def _addresses(trigger: Trigger, names: tuple[str, str, str], port: int) -> list[tuple[str, str]]:
+def _addresses(trigger: Trigger, port: int) -> list[tuple[str, str]]:
     """Returns host and address of each server, from the addresses, or from hosts and ports; raises ConversionError.
 
-    Returns example values if they are kept where hpad cannot read them.
+    KEDA takes the names in the singular and the plural for each kind of Redis. Returns example values if they are kept
+    where hpad cannot read them.
     """
-    whole, hosts, ports = names
+    whole, hosts, ports = (_name(trigger, each) for each in ("address", "host", "port"))
     if text := trigger.text(whole) or trigger.unread(whole, _EXAMPLE_HOST):
         listed = text.split(",")
     else:
@@ -145,6 +148,12 @@ def _addresses(trigger: Trigger, names: tuple[str, str, str], port: int) -> list
         numbers = numbers * len(named) if len(numbers) == 1 else numbers
         listed = [f"{host.strip()}:{number.strip()}" for host, number in zip(named, numbers, strict=True)]
     return [_address(trigger, whole, each.strip(), port) for each in listed if each.strip()]
+
+
+def _name(trigger: Trigger, singular: str) -> str:
+    """Returns the name that is set: in the singular or the plural."""
+    plural = f"{singular}es" if singular == "address" else f"{singular}s"
+    return plural if trigger.text(plural) or trigger.reference(plural) is not None else singular
 
 
 def _address(trigger: Trigger, name: str, text: str, port: int) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from hpad.manifests.keda import (
     metrics_api,
     modifiers,
     names,
+    nats,
     policy,
     prometheus,
     rabbitmq,
@@ -48,6 +49,7 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "memory": triggers.resource,
     "cron": triggers.cron,
     "kubernetes-workload": workload.kubernetes_workload,
+    "nats-jetstream": nats.nats_jetstream,
     "external": external.external,
     "external-push": external.external,
 }
@@ -164,6 +166,9 @@ class _Triggers:
         target = spec.object("scaleTargetRef")
         self._target = target.text("kind") or "Deployment", namespace, target.text("name")
         self._container = target.text("envSourceContainerName")
+        if self._container:
+            text = "is left out: it names the container whose variables are looked up"
+            conversion.note_change("spec.scaleTargetRef.envSourceContainerName", text)
 
     def read(self, prefix: str) -> None:
         """Adds the metrics of the triggers; notes those that are not carried over. Raises ConversionError."""
@@ -176,10 +181,19 @@ class _Triggers:
                 continue
             if entry.text("name"):
                 self._conversion.names[entry.text("name")] = before
+                if not self._is_named(before):
+                    self._conversion.note_change(
+                        entry.at("name"), "is left out: the metric is named after what it counts"
+                    )
             self._note_untaken(trigger)
             if trigger.type not in _UNCACHED:
                 cached.append(entry.truth("useCachedMetrics"))
         timing.sync_period(self._spec, self._conversion, cached=len(cached) > 1 and all(cached))
+
+    def _is_named(self, index: int) -> bool:
+        """Whether the name of a metric, or of what its source reads for it, comes from the name of its trigger."""
+        source = self._conversion.origins[index]
+        return source is not None and bool(source.entry)
 
     def _triggers(self, prefix: str) -> Iterator[tuple[Trigger, Fields]]:
         """Yields the triggers of supported types, each with its fields; notes the others. Raises ConversionError."""
@@ -194,7 +208,7 @@ class _Triggers:
                 self._conversion.note_loss(path, text)
                 entry.skip()
                 continue
-            if entry.truth("useCachedMetrics"):
+            if "useCachedMetrics" in entry:
                 text = "is left out: hpad shares answers anyway (limits.fresh)"
                 self._conversion.note_change(entry.at("useCachedMetrics"), text)
             yield self._trigger(path, self._conversion.unique(f"{prefix}-{name}"), entry, metadata), entry
@@ -233,7 +247,7 @@ class _Triggers:
         if found is None:
             text = f'{kind} "{name}" is not among the documents, so that nothing of it is carried over: give it as well'
             self._conversion.note_loss(entry.at("authenticationRef"), text)
-            return Authentication(identity="")
+            return Authentication(identity=f'{kind} "{name}"', missing=True)
         return found
 
     def _note_untaken(self, trigger: Trigger) -> None:

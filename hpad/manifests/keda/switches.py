@@ -70,17 +70,20 @@ def metadata_of(fields: Fields, name: Any, own: dict[str, str], conversion: Conv
     annotations = fields.object("annotations")
     metadata: dict[str, Any] = {"name": name}
     metadata |= {key: fields.get(key) for key in ("namespace",) if fields.get(key)}
-    if labels := _labels(fields.get("labels"), annotations):
+    if labels := _labels(fields.get("labels"), annotations, conversion):
         metadata["labels"] = labels
     kept = _annotations(annotations, own, conversion)
     return {**metadata, "annotations": kept} if kept else metadata
 
 
-def _labels(labels: Any, annotations: Fields) -> Any:
+def _labels(labels: Any, annotations: Fields, conversion: Conversion) -> Any:
     """Returns the labels without those that an annotation keeps from the HPA."""
     excluded = [each.strip() for each in annotations.text(_EXCLUDED_LABELS).split(",")]
     if not isinstance(labels, dict):
         return labels
+    if _EXCLUDED_LABELS in annotations:
+        conversion.note_change(annotations.at(_EXCLUDED_LABELS), "is left out: the HPA has the other labels")
+        conversion.note_change("metadata.labels", f"are carried over without {', '.join(excluded)}")
     return {name: value for name, value in labels.items() if name not in excluded}
 
 

@@ -79,6 +79,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         Raises ConversionError if it is not set at all.
         """
         found = self.text(name) or self.unread(name, example)
+        if not found and self.authentication.missing:
+            self.note_loss(name, f"is not in the trigger: write it into the source, in place of {example}")
+            return example
         if not found:
             raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
         return found
@@ -188,15 +191,21 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
         return variable
 
-    def credentials(self, host: str, of_url: str = "", field: str = "host") -> dict[str, str]:
+    def credentials(
+        self, host: str, of_url: str = "", field: str = "host", *, needs_user: bool = True
+    ) -> dict[str, str]:
         """Returns username and the place of the password. `of_url`: the user in the URL of `field`, with a password."""
         name = self.text("username") or self.unread("username") or of_url
-        settings = {"username": name} if name else {}
         if password := self.file("password", "password_file"):
-            return settings | {"password_file": password}
-        if self.text("password") or self.reference("password") is not None:
-            return settings | {"password_env": self.variable_of(self.field_of("password"), host)}
-        return settings | ({"password_env": self.variable_of(self.field_of(field), host)} if name else {})
+            secret = {"password_file": password}
+        elif self.text("password") or self.reference("password") is not None:
+            secret = {"password_env": self.variable_of(self.field_of("password"), host)}
+        else:
+            secret = {"password_env": self.variable_of(self.field_of(field), host)} if name else {}
+        if secret and not name and needs_user:
+            self.conversion.note_loss(self.field_of("password"), f"the user is not known: write it, not {PLACEHOLDER}")
+            name = PLACEHOLDER
+        return ({"username": name} if name else {}) | secret
 
     def oauth2(self) -> dict[str, Any]:
         """Returns the setting `oauth2` of the TriggerAuthentication; empty where it has none."""
