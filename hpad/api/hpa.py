@@ -8,7 +8,6 @@ Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go: Se
 Settings of the controller, such as the downscale stabilization window, are not part of the object and stay absent.
 """
 
-import functools
 from datetime import datetime
 from typing import Any, Final
 
@@ -249,21 +248,33 @@ class ScaleSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     replicas: int = 0
 
 
+_PARSED: Final = "parsed_selector"
+
+
+def _parsed(text: str) -> Selector | SelectorError | None:
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except SelectorError as error:
+        return error
+
+
 class ScaleStatus(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """`selector` is the text of a label selector; "" where the target has none."""
 
     replicas: int = msgspec.field(default_factory=int)
     selector: str = ""
 
-    @functools.cached_property
+    @property
     def parsed_selector(self) -> Selector | SelectorError | None:
         """The parsed selector, cached; the error if it is invalid, None if the target has no selector."""
-        if not self.selector:
-            return None
-        try:
-            return parse(self.selector)
-        except SelectorError as error:
-            return error
+        # Not functools.cached_property: its lock costs as much as the parsing of a known selector.
+        kept = self.__dict__
+        if _PARSED not in kept:
+            kept[_PARSED] = _parsed(self.selector)
+        parsed: Selector | SelectorError | None = kept[_PARSED]
+        return parsed
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):

@@ -24,6 +24,7 @@ from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, recovery, shadow
 from hpad.engine.controls import OWNER
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
+from hpad.engine.spec import compiled_spec
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
 from hpad.sources import limits
@@ -257,10 +258,8 @@ def interval_of(key: Key, at: float, length: float) -> int:
 
 
 def target_of(hpa: HorizontalPodAutoscaler) -> str:
-    """Returns the target as group/kind/name, which is the same in all versions of its API."""
-    ref = hpa.spec.scale_target_ref
-    group = ref.api_version.rpartition("/")[0]
-    return f"{group}/{ref.kind}/{ref.name}"
+    """Returns the target as group/kind/name (`CompiledSpec.target_id`), one object for all turns."""
+    return compiled_spec(hpa).target_id
 
 
 def _scale_error(error: errors.ApiError) -> ScaleError:

@@ -58,10 +58,13 @@ class Permit(NamedTuple):
 
     def require(self) -> None:
         """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision."""
-        if not self.owner.owns(self.hpa.metadata.key):
-            raise NotOwned(str(self.hpa.metadata.key))
-        if self.current is not None and not decides_alike(self.hpa, self.current()):
-            raise Edited(str(self.hpa.metadata.key))
+        key = self.hpa.metadata.key
+        if not self.owner.owns(key):
+            raise NotOwned(str(key))
+        if self.current is not None:
+            found = self.current()
+            if found is not self.hpa and not decides_alike(self.hpa, found):
+                raise Edited(str(key))
 
     @property
     def is_same(self) -> bool:

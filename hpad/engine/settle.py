@@ -338,8 +338,8 @@ def _mark_paused(view: View, draft: _Draft) -> None:
 
 def _mark_schedule(view: View, draft: _Draft) -> None:
     """Sets the condition ScheduleActive while a window of `hpad.io/schedule` is open."""
-    bounds = view.bounds
-    if not bounds.windows:
+    bounds = None if view.controls.schedule is None else view.bounds
+    if bounds is None or not bounds.windows:
         draft.conditions = without_condition(draft.conditions, SCHEDULE_ACTIVE)
         return
     message = f"the minimum is {bounds.low} and the maximum {bounds.high} by {bounds}"

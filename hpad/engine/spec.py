@@ -307,12 +307,14 @@ _CACHED: Final = "compiled"
 class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The compiled spec of an HPA. Tables of HPAs use its `key`, so that they share one object.
 
-    `version_error` is the error in the target's apiVersion, or None.
-    `has_object_or_external`: a metric exists that has a value without pods. `bounds` are those without a schedule.
+    `target_id` is the target as group/kind/name, which is the same in all versions of its API. `version_error` is the
+    error in the target's apiVersion, or None. `has_object_or_external`: a metric exists that has a value without pods.
+    `bounds` are those without a schedule.
     """
 
     key: Key
     target: CrossVersionObjectReference
+    target_id: str
     version_error: str | None
     min_replicas: int
     max_replicas: int
@@ -344,6 +346,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     return CompiledSpec(
         key=key,
         target=target,
+        target_id=f"{target.api_version.rpartition('/')[0]}/{target.kind}/{target.name}",
         version_error=_version_error(target.api_version),
         min_replicas=minimum,
         max_replicas=spec.max_replicas,

@@ -108,7 +108,6 @@ class Scales:
                 status_replicas=scale.status.replicas,
                 selector=scale.status.selector,
                 owner=managed_fields.OURS if written else cached.owner,
-                made=None,
             )
             cache.offer(DecodedObject(key, known.resource_version, known))
         return scale
