@@ -46,7 +46,8 @@ def _parse(text: str) -> tuple[str, Rates]:
 def assumption(backlog: Backlog) -> str:
     """Returns what the model of a queue assumes."""
     source = f", the median of {counted(backlog.busy, 'sample')} with all replicas busy" if backlog.busy else ""
+    begins = "the history has no lengths of it, so it begins empty; " if backlog.begins_empty else ""
     return (
         f"modelled from what was published and {backlog.per_replica:.4g} messages per second of each ready replica"
-        f"{source}; publishers are taken not to wait for the queue"
+        f"{source}; {begins}publishers are taken not to wait for the queue"
     )

@@ -29,7 +29,9 @@ class Backlog:
     """The messages of a queue, ready and unacknowledged; `column` has the recorded ones. Times are seconds since 1970.
 
     `busy` is the number of samples that show how much a consumer does, `per_replica` their median in messages per
-    second, which holds for all other times. Raises HistoryError for a missing column, and where no sample shows it.
+    second, which holds for all other times. `begins_empty`: the history has no lengths of the queue.
+
+    Raises HistoryError for a missing column of rates, and where no sample shows what a consumer does.
     """
 
     def __init__(self, history: History, column: str, rates: Rates) -> None:
@@ -48,7 +50,8 @@ class Backlog:
         self.per_replica = median(self._measured.values()) if rates.per_replica is None else rates.per_replica
         self._longest = 2.5 * history.step
         self._at = self._times[0]
-        self._value: float | None = self._recorded[0] or 0.0
+        self.begins_empty = column not in history.columns
+        self._value: float | None = 0.0 if self.begins_empty else self._recorded[0]
         self._seen: list[tuple[float, float | None]] = [(self._at, self._value)]
 
     def advance(self, to: float, consumers: int) -> None:

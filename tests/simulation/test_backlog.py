@@ -63,6 +63,24 @@ def test_in_a_gap_nothing_is_known_and_after_it_the_recorded_messages_are() -> N
     assert found.at(BEGIN + 240) == pytest.approx(70 + 60 * (3 - 2))
 
 
+def test_a_queue_whose_first_length_is_missing_is_unknown_and_not_empty() -> None:
+    found = Backlog(history([None, 90, 80], 3.0), NAME, Rates("published", "acked", 1.0))
+    seen = []
+    for second in (0, 30, 60, 90):
+        found.advance(BEGIN + second, 2)
+        seen.append(found.at(BEGIN + second))
+    assert seen == [None, None, None, pytest.approx(90 + 30 * (3 - 2))]
+
+
+def test_a_history_without_lengths_begins_with_an_empty_queue() -> None:
+    past = history([0, 0, 0], 3.0)
+    del past.columns[NAME]
+    found = Backlog(past, NAME, Rates("published", "acked", 1.0))
+    found.advance(BEGIN + 60, 2)
+    assert (found.begins_empty, found.at(BEGIN)) == (True, 0)
+    assert found.at(BEGIN + 60) > 60
+
+
 @pytest.mark.parametrize(
     ("past", "rates", "error"),
     [
