@@ -1,0 +1,138 @@
+"""External metrics from queries: the query stands in the configuration, the HPA's selector gives its parameters."""
+
+import asyncio
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query, meant, shown
+from hpad_adapters import extras
+from hpad_adapters.postgresql.settings import Kind, PostgreSQLSettings
+
+_INT64: Final = range(-(2**63), 2**63)
+_GRACE_SECONDS: Final = 1.0
+_WORDS: Final = {"true": True, "false": False}
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A query with its arguments; equal for queries of HPAs that share an answer."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+class PostgreSQL:
+    """External metrics from queries of one database, each in a read-only transaction with a time limit."""
+
+    serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = ()
+    Settings = PostgreSQLSettings
+
+    def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
+        self.metrics = tuple(settings.metrics)
+        self._settings = settings
+        self._clock = context.clock
+        self._library: Any = extras.load("hpad_adapters.postgresql.connections", "postgresql")
+        self._errors: Any = extras.load("asyncpg", "postgresql")
+        self._connections: Any = self._library.Connections(settings, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a sample or an error per query; raises AdapterError if there is no connection to the server."""
+        calls = [self._call(query) for query in queries]
+        distinct = list(dict.fromkeys(call for call in calls if isinstance(call, Call)))
+        if distinct:
+            await self._connections.ready()
+        # The server ends a query by itself; hpad only if the server does not, or if no connection becomes free.
+        deadline = asyncio.get_running_loop().time() + self._settings.query_seconds + _GRACE_SECONDS
+        answers = await asyncio.gather(*(self._answered(call, deadline) for call in distinct))
+        found = dict(zip(distinct, answers, strict=True))
+        return [call if isinstance(call, AdapterError) else found[call] for call in calls]
+
+    def group(self, query: Query) -> Call | None:
+        """Returns the query with its arguments, which HPAs of several namespaces may share."""
+        call = self._call(query)
+        return None if isinstance(call, AdapterError) else call
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._connections.aclose()
+
+    def _call(self, query: Query) -> Call | AdapterError:
+        metric = self._settings.metrics.get(query.name)
+        if metric is None:
+            known = ", ".join(self._settings.metrics)
+            hint = meant(query.name, self._settings.metrics)
+            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
+        requirements = query.selector.requirements if query.selector is not None else ()
+        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
+        if set(labels) != set(metric.params) or len(labels) != len(requirements):
+            form = ",".join(f"{name}=…" for name in metric.params)
+            needed = f'a selector "{form}"' if form else "no selector"
+            return AdapterError(f'metric "{query.name}" takes {needed}', "spec")
+        try:
+            return Call(query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.params.items()))
+        except ValueError as error:
+            return AdapterError(f'metric "{query.name}": {error}', "spec")
+
+    async def _answered(self, call: Call, deadline: float) -> Answer:
+        try:
+            async with asyncio.timeout_at(deadline), self._connections.connection() as connection:
+                return await self._read(call, connection)
+        except AdapterError as error:
+            return error
+        except TimeoutError:
+            return self._failed(call, f"has no answer within {self._settings.query_timeout}")
+        except (self._errors.PostgresError, self._errors.InterfaceError, OSError):
+            return AdapterError(f"{self._connections.name} closed the connection")
+
+    async def _read(self, call: Call, connection: Any) -> Answer:
+        """Returns the sample of one query, or the error of a server that can be used for other queries."""
+        query = self._settings.metrics[call.name].query
+        try:
+            value = await self._library.number(connection, query, call.arguments, self._settings.query_seconds)
+            return ExternalSample((_milli(value),), self._clock.now())
+        except ValueError as error:
+            return self._failed(call, str(error))
+        except self._errors.PostgresError as error:
+            if connection.is_closed():
+                raise
+            if isinstance(error, self._errors.QueryCanceledError):
+                return self._failed(call, f"has no answer within {self._settings.query_timeout}")
+            refused = self._library.refusal(f'metric "{call.name}": {self._connections.name}', error)
+            return AdapterError(refused.message, lasting=refused.lasting, alive=True)
+
+    def _failed(self, call: Call, why: str) -> AdapterError:
+        return AdapterError(f'metric "{call.name}": the query {why}', alive=True)
+
+
+def argument(name: str, kind: Kind, text: str) -> Any:
+    """Returns the value of a label in the type of its parameter; raises ValueError."""
+    try:
+        if kind == "integer":
+            value = int(text)
+            if value in _INT64 and "_" not in text:
+                return value
+        elif kind == "number":
+            number = Decimal(text)
+            if number.is_finite() and "_" not in text:
+                return number
+        elif kind == "boolean":
+            return _WORDS[text]
+        else:
+            return text
+    except (ValueError, ArithmeticError, KeyError):
+        pass
+    raise ValueError(f"{name}={shown(text)} is not of type {kind}")
+
+
+def _milli(value: Any) -> int:
+    """Returns thousandths; raises ValueError with the end of a sentence."""
+    try:
+        milli = int(Quantity.parse(value if isinstance(value, int | float) else str(value)).milli())
+    except ValueError:
+        milli = 2**63
+    if milli not in _INT64:
+        raise ValueError("returns a number that is not finite, or too large")
+    return milli

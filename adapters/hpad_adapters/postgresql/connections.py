@@ -1,0 +1,209 @@
+"""Connections to one database, and the read-only transaction of a query, by asyncpg.
+
+Queries are unnamed statements in a transaction of their own, so that a pooler such as PgBouncer may be in between.
+Source: PostgreSQL, "libpq: SSL support", "SET TRANSACTION", "statement_timeout".
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import asyncpg
+
+from hpad.adapter import AdapterError, Context, shown
+from hpad.adapter_http import Tls, failure, read_secrets
+from hpad_adapters.postgresql.settings import PostgreSQLSettings
+
+_LIFE_SECONDS: Final = 600.0
+"""A connection is replaced after this time, so that one to a host whose address has changed does not stay."""
+_CLOSE_SECONDS: Final = 2.0
+_NUMBERS: Final = frozenset({"int2", "int4", "int8", "float4", "float8", "numeric"})
+_PASSING: Final = ("08", "40", "53", "57")
+"""Classes of SQLSTATE: connection, transaction rollback, insufficient resources, operator intervention."""
+
+Value = int | float | Decimal
+
+
+class Connections:
+    """The connections of a source: opened when they are needed, and at most `connections` of them."""
+
+    def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
+        self._settings = settings
+        self._clock = context.clock
+        self._tls = Tls(settings.tls)
+        self._idle: list[tuple[float, Any]] = []
+        self._busy = 0
+        self._semaphore = asyncio.Semaphore(settings.connections)
+        self.name = f"PostgreSQL {', '.join(settings.hosts)} ({settings.database})"
+        if settings.sslmode in ("prefer", "require") and settings.tls.insecure:
+            context.log.warning("the server's certificate is not verified", source=context.name)
+
+    async def ready(self) -> None:
+        """Opens a connection if there is none, so that a server that is down is tried once; raises AdapterError."""
+        if not self._busy:
+            async with self.connection():
+                pass
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """Yields a connection; waits for one if all are in use. Raises AdapterError if none can be opened.
+
+        After an exception it is closed, because nothing is known about its state.
+        """
+        async with self._semaphore:
+            opened, connection = self._reused() or (self._clock.monotonic(), await self._open())
+            self._busy += 1
+            try:
+                yield connection
+            except BaseException:
+                connection.terminate()
+                raise
+            finally:
+                self._busy -= 1
+            self._idle.append((opened, connection))
+
+    async def aclose(self) -> None:
+        """Closes the connections that are not in use."""
+        idle, self._idle = self._idle, []
+        for _, connection in idle:
+            # It closes in any case; only the farewell may fail.
+            with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await connection.close(timeout=_CLOSE_SECONDS)
+
+    def _reused(self) -> tuple[float, Any] | None:
+        while self._idle:
+            opened, connection = self._idle.pop()
+            if not connection.is_closed():
+                if self._clock.monotonic() - opened < _LIFE_SECONDS:
+                    return opened, connection
+                connection.terminate()
+        return None
+
+    async def _open(self) -> Any:
+        """Returns a new connection; raises AdapterError."""
+        try:
+            password = (await read_secrets({"password": self._settings.secret}))["password"]
+            tls = None if self._settings.sslmode == "disable" else await self._context()
+        except AdapterError as error:
+            raise AdapterError(f"{self.name}: {error.message}", lasting=True) from None
+        try:
+            return await self._connected(password, tls)
+        except asyncpg.PostgresError as error:
+            if not _is_of_server(error):
+                raise AdapterError(f"{self.name} closed the connection: is this the port of PostgreSQL?") from None
+            raise refusal(self.name, error) from None
+        except TimeoutError:
+            raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
+        except asyncpg.TargetServerAttributeNotMatched:
+            raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
+        except asyncpg.InterfaceError:
+            raise AdapterError(f"{self.name} asks for a way to authenticate that hpad does not have") from None
+        except OSError as error:  # ssl.SSLError is a subclass
+            raise AdapterError(f"{self.name} {_failure(error)}") from None
+
+    async def _context(self) -> ssl.SSLContext:
+        context = await self._tls.context()
+        if self._settings.sslmode != "verify-full":
+            context.check_hostname = False
+        return context
+
+    async def _connected(self, password: str, tls: ssl.SSLContext | None) -> Any:
+        settings = self._settings
+        try:
+            return await asyncpg.connect(
+                host=list(settings.hosts),
+                port=settings.port,
+                user=settings.username,
+                # With None, asyncpg would read ~/.pgpass.
+                password=password,
+                database=settings.database,
+                ssl=tls if tls is not None else False,
+                target_session_attrs=settings.target_session_attrs,
+                timeout=settings.connect_seconds,
+                statement_cache_size=0,
+                server_settings={"application_name": "hpad"},
+            )
+        except ConnectionError as error:
+            if settings.sslmode != "prefer" or tls is None or not _lacks_tls(error):
+                raise
+        return await self._connected(password, None)
+
+
+async def number(connection: Any, query: str, arguments: Sequence[Any], seconds: float) -> Value:
+    """Returns the only value of the only row of a query, in a read-only transaction.
+
+    Raises ValueError with the end of a sentence that begins with the metric, if the answer is not one number; and
+    asyncpg.PostgresError. In these cases the transaction has ended, and the connection can be used.
+    """
+    await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}")
+    try:
+        value = await _asked(connection, query, arguments)
+    except (ValueError, asyncpg.PostgresError):
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("ROLLBACK")
+    return value
+
+
+async def _asked(connection: Any, query: str, arguments: Sequence[Any]) -> Value:
+    statement = await connection.prepare(query)
+    _check(statement, len(arguments))
+    try:
+        cursor = await statement.cursor(*arguments)
+    except asyncpg.DataError as error:
+        # asyncpg itself raises it for an argument of another type.
+        if _is_of_server(error):
+            raise
+        raise ValueError("takes a parameter of another type than declared: cast it, as in $1::bigint") from None
+    # Two rows suffice to see that there is more than one.
+    return _single(await cursor.fetch(2))
+
+
+def _check(statement: Any, arguments: int) -> None:
+    """Raises ValueError for a statement that does not return one number, before it is executed."""
+    columns, parameters = statement.get_attributes(), statement.get_parameters()
+    if len(parameters) != arguments:
+        raise ValueError(f"has {len(parameters)} parameters, but params declares {arguments}")
+    if len(columns) != 1:
+        raise ValueError(f"returns {len(columns)} columns instead of one")
+    kind = columns[0].type.name
+    if kind not in _NUMBERS:
+        raise ValueError(f"returns a value of type {kind} instead of a number: cast it, as in …::float8")
+
+
+def _single(rows: Sequence[Any]) -> Value:
+    if len(rows) != 1:
+        raise ValueError("returns more than one row" if rows else "returns no row")
+    value: Value | None = rows[0][0]
+    if value is None:
+        raise ValueError("returns NULL")
+    return value
+
+
+def refusal(name: str, error: asyncpg.PostgresError) -> AdapterError:
+    """Describes an error of the server. Of its fields only the code and the message are repeated."""
+    code = getattr(error, "sqlstate", None) or "no code"
+    passing = str(code).startswith(_PASSING)
+    return AdapterError(
+        f"{name}: {shown(str(error.args[0]) if error.args else 'no message')} ({code})", lasting=not passing
+    )
+
+
+def _is_of_server(error: asyncpg.PostgresError) -> bool:
+    """Returns whether the server sent the error; asyncpg raises some of them itself."""
+    return bool(getattr(error, "severity", None))
+
+
+def _lacks_tls(error: ConnectionError) -> bool:
+    return type(error) is ConnectionError
+
+
+def _failure(error: OSError) -> str:
+    """Describes a failed connection. asyncpg raises a bare ConnectionError if the first answer is not that of TLS."""
+    if type(error) is ConnectionError:
+        return "does not offer TLS, or is no PostgreSQL: enable TLS there, or write sslmode: disable"
+    return failure(error)

@@ -1,0 +1,428 @@
+"""Queries of a real PostgreSQL, and of servers that are none."""
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trustme
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, Context, ExternalSample, parse_milli
+from hpad.api.selector import Operator, Requirement, Selector
+
+pytest.importorskip("asyncpg", reason="needs the extra hpad[postgresql]")
+
+from support import postgresql_server
+from support.postgresql_server import DATABASE, PASSWORD, READER, Server
+
+from hpad_adapters.postgresql import PostgreSQL
+
+WAITING = "SELECT count(*) FROM jobs WHERE queue = $1 AND state = 'new'"
+OWN = "FROM pg_stat_activity WHERE application_name = 'hpad'"
+ONE = testing.external("depth")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    if postgresql_server.programs() is None:
+        pytest.skip(postgresql_server.ABSENT)
+    made = Server()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def settings(at: int, query: str = "SELECT 1", **options: Any) -> PostgreSQL.Settings:
+    metric = {"query": query, "params": options.pop("params", {})}
+    chosen = {
+        "host": "127.0.0.1",
+        "port": at,
+        "database": DATABASE,
+        "username": READER,
+        "password": PASSWORD,
+        "sslmode": "disable",
+        "metrics": {"depth": metric},
+        "query_timeout": "60s",
+        "connect_timeout": "60s",
+        **options,
+    }
+    return msgspec.convert(chosen, PostgreSQL.Settings)
+
+
+@contextlib.asynccontextmanager
+async def opened(at: int, query: str = "SELECT 1", **options: Any) -> AsyncIterator[PostgreSQL]:
+    async with testing.context("db") as context:
+        adapter = PostgreSQL(settings(at, query, **options), context)
+        yield adapter
+        await adapter.aclose()
+
+
+async def ask(at: int, query: str = "SELECT 1", selector: str | None = None, **options: Any) -> Answer:
+    """Returns the answer to one query; an error of the whole batch is that of the query."""
+    async with opened(at, query, **options) as adapter:
+        try:
+            (answer,) = await adapter.answer([testing.external("depth", selector)])
+        except AdapterError as error:
+            answer = error
+    if isinstance(answer, AdapterError):
+        assert PASSWORD not in answer.message
+    return answer
+
+
+def message(answer: Answer) -> str:
+    assert isinstance(answer, AdapterError), answer
+    return answer.message
+
+
+@pytest.mark.postgresql
+class TestQueries:
+    @pytest.mark.parametrize(
+        ("query", "number"),
+        [
+            ("SELECT count(*) FROM jobs WHERE state = 'new'", "9"),
+            ("SELECT sum(weight) FROM jobs WHERE queue = 'mail'", "14"),
+            ("SELECT 0.25::float8", "250m"),
+            ("SELECT 2.0004::numeric", "2001m"),
+            ("SELECT -3::smallint", "-3"),
+            ("WITH open AS (SELECT * FROM jobs WHERE state = 'new') SELECT count(*) FROM open; ", "9"),
+            ("SELECT count(*) FROM jobs WHERE queue = 'gone'", "0"),
+        ],
+    )
+    async def test_one_number_is_the_value(self, server: Server, query: str, number: str) -> None:
+        answer = await ask(server.port, query)
+        assert isinstance(answer, ExternalSample), answer
+        assert answer.values == (parse_milli(number),)
+
+    @pytest.mark.parametrize(
+        ("query", "error"),
+        [
+            ("SELECT sum(weight) FROM jobs WHERE queue = 'gone'", "the query returns NULL"),
+            ("SELECT priority FROM jobs WHERE queue = 'gone'", "the query returns no row"),
+            ("SELECT priority FROM jobs", "the query returns more than one row"),
+            ("SELECT 1, 2", "returns 2 columns instead of one"),
+            ("SELECT 'many'", "a value of type text instead of a number"),
+            ("SELECT true", "a value of type bool instead of a number"),
+            ("SELECT 'NaN'::float8", "not finite"),
+            ("SELECT 'Infinity'::numeric", "not finite"),
+            ("SELECT 1e300::float8", "too large"),
+            ("SELECT 10::numeric ^ 1000", "too large"),
+            ("SELECT count(*) FROM jobs WHERE queue = $1", "has 1 parameters, but params declares 0"),
+            ("SELECT 1; SELECT 2", "cannot insert multiple commands"),
+            ("SELEC 1", "syntax error"),
+            ("SELECT n FROM gone", 'relation "gone" does not exist'),
+            ("SELECT count(*) FROM secrets", "permission denied for table secrets"),
+            ("SELECT 1 / 0", "division by zero"),
+        ],
+    )
+    async def test_anything_else_is_an_error(self, server: Server, query: str, error: str) -> None:
+        answer = await ask(server.port, query)
+        assert error in message(answer)
+        assert answer.message.startswith('metric "depth": ')
+        assert isinstance(answer, AdapterError)
+        assert (answer.blame, answer.alive) == ("source", True)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "SELECT nextval('counted')",
+            "WITH gone AS (DELETE FROM jobs RETURNING 1) SELECT count(*) FROM gone",
+            "DELETE FROM jobs RETURNING 1",
+        ],
+    )
+    async def test_no_query_can_write(self, server: Server, query: str) -> None:
+        await server.execute(f"GRANT DELETE ON jobs TO {READER}")
+        answer = await ask(server.port, query)
+        assert "read-only transaction" in message(answer)
+        assert await server.value("SELECT count(*) FROM jobs") == 11
+        assert await server.value("SELECT is_called FROM counted") is False
+
+    async def test_the_server_ends_a_slow_query_and_the_others_are_answered(self, server: Server) -> None:
+        metrics = {
+            "slow": {"query": "SELECT 1 FROM pg_sleep(3600)"},
+            "locked": {"query": "SELECT count(*) FROM jobs, pg_sleep(3600)"},
+            "fine": {"query": "SELECT 5"},
+        }
+        async with opened(server.port, metrics=metrics, query_timeout="1s", connections=3) as adapter:
+            slow, locked, fine = await adapter.answer([testing.external(name) for name in metrics])
+            again = await adapter.answer([testing.external("fine")])
+        assert message(slow) == 'metric "slow": the query has no answer within 1s'
+        assert message(locked) == 'metric "locked": the query has no answer within 1s'
+        assert isinstance(fine, ExternalSample)
+        assert isinstance(again[0], ExternalSample)
+
+    async def test_a_cancelled_call_leaves_no_connection_behind(self, server: Server) -> None:
+        async with opened(server.port, "SELECT 1 FROM pg_sleep(3600)") as adapter:
+            call = asyncio.ensure_future(adapter.answer([ONE]))
+            busy = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)' AND state = 'active'"
+            await until(lambda: server.value(busy))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await adapter.aclose()
+            # The server notices a closed connection only when its query ends, which query_timeout limits.
+            await server.value(f"SELECT count(pg_terminate_backend(pid)) {OWN}")
+            await until(lambda: server.value(f"SELECT count(*) = 0 {OWN}"))
+
+    async def test_connections_are_kept_and_limited(self, server: Server) -> None:
+        metrics = {f"m{number}": {"query": f"SELECT {number}"} for number in range(12)}
+        async with opened(server.port, metrics=metrics, connections=3) as adapter:
+            for _ in range(2):
+                answers = await adapter.answer([testing.external(name) for name in metrics])
+                assert all(isinstance(answer, ExternalSample) for answer in answers)
+            found = await server.value(f"SELECT count(*) {OWN}")
+            assert 1 <= found <= 3
+        await until(lambda: server.value(f"SELECT count(*) = 0 {OWN}"))
+
+    async def test_a_connection_that_the_server_closed_is_replaced(self, server: Server) -> None:
+        async with opened(server.port) as adapter:
+            for _ in range(2):
+                assert isinstance((await adapter.answer([ONE]))[0], ExternalSample)
+                await server.execute(f"SELECT pg_terminate_backend(pid, 60000) {OWN}")
+            # The first call may still meet the closed connection; an adapter makes one attempt.
+            with contextlib.suppress(AdapterError):
+                await adapter.answer([ONE])
+            assert isinstance((await adapter.answer([ONE]))[0], ExternalSample)
+
+    async def test_the_adapter_keeps_the_contract(self, server: Server) -> None:
+        metrics = {
+            "fine": {"query": "SELECT 5"},
+            "waiting": {"query": WAITING, "params": {"queue": "text"}},
+            "broken": {"query": "SELECT 1 / 0"},
+        }
+        queries = [
+            testing.external("fine"),
+            testing.external("waiting", "queue=mail"),
+            testing.external("waiting"),
+            testing.external("broken"),
+            testing.external("unknown"),
+        ]
+        async with testing.context("db") as context:
+            adapter = PostgreSQL(settings(server.port, metrics=metrics), context)
+            answers = await testing.check_adapter(adapter, queries)
+        assert [isinstance(answer, ExternalSample) for answer in answers] == [True, True, False, False, False]
+
+
+@pytest.mark.postgresql
+class TestParameters:
+    @pytest.mark.parametrize(
+        ("query", "params", "selector", "number"),
+        [
+            (WAITING, {"queue": "text"}, "queue=mail", "8"),
+            (WAITING, {"queue": "text"}, "queue=web", "1"),
+            (f"{WAITING} AND priority = $2", {"queue": "text", "p": "integer"}, "p=1,queue=mail", "4"),
+            ("SELECT count(*) FROM jobs WHERE weight > $1", {"w": "number"}, "w=1.2", "8"),
+            ("SELECT $1::float8 * 2", {"w": "number"}, "w=0.5", "1"),
+            ("SELECT count(*) FROM jobs WHERE (state = 'new') = $1", {"new": "boolean"}, "new=false", "2"),
+        ],
+    )
+    async def test_labels_are_bound_in_their_types(
+        self, server: Server, query: str, params: dict[str, str], selector: str, number: str
+    ) -> None:
+        answer = await ask(server.port, query, selector, params=params)
+        assert isinstance(answer, ExternalSample), answer
+        assert answer.values == (parse_milli(number),)
+
+    async def test_a_value_is_never_part_of_the_query(self, server: Server) -> None:
+        """Label values cannot hold quotes; a selector of another API could."""
+        odd = "mail' OR '1'='1"
+        query = msgspec.structs.replace(ONE, selector=Selector((Requirement("queue", Operator.EQUALS, (odd,)),)))
+        async with opened(server.port, WAITING, params={"queue": "text"}) as adapter:
+            (answer,) = await adapter.answer([query])
+        assert isinstance(answer, ExternalSample)
+        assert answer.values == (0,)
+
+    @pytest.mark.parametrize(
+        ("params", "selector", "error"),
+        [
+            ({"p": "integer"}, "p=many", 'p="many" is not of type integer'),
+            ({"p": "integer"}, "p=1_000", "is not of type integer"),
+            ({"p": "integer"}, f"p={2**63}", "is not of type integer"),
+            ({"p": "number"}, "p=NaN", "is not of type number"),
+            ({"p": "boolean"}, "p=yes", "is not of type boolean"),
+            ({"p": "integer"}, None, 'takes a selector "p=…"'),
+            ({"p": "integer"}, "p=1,q=2", 'takes a selector "p=…"'),
+            ({"p": "integer"}, "p in (1,2)", 'takes a selector "p=…"'),
+            ({}, "p=1", "takes no selector"),
+        ],
+    )
+    async def test_unfit_selectors_are_errors_of_the_hpa(
+        self, params: dict[str, str], selector: str | None, error: str
+    ) -> None:
+        answer = await ask(1, "SELECT $1", selector, params=params)
+        assert error in message(answer).replace("'", '"')
+        assert isinstance(answer, AdapterError)
+        assert answer.blame == "spec"
+
+    async def test_another_type_than_declared_is_an_error(self, server: Server) -> None:
+        answer = await ask(
+            server.port, f"{WAITING} AND priority = $2", "queue=mail,p=1", params={"queue": "text", "p": "text"}
+        )
+        assert "takes a parameter of another type than declared" in message(answer)
+
+
+@pytest.mark.postgresql
+class TestConnections:
+    async def test_passwords_from_a_file(self, server: Server, tmp_path: Path) -> None:
+        (tmp_path / "password").write_text(f"{PASSWORD}\n")
+        file = {"password": "", "password_file": str(tmp_path / "password")}
+        assert isinstance(await ask(server.port, **file), ExternalSample)
+        (tmp_path / "password").write_text("wrong")
+        assert 'password authentication failed for user "reader"' in message(await ask(server.port, **file))
+        (tmp_path / "password").unlink()
+        assert f"password: {tmp_path}/password cannot be read" in message(await ask(server.port, **file))
+
+    @pytest.mark.parametrize(
+        ("options", "error"),
+        [
+            ({"database": "gone"}, 'database "gone" does not exist'),
+            ({"username": "gone"}, 'password authentication failed for user "gone"'),
+            ({"password": ""}, "password authentication failed"),
+            ({"target_session_attrs": "standby"}, "no server is standby"),
+        ],
+    )
+    async def test_refused_connections(self, server: Server, options: dict[str, Any], error: str) -> None:
+        answer = await ask(server.port, **options)
+        assert error in message(answer)
+        assert isinstance(answer, AdapterError)
+        assert not answer.alive
+
+    async def test_a_socket_and_several_hosts(self, server: Server) -> None:
+        assert isinstance(await ask(server.port, host=str(server.folder)), ExternalSample)
+        hosts = ["127.0.0.3", "127.0.0.1"]
+        assert isinstance(await ask(server.port, host=hosts, target_session_attrs="primary"), ExternalSample)
+
+    @pytest.mark.parametrize(
+        ("host", "mode", "ca", "error"),
+        [
+            ("localhost", "verify-full", True, None),
+            ("127.0.0.1", "verify-full", True, "certificate that is not trusted"),
+            ("localhost", "verify-full", False, "certificate that is not trusted"),
+            ("127.0.0.1", "verify-ca", True, None),
+            ("127.0.0.1", "verify-ca", False, "certificate that is not trusted"),
+            ("127.0.0.1", "require", False, None),
+            ("127.0.0.1", "require", True, None),
+            ("127.0.0.1", "prefer", False, None),
+        ],
+    )
+    async def test_modes_of_tls(self, server: Server, host: str, mode: str, ca: bool, error: str | None) -> None:
+        ssl = "SELECT count(*) FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl"
+        answer = await ask(server.port, ssl, host=host, sslmode=mode, ca=str(server.ca) if ca else "")
+        if error is None:
+            assert isinstance(answer, ExternalSample), answer
+            assert answer.values == (1000,)
+        else:
+            assert error in message(answer)
+
+    async def test_require_with_an_authority_verifies_it(self, server: Server, tmp_path: Path) -> None:
+        trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+        answer = await ask(server.port, sslmode="require", ca=str(tmp_path / "other.pem"))
+        assert "certificate that is not trusted" in message(answer)
+
+    async def test_an_expired_certificate_and_a_server_without_tls(self, server: Server) -> None:
+        files = {"host": "localhost", "sslmode": "verify-full", "ca": str(server.ca)}
+        expired = server.authority.issue_cert("localhost", not_after=datetime(2020, 1, 1, tzinfo=UTC))
+        file = server.folder / "data" / "server.pem"
+        good = file.read_bytes()
+        try:
+            file.write_bytes(expired.private_key_and_cert_chain_pem.bytes())
+            await server.execute("SELECT pg_reload_conf()")
+            await until(lambda: fails("certificate has expired", server.port, **files))
+            await server.execute("ALTER SYSTEM SET ssl = off")
+            await server.execute("SELECT pg_reload_conf()")
+            await until(lambda: fails("does not offer TLS", server.port, **files))
+            assert isinstance(await ask(server.port, sslmode="prefer"), ExternalSample)
+        finally:
+            file.write_bytes(good)
+            await server.execute("ALTER SYSTEM RESET ssl")
+            await server.execute("SELECT pg_reload_conf()")
+        await until(lambda: fails("", server.port, **files))
+
+
+async def fails(error: str, port: int, **options: Any) -> bool:
+    """Returns whether a query fails with this error, or with "" whether it is answered."""
+    answer = await ask(port, **options)
+    return error in answer.message if isinstance(answer, AdapterError) and error else isinstance(answer, ExternalSample)
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> None:
+    """Waits until the condition holds."""
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110  # a state of another process
+            await asyncio.sleep(0.02)
+
+
+async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Sends these bytes at the first bytes of a client and closes; with None never answers."""
+    with contextlib.closing(writer):
+        await reader.read(1)
+        if what is None:
+            await reader.read()
+        else:
+            writer.write(what)
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "closed the connection: is this the port of PostgreSQL?"),
+        (b"R\x00\x00\x00\x0c\x00\x00\x00\xff" + b"\x00" * 40, "PostgreSQL 127.0.0.1 (shop) "),
+        (None, "did not answer within 1s"),
+    ],
+)
+async def test_servers_that_are_no_database(sent: bytes | None, error: str) -> None:
+    served = await asyncio.start_server(lambda *streams: answer_with(sent, *streams), "127.0.0.1", 0)
+    async with served, asyncio.timeout(60):
+        port = served.sockets[0].getsockname()[1]
+        answer = await ask(port, connect_timeout="60s" if sent is not None else "1s")
+    assert error in message(answer)
+    assert isinstance(answer, AdapterError)
+    assert not answer.alive
+
+
+async def test_a_server_that_is_down_or_unknown() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        assert "refused the connection" in message(await ask(taken.getsockname()[1]))
+    assert "does not resolve" in message(await ask(5432, host="db.invalid"))
+
+
+async def test_the_extra_is_named_where_it_is_missing(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "hpad_adapters.postgresql.connections", raising=False)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(AdapterError, match=r"pip install 'hpad\[postgresql\]'"):
+        PostgreSQL(settings(1), context)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"host": ""}, "host: is empty"),
+        ({"host": []}, "host: is empty"),
+        ({"host": "postgresql://u:p4ss@h/db"}, "host: is not a host name"),
+        ({"database": ""}, "database: is empty"),
+        ({"username": ""}, "username: is empty"),
+        ({"port": 0}, ">= 1"),
+        ({"sslmode": "allow"}, "allow"),
+        ({"ca": "/ca.pem"}, "sslmode: disable does not use"),
+        ({"sslmode": "require", "key": "/k"}, "no cert"),
+        ({"password": "p4ss", "password_file": "/f"}, "give one of password"),
+        ({"query_timeout": "0s"}, "query_timeout"),
+        ({"connections": 17}, "<= 16"),
+        ({"metrics": {"m": {"query": " "}}}, "query: .* is not a query"),
+        ({"metrics": {"m": {"query": "SELECT 1", "params": {"a": "date"}}}}, "date"),
+    ],
+)
+def test_invalid_settings_are_refused(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=error) as refused:
+        settings(5432, **{"password": "", **options})
+    assert "p4ss" not in str(refused.value)
