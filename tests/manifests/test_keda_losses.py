@@ -65,7 +65,7 @@ def shown(path: Path) -> str:
 
 def changed(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
     """Yields the document without the field, and with other values in it."""
-    for other in (None, "7", "true", "false", "x y", 9, True):
+    for other in (None, "7", "true", "false", "x y", 9, True, "enable", "plaintext"):
         copied = copy.deepcopy(document)
         parent = copied
         for step in path[:-1]:

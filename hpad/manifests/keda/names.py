@@ -17,7 +17,6 @@ _AWS: Final = _CLOUD.format("cloudwatch_exporter or YACE")
 
 UNSUPPORTED: Final = {
     "activemq": _HTTP.format("the broker's Jolokia API (QueueSize of the queue's MBean)"),
-    "apache-kafka": _EXPORTER.format("kafka_exporter"),
     "arangodb": _ANY,
     "artemis-queue": _HTTP.format("the broker's Jolokia API (MessageCount of the queue's MBean)"),
     "aws-cloudwatch": _AWS,
@@ -55,7 +54,6 @@ UNSUPPORTED: Final = {
     "huawei-cloudeye": _ANY,
     "ibmmq": _EXPORTER.format("mq_prometheus of mq-metric-samples"),
     "influxdb": _ANY,
-    "kafka": _EXPORTER.format("kafka_exporter"),
     "kubernetes-resource": "use kube-state-metrics with a custom resource state, and a prometheus source",
     "liiklus": "use a kafka source for the topic behind it",
     "loki": "record the query with the ruler of Loki, which writes it to Prometheus, and use a prometheus source",

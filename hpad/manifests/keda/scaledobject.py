@@ -13,6 +13,7 @@ from hpad.manifests.keda import (
     authentication,
     external,
     fallbacks,
+    kafka,
     metrics_api,
     modifiers,
     names,
@@ -49,6 +50,8 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "memory": triggers.resource,
     "cron": triggers.cron,
     "kubernetes-workload": workload.kubernetes_workload,
+    "kafka": kafka.kafka,
+    "apache-kafka": kafka.kafka,
     "nats-jetstream": nats.nats_jetstream,
     "external": external.external,
     "external-push": external.external,
@@ -226,6 +229,7 @@ class _Triggers:
             namespace=self._namespace,
             owner=self._name,
             in_formula=self._in_formula,
+            polling=self._spec.count("pollingInterval", timing.POLLING_SECONDS),
         )
 
     def _variable(self, name: str, container: str) -> Reference:

@@ -24,6 +24,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     path: its field, such as `spec.triggers[0]`. metric: the name of its metric in the HPA. variable: looks up a
     variable of the target's container (name, container). taken: the parameters of the authentication that were read.
     owner: the name of the ScaledObject. in_formula: scaling modifiers have the target, in place of the triggers.
+    polling: KEDA's polling interval in seconds.
     """
 
     path: str
@@ -37,6 +38,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     owner: str = ""
     in_formula: bool = False
+    polling: int = 30
     taken: set[str] = set()
 
     def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
