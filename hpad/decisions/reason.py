@@ -4,7 +4,7 @@ A reason has three parts, because a change of each counts differently (see `hpad
 
 | part | content | a change |
 | --- | --- | --- |
-| scope | the spec, settings and annotations that decide; the replica count | begins an entry at once |
+| scope | the spec, settings, annotations and bounds that decide; the replica count | begins an entry at once |
 | troubles | failing metrics, fallbacks, a halt, a count that was not written | a further one begins an entry at once |
 | details | the leading metric, what held it (window, policy, bound), who is to blame for a failure | must last |
 
@@ -61,6 +61,7 @@ def reason(evidence: Evidence) -> Reason:
             view.tunables,
             view.fallback_policies,
             view.controls,
+            view.controls.schedule and view.bounds[:2],
             shadow and (shadow.withheld, shadow.replicas),
         ),
         None if view.scale is None else decision.current,

@@ -215,3 +215,12 @@ def test_long_texts_are_cut_in_the_entry_and_not_in_the_trace() -> None:
     assert (len(entry.sentence), len(entry.error)) == (MOST_TEXT, MOST_TEXT)
     assert entry.trace is not None
     assert len(entry.trace.sentence) > 10_000
+
+
+def test_a_window_that_changes_the_bounds_begins_an_entry() -> None:
+    """At 12:01 the minimum becomes 3 and the maximum 6, which the count of 5 is within; at 12:02 they go back."""
+    window = {"hpad.io/schedule": "1 12 1 1 * for 1m: min=3, max=6"}
+    diary = Diary(Workload(external("orders", averageValue="10"), replicas=5, annotations=window))
+    for _ in range(12):
+        diary.turn(series(50))
+    assert [(each.turns, each.min, each.max) for each in diary.entries()] == [(3, 1, 10), (4, 3, 6), (5, 1, 10)]
