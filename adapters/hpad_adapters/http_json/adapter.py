@@ -6,12 +6,26 @@ and may set the URL parameters that the configuration lists.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, or_error
+from hpad.adapter import (
+    EXTERNAL,
+    PODS,
+    AdapterError,
+    Answer,
+    Context,
+    ExternalSample,
+    PodSample,
+    PodValue,
+    Query,
+    meant,
+    or_error,
+)
 from hpad_adapters.http_json import documents, exposition, fetching, paths
 from hpad_adapters.http_json.fetching import Document, Part
-from hpad_adapters.http_json.settings import HttpJsonSettings, Metric
+from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric
 
 Parts = Sequence[Part] | AdapterError
 Tree = tuple[str, Any]
@@ -21,12 +35,14 @@ Tree = tuple[str, Any]
 class HttpJson:
     """External metrics from documents; each document is fetched once per batch."""
 
-    serves = frozenset({EXTERNAL})
-    metrics: tuple[str, ...] = ()
+    serves = frozenset({EXTERNAL, PODS})
+    metrics: Mapping[str, tuple[str, ...]] = MappingProxyType({EXTERNAL: (), PODS: ()})
+    knows_members = True
     Settings = HttpJsonSettings
 
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
-        self.metrics = tuple(settings.metrics)
+        each = tuple([name for name, metric in settings.metrics.items() if metric.pods == EACH])
+        self.metrics = {EXTERNAL: tuple([name for name in settings.metrics if name not in each]), PODS: each}
         self._settings = settings
         self._clock = context.clock
         self._fetcher = fetching.Fetcher(settings, context)
@@ -34,6 +50,20 @@ class HttpJson:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; each document is fetched once."""
         wanted = [self._document(query) for query in queries]
+        pairs = list(zip(queries, wanted, strict=True))
+        by_pod = await asyncio.gather(*(self._of_members(*pair) for pair in pairs if pair[0].members is not None))
+        plain = [pair for pair in pairs if pair[0].members is None]
+        totals = await self._totals([query for query, _ in plain], [document for _, document in plain])
+        found, others = iter(by_pod), iter(totals)
+        return [next(others) if query.members is None else next(found) for query in queries]
+
+    async def _of_members(self, query: Query, wanted: Document | AdapterError) -> Answer:
+        if isinstance(wanted, AdapterError):
+            return wanted
+        parts = await self._fetcher.of_members(wanted, query.members or ())
+        return await asyncio.to_thread(self._by_pod, query, wanted, parts)
+
+    async def _totals(self, queries: Sequence[Query], wanted: Sequence[Document | AdapterError]) -> list[Answer]:
         distinct = list(dict.fromkeys(each for each in wanted if isinstance(each, Document)))
         fetched = await asyncio.gather(*(or_error(self._fetcher.parts(document)) for document in distinct))
         return await asyncio.to_thread(self._samples, queries, wanted, dict(zip(distinct, fetched, strict=True)))
@@ -52,6 +82,9 @@ class HttpJson:
             known = ", ".join(self._settings.metrics)
             hint = meant(query.name, self._settings.metrics)
             return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
+        if (metric.pods == EACH) != (query.members is not None):
+            kind = "one value per pod, for hpad.io/busy-metric alone" if metric.pods == EACH else "no value per pod"
+            return AdapterError(f'metric "{query.name}" has {kind}', "spec")
         try:
             return fetching.document(query, metric)
         except AdapterError as error:
@@ -104,6 +137,21 @@ class HttpJson:
         except paths.NoNumberError as error:
             return _unfit(f'metric "{name}": there is no number at "{metric.path}" of {where}: {error}')
         return values or _unfit(f'metric "{name}": the list at "{metric.path}" of {where} is empty')
+
+    def _by_pod(self, query: Query, document: Document, parts: Sequence[Part]) -> Answer:
+        """Returns the value of each pod that has answered; the error of the first where none has."""
+        now, nothing = self._clock.now(), timedelta(0)
+        trees = [(part.name, self._tree(document, part)) for part in parts]
+        found = {tree[0]: self._values(query.name, self._settings.metrics[query.name], tree) for tree in trees}
+        failed = [each for each in found.values() if isinstance(each, AdapterError)]
+        values = {
+            name: PodValue(sum(each), now, nothing)
+            for name, each in found.items()
+            if not isinstance(each, AdapterError)
+        }
+        if not values and query.members:
+            return failed[0] if failed else _unfit(f'metric "{query.name}": no pod has an address')
+        return PodSample(values, now)
 
     def _combined(self, name: str, metric: Metric, found: Sequence[list[int] | AdapterError]) -> Answer:
         """Returns the sample of all pods, or the error of those that failed, if too many did."""

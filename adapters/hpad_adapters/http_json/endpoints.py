@@ -94,6 +94,14 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
     return list(found.values())
 
 
+def at(name: str, address: str, url: str) -> Pod:
+    """Returns a pod with `url` at its address."""
+    parts = urlsplit(url)
+    host = f"[{address}]" if ":" in address else address
+    port = "" if parts.port is None else f":{parts.port}"
+    return Pod(name, parts._replace(netloc=f"{host}{port}").geturl())
+
+
 def _of_one_family(slices: Iterable[_Slice]) -> list[_Slice]:
     ready = [each for each in slices if any(endpoint.is_ready for endpoint in each.endpoints or ())]
     families = ([each for each in ready if each.address_type == family] for family in _FAMILIES)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context, Query, or_error
+from hpad.adapter import AdapterError, Context, Member, Query, or_error
 from hpad.adapter_http import Http, Request
 from hpad_adapters.http_json import endpoints
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
@@ -73,6 +73,17 @@ class Fetcher:
             url=document.url, name=name, method=document.method, content=document.content, headers=document.headers
         )
         return [Part(name, await self._body(request))]
+
+    async def of_members(self, document: Document, members: Sequence[Member]) -> Sequence[Part]:
+        """Returns the answer of each pod that has an address, whose errors are part of it; the parts have their names.
+
+        One timeout holds for all.
+        """
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        known = [each for each in members if each.address]
+        requests = [self._request(document, endpoints.at(each.name, each.address, document.url)) for each in known]
+        bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
+        return [Part(each.name, body) for each, body in zip(known, bodies, strict=True)]
 
     async def _of_pods(self, document: Document, service: tuple[str, str]) -> Sequence[Part]:
         # One timeout for all: many pods that hang must not use up the time of the other documents of a batch.

@@ -13,6 +13,9 @@ from hpad_adapters.http_json import exposition, paths
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
 Combine = Literal["sum", "avg", "max", "min"]
+EACH: Final = "each"
+POD: Final = "pod"
+"""The host that stands for the address of each pod."""
 
 _SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(?:\.svc(?:\..+)?)?")
 _SECRETS: Final = ("password", "bearer_token")
@@ -32,6 +35,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         body. The request must change nothing: it may be repeated at any time.
     pods: sum, avg, max or min: the host of the url is a Service of the cluster ("api.shop", "api.shop.svc"), each of
         its ready pods is asked at the url's port, and the values are combined. Without it the Service picks one.
+        each: a Pods metric for hpad.io/busy-metric; the host of the url is "pod", as in "http://pod:8080/jobs", and
+        stands for the address of each pod of the target.
     missing_pods: error: a pod that fails is an error of the metric; average: it counts as the average of the others, as
         long as at least half of the pods answer.
     """
@@ -42,7 +47,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Format = "json"
     method: Literal["GET", "POST"] | None = None
     body: str | dict[str, Any] | list[Any] | None = None
-    pods: Combine | None = None
+    pods: Combine | Literal["each"] | None = None
     missing_pods: Literal["error", "average"] = "error"
 
     def __post_init__(self) -> None:
@@ -50,7 +55,9 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"url: {error}")
         if urllib.parse.urlsplit(self.url).fragment:
             raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
-        if self.pods is not None and self.service is None:
+        if self.pods == EACH and urllib.parse.urlsplit(self.url).hostname != POD:
+            raise ValueError(f'url: {shown(self.url)} has not the host "pod", as in "http://pod:8080/jobs"')
+        if self.pods not in (None, EACH) and self.service is None:
             raise ValueError(f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"')
         if self.method == "GET" and self.body is not None:
             raise ValueError("body: a GET has none; leave out method, or write POST")
