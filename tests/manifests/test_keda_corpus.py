@@ -8,7 +8,7 @@ from support import keda_corpus
 from support.scaled_objects import scaled, trigger
 
 from hpad.cli import main
-from hpad.manifests.keda import scaledobject
+from hpad.manifests.keda import authentication, scaledobject
 from hpad.manifests.keda.names import UNSUPPORTED
 
 NAMES = """
@@ -38,7 +38,7 @@ def test_each_trigger_of_keda_is_carried_over_or_has_something_to_use_instead() 
 
 def objects(path: Path) -> list[tuple[str, str]]:
     """Returns kind and name of the documents that are no parts of others."""
-    parts = ("TriggerAuthentication", "ClusterTriggerAuthentication", "ConfigMap", "Deployment")
+    parts = ("TriggerAuthentication", "ClusterTriggerAuthentication", "ConfigMap", "Deployment", "StatefulSet")
     found = [(each["kind"], each["metadata"]["name"]) for each in keda_corpus.documents(path)]
     return [each for each in found if each[0] not in parts]
 
@@ -64,9 +64,11 @@ def test_a_document_converts_to_what_check_accepts_or_is_refused_by_name(
 
 
 def test_no_secret_of_the_corpus_is_copied() -> None:
+    known = authentication.collect([each for path in keda_corpus.FILES for each in keda_corpus.documents(path)])
     for document in keda_corpus.scaled_objects():
-        found = scaledobject.convert(document)
-        assert not re.search("guest:guest|a-token|SCALER_PASSWORD", str((found.hpa, found.sources, found.notes)))
+        found = scaledobject.convert(document, None, known)
+        secrets = "guest:guest|a-token|SCALER_PASSWORD|reader-pass"
+        assert not re.search(secrets, str((found.hpa, found.sources, found.notes)))
 
 
 @pytest.mark.parametrize("kind", sorted(keda_corpus.OTHER))

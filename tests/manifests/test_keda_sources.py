@@ -232,3 +232,95 @@ def test_a_trigger_in_a_formula_needs_no_target_of_its_own() -> None:
 def test_lists_and_streams_of_one_server_share_a_source() -> None:
     found = scaledobject.convert(scaled(REDIS, STREAM))
     assert len({str(source.settings) for source in found.sources}) == 1
+
+
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        (
+            "postgresql://reader:p@db.shop.svc:6432/shop?sslmode=verify-full",
+            {"host": "db.shop.svc", "port": 6432, "database": "shop", "sslmode": "verify-full", "username": "reader"},
+        ),
+        (
+            "host=db user='read er' dbname=shop password='p q'",
+            {"host": "db", "database": "shop", "sslmode": "prefer", "username": "read er"},
+        ),
+    ],
+)
+def test_the_connection_string_of_a_database_is_taken_apart_without_its_password(
+    connection: str, expected: dict[str, Any]
+) -> None:
+    container = {"name": "app", "env": [{"name": "DB", "value": connection}]}
+    target = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "worker", "namespace": "shop"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    used = trigger("postgresql", {"connectionFromEnv": "DB", "query": "SELECT 1", "targetQueryValue": "1"})
+    found = scaledobject.convert(scaled(used), None, authentication.collect([target]))
+    variable = settings(found).pop("password_env")
+    assert settings(found) == expected | {"password_env": variable}
+    assert variable.startswith("HPAD_DB")
+    assert lost(found) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "query", "expected"),
+    [
+        (
+            {"topic": "a,b", "allowIdleConsumers": "true"},
+            {"topics": ["a", "b"], "allow_idle_consumers": True},
+            {},
+        ),
+        (
+            {"offsetResetPolicy": "earliest", "excludePersistentLag": "true", "partitionLimitation": "1-3"},
+            {"offset_reset_policy": "earliest", "exclude_persistent_lag_after": "10s", "partition_limitation": "1-3"},
+            {},
+        ),
+        (
+            {"sasl": "scram_sha256", "tls": "enable"},
+            {},
+            {
+                "tls": True,
+                "ca": f"{FOLDER}/ca",
+                "sasl": "SCRAM-SHA-256",
+                "username": "REPLACE-ME",
+                "password_file": f"{FOLDER}/password",
+            },
+        ),
+        (
+            {"sasl": "oauthbearer", "tls": "enable"},
+            {},
+            {
+                "tls": True,
+                "ca": f"{FOLDER}/ca",
+                "sasl": "OAUTHBEARER",
+                "oauth2": {
+                    "client_id": "REPLACE-ME",
+                    "client_secret_file": f"{FOLDER}/password",
+                    "token_url": "https://idp.example.com/token",
+                },
+            },
+        ),
+    ],
+)
+def test_the_lag_of_kafka(metadata: dict[str, str], query: dict[str, Any], expected: dict[str, Any]) -> None:
+    held = ("ca", "username", "password", "oauthTokenEndpointUri") if "sasl" in metadata else ()
+    base = {"bootstrapServers": "one:9092, two:9092", "consumerGroup": "g", "lagThreshold": "5"}
+    found = converted("kafka", base | metadata, *held, pollingInterval=10)
+    [source] = found.sources
+    assert source.query == {"group": "g", "offset_reset_policy": "latest", "lag_threshold": 5} | query
+    assert settings(found) == {"bootstrap_servers": ["one:9092", "two:9092"]} | expected
+
+
+def test_a_consumer_of_nats() -> None:
+    metadata = {"natsServerMonitoringEndpoint": "nats:8222", "account": "shop", "stream": "s", "consumer": "c"}
+    found = converted("nats-jetstream", metadata | {"activationLagThreshold": "3", "useHttps": "true"})
+    [source] = found.sources
+    assert (source.settings, source.query) == (
+        {"url": "https://nats:8222", "account": "shop"},
+        {"stream": "s", "consumer": "c"},
+    )
+    assert external(found)["target"]["averageValue"] == "10"
+    assert lost(found) == []

@@ -70,7 +70,7 @@ def _authentication(trigger: Trigger, host: str) -> dict[str, Any]:
             lacking = f'there is no "{needed}"' if needed else "there is no such mode"
             trigger.note_loss("authMode", f"{mode} is not carried over: {lacking} in a TriggerAuthentication")
         elif mode == "basic":
-            settings |= trigger.credentials(host)
+            settings |= trigger.login(host)
         elif mode == "tls":
             settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
         elif mode == "bearer":

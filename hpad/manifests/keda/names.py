@@ -65,7 +65,6 @@ UNSUPPORTED: Final = {
     "opensearch": _HTTP.format("the search API of OpenSearch"),
     "openstack-metric": _ANY,
     "openstack-swift": _ANY,
-    "postgresql": _EXPORTER.format("sql_exporter with the query"),
     "predictkube": "use a prometheus source with predict_linear, or the recurring floor of a seasonal source",
     "pulsar": _EXPORTER.format("the broker") + " (pulsar_subscription_back_log)",
     "selenium-grid": _HTTP.format("the GraphQL API of the grid (sessionsInfo)"),

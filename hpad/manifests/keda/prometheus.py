@@ -86,7 +86,7 @@ def _authentication(trigger: Trigger, host: str, user: str) -> dict[str, Any]:
         elif mode == "custom":
             settings |= _custom_header(trigger)
     if "basic" in modes or user:
-        settings |= trigger.credentials(host, user, "serverAddress")
+        settings |= trigger.login(host, user, "serverAddress")
     return settings
 
 

@@ -91,7 +91,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
     settings, vhost, host, user = _from_host(trigger, f"{scheme}://{_EXAMPLE_HOST}:{_PORTS[scheme]}")
     if protocol != "auto" and not settings["url"].startswith(protocol):
         raise trigger.invalid("protocol", protocol, "must be the one of the host's URL")
-    settings |= trigger.oauth2() or trigger.credentials(host, user)
+    settings |= trigger.oauth2() or trigger.login(host, user)
     settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
     if trigger.reference("tls") is not None:
         trigger.conversion.note_change(f"{trigger.path}.authenticationRef", _TLS)

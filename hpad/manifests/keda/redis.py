@@ -82,9 +82,7 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     settings, host = place(trigger, _is_encrypted(trigger))
     if trigger.metadata.truth("unsafeSsl"):
         settings["insecure"] = True
-    return settings | trigger.credentials(host, needs_user=False) | trigger.file_settings(
-        ca="ca", cert="cert", key="key"
-    ), host
+    return settings | trigger.credentials(host) | trigger.file_settings(ca="ca", cert="cert", key="key"), host
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:

@@ -193,21 +193,27 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
         return variable
 
+    def placeholder(self, name: str) -> str:
+        """Returns the placeholder for a parameter that is nowhere, and notes the loss."""
+        self.note_loss(name, f"is not in the trigger: write it into the source, in place of {PLACEHOLDER}")
+        return PLACEHOLDER
+
     def credentials(
-        self, host: str, of_url: str = "", field: str = "host", *, needs_user: bool = True
+        self, host: str, of_url: str = "", field: str = "host", *, user: str = "username"
     ) -> dict[str, str]:
         """Returns username and the place of the password. `of_url`: the user in the URL of `field`, with a password."""
-        name = self.text("username") or self.unread("username") or of_url
+        name = self.text(user) or self.unread(user) or of_url
+        settings = {"username": name} if name else {}
         if password := self.file("password", "password_file"):
-            secret = {"password_file": password}
-        elif self.text("password") or self.reference("password") is not None:
-            secret = {"password_env": self.variable_of(self.field_of("password"), host)}
-        else:
-            secret = {"password_env": self.variable_of(self.field_of(field), host)} if name else {}
-        if secret and not name and needs_user:
-            self.conversion.note_loss(self.field_of("password"), f"the user is not known: write it, not {PLACEHOLDER}")
-            name = PLACEHOLDER
-        return ({"username": name} if name else {}) | secret
+            return settings | {"password_file": password}
+        if self.text("password") or self.reference("password") is not None:
+            return settings | {"password_env": self.variable_of(self.field_of("password"), host)}
+        return settings | ({"password_env": self.variable_of(self.field_of(field), host)} if name else {})
+
+    def login(self, host: str, of_url: str = "", field: str = "host") -> dict[str, str]:
+        """Returns the credentials, with a placeholder for the user of a password, which is noted as lost."""
+        found = self.credentials(host, of_url, field)
+        return {"username": self.placeholder("username"), **found} if found and "username" not in found else found
 
     def oauth2(self) -> dict[str, Any]:
         """Returns the setting `oauth2` of the TriggerAuthentication; empty where it has none."""
