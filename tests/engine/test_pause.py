@@ -110,3 +110,18 @@ def test_the_reason_is_among_those_that_hold_the_count() -> None:
     assert web.trace.write is not None
     assert (web.trace.write.outcome, web.trace.write.withheld) == ("withheld", "Paused")
     assert [each.text for each in outlook(web.trace)] == ["stays at 3 while the HPA is paused"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "text"),
+    [
+        ({MODE: "paused"}, "stays at 3 while the HPA is paused"),
+        ({UNTIL: "2026-01-01T13:00:00Z"}, "stays at 3 while the HPA is paused, until 13:00:00Z"),
+        ({UNTIL: "2026-01-05T08:00:00+01:00"}, "stays at 3 while the HPA is paused, until 2026-01-05T07:00:00Z"),
+    ],
+)
+def test_the_outlook_of_a_paused_hpa_at_its_goal_promises_no_step(texts: dict[str, str], text: str) -> None:
+    web = Workload(QUEUE, replicas=3, annotations=texts)
+    web.reconcile(series(30))
+    assert web.trace.write is None
+    assert [each.text for each in outlook(web.trace)] == [text]

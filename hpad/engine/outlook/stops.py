@@ -3,13 +3,15 @@
 from hpad.engine import trace
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED
 from hpad.engine.outlook.types import STOPPED, Outlook
-from hpad.engine.view import PAUSED
+from hpad.engine.outlook.words import clock
 
 
 def stopped(made: trace.Trace) -> Outlook | None:
     """Returns what has to happen before the metrics decide, or before their decision is written; None: nothing."""
     if made.halt is not None:
         return Outlook(kind=STOPPED, text=_halted(made, made.halt))
+    if made.pause is not None:
+        return _paused(made, made.pause)
     if made.write is not None and made.write.outcome != trace.WRITTEN and made.replicas.target is None:
         return _unwritten(made, made.write)
     if made.chosen is None:
@@ -18,6 +20,12 @@ def stopped(made: trace.Trace) -> Outlook | None:
     if not made.metrics:
         return Outlook(kind=STOPPED, text="decides once spec.metrics has a metric")
     return None
+
+
+def _paused(made: trace.Trace, pause: trace.PauseTrace) -> Outlook:
+    text = f"stays at {made.replicas.current} while the HPA is paused"
+    until = "" if pause.until is None else f", until {clock(pause.until, made.time)}"
+    return Outlook(kind=STOPPED, text=text + until, at=pause.until)
 
 
 def _halted(made: trace.Trace, halt: trace.HaltTrace) -> str:
@@ -53,7 +61,5 @@ def _unwritten(made: trace.Trace, write: trace.WriteTrace) -> Outlook:
     if write.outcome == trace.FAILED:
         text = f"{current} -> {desired} is tried again with the next reconcile"
         return Outlook(kind=STOPPED, text=text, replicas=desired)
-    if write.withheld == PAUSED:
-        return Outlook(kind=STOPPED, text=f"stays at {current} while the HPA is paused")
     text = f"stays at {current} while the other HPA scales the target: delete it, or set competing_hpas: write"
     return Outlook(kind=STOPPED, text=text)

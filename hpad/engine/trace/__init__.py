@@ -79,6 +79,12 @@ class ReplicasTrace(Step, frozen=True):
     target: int | None = None
 
 
+class PauseTrace(Step, frozen=True):
+    """The pause of the HPA. `until` is its end, None where it lasts until the HPA is active again."""
+
+    until: datetime | None = None
+
+
 class HaltTrace(Step, frozen=True):
     """Why nothing was measured: the scale is unknown, the target is stopped, or its pods are unknown."""
 
@@ -276,6 +282,7 @@ class Trace(Step, frozen=True):
     action: str
     target: TargetTrace
     replicas: ReplicasTrace
+    pause: PauseTrace | None = None
     reason: str = ""
     error: str = ""
     halt: HaltTrace | None = None

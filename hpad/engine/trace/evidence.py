@@ -59,6 +59,7 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
             next_bounds=_next_bounds(view),
             target=None if view.shadow is None else view.shadow.replicas,
         ),
+        pause=None if view.paused is None else trace.PauseTrace(until=view.controls.paused_until),
         reason=decision.reason,
         error=settlement.error or "",
         metrics=metrics(view, evidence.answers, decision.proposals, source_of, most_pods),
