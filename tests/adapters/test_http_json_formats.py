@@ -94,6 +94,7 @@ OUTSIDE = b'<!DOCTYPE a SYSTEM "http://127.0.0.1:1/a.dtd"><a>1</a>'
         ("xml", b"<a " + b" ".join(b'b%d=""' % number for number in range(60_000)) + b"/>", "max_elements (50000)"),
         ("xml", b"<a>1", "something other than XML"),
         ("xml", b"", "something other than XML"),
+        ("xml", b'<?xml version="1.0" encoding="UTF-88"?><a>1</a>', "something other than XML"),
         ("yaml", b"a: &b [1]\nc: [*b, *b]", "anchors, aliases or tags"),
         ("yaml", b"a: !!python/object:os.system 1", "anchors, aliases or tags"),
         ("yaml", b"a: " + b"{b: " * 200 + b"1" + b"}" * 200, "more than 100 levels"),
@@ -139,6 +140,7 @@ async def test_the_format_is_asked_for(stub: Stub, context: Context, format: str
         ({"path": "", "format": "csv"}, "csv"),
         ({"path": "", "method": "GET", "body": "x"}, "body: a GET has none"),
         ({"path": "", "method": "DELETE"}, "DELETE"),
+        ({"path": "", "url": "http://h/?a=<<now+900000h>>"}, "url: .* is not a time"),
         ({"path": "", "pods": "sum"}, "url: .* does not name a Service"),
     ],
 )

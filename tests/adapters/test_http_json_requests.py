@@ -13,6 +13,7 @@ from support.http_stub import SECRET, Stub, server_tls, serving
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
+from hpad.api.selector import Operator, Requirement, Selector
 from hpad_adapters.http_json import HttpJson
 
 
@@ -80,6 +81,28 @@ async def test_equal_bodies_are_one_request_and_others_are_not(
     answers = await adapter.answer([testing.external(name) for name in metrics])
     assert all(isinstance(answer, ExternalSample) for answer in answers)
     assert sorted(bodies) == [b"x", b"y"]
+
+
+async def test_times_are_filled_in_for_each_request(
+    stub: Stub, context: Context, bodies: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = datetime(2026, 1, 31, 12, 0, 30, 500_000, UTC)
+    monkeypatch.setattr(type(context.clock), "now", lambda clock: moment)
+    url = f"{stub.url}/?from=<<now-5m>>&to=<<now>>"
+    answer = await ask(context, url, metric={"body": {"from": "<<now-1m30s:ms>>", "to": "<<now+1h:iso>>"}})
+    assert isinstance(answer, ExternalSample)
+    seconds = int(moment.timestamp())
+    assert dict(stub.requests[0].query) == {"from": str(seconds - 300), "to": str(seconds)}
+    assert bodies == [b'{"from":"%d500","to":"2026-01-31T13:00:30Z"}' % (seconds - 90)]
+
+
+async def test_a_selector_cannot_bring_a_time(stub: Stub, context: Context, bodies: list[bytes]) -> None:
+    query = msgspec.structs.replace(
+        testing.external("depth"), selector=Selector((Requirement("a", Operator.EQUALS, ("<<now>>",)),))
+    )
+    settings = {"metrics": {"depth": {"url": stub.url, "path": "n", "params": ["a"]}}}
+    await HttpJson(msgspec.convert(settings, HttpJson.Settings), context).answer([query])
+    assert dict(stub.requests[0].query) == {"a": "<<now>>"}
 
 
 async def test_an_api_key_in_a_header_or_a_parameter(
@@ -174,3 +197,14 @@ def test_invalid_credentials_are_refused(options: dict[str, Any], error: str) ->
     with pytest.raises(msgspec.ValidationError, match=error) as refused:
         msgspec.convert({"metrics": {}, **options}, HttpJson.Settings)
     assert SECRET not in str(refused.value)
+
+
+def test_all_errors_are_reported_at_once() -> None:
+    metric = {"url": "http://h/?a=<<nwo>>", "path": "a[", "method": "GET", "body": "<<now-x>>", "pods": "sum"}
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert({"metrics": {"depth": metric}}, HttpJson.Settings)
+    fields = [line.partition(":")[0] for line in str(refused.value).splitlines()]
+    assert fields == ["url", "url", "body", "body", "path"]
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert({"metrics": {}, "username": "a:b", "bearer_token": "t", "key": "/k"}, HttpJson.Settings)
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == ["username", "username", "key"]

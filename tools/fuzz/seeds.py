@@ -206,3 +206,11 @@ RABBITMQ = (
     _json({**_QUEUE, "items": [_QUEUE, *_OTHERS], "page_count": 1, "filtered_count": 4, "page": 1}),
     b'{"error":"Object Not Found","reason":"Not Found"}',
 )
+
+HTTP_DOCUMENTS = (
+    b'{"jobs": [{"n": 3}, {"n": 4}], "by.name": 5, "text": "1500m"}',
+    b"jobs:\n- n: 3\n- n: 4\ntext: 1500m\nday: 2001-01-01\ntime: 1:30\nmore: {<<: {a: 1}}\n",
+    b'<?xml version="1.0" encoding="UTF-8"?><all xmlns="urn:x" max="9"><jobs><n> 3 </n></jobs>'
+    b'<jobs><n u="s">4</n></jobs><![CDATA[x]]></all>',
+    b'# TYPE jobs gauge\njobs{queue="mail",state="n\\"ew"} 3\njobs{queue="web"} 4 1700000000000\njobs 1e3\n',
+)

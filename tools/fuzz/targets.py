@@ -56,6 +56,7 @@ TARGETS = {
         Target("watch", _plain(wire.watched), seeds_module.WATCHES),
         Target("objects", _plain(wire.objects), seeds_module.OBJECTS),
         Target("metrics-lists", wire.metrics_lists, seeds_module.METRICS_LISTS),
+        Target("http-documents", _plain(wire.http_documents), seeds_module.HTTP_DOCUMENTS),
         Target("prometheus", wire.prometheus, seeds_module.PROMETHEUS),
         Target("rabbitmq", wire.rabbitmq, seeds_module.RABBITMQ),
     )

@@ -16,6 +16,7 @@ from hpad.kube import codec, errors, watch
 from hpad.sources import answers
 from hpad_adapters.custom_metrics import CustomMetrics
 from hpad_adapters.external_metrics import ExternalMetrics
+from hpad_adapters.http_json import documents, exposition, paths
 from hpad_adapters.metrics_server import MetricsServer
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
@@ -110,6 +111,23 @@ def prometheus() -> Iterator[Check]:
 
     with _answering(opened, page.says) as check:
         yield check
+
+
+_PATHS = [paths.steps(path) for path in ("", "jobs[*].n", "jobs[#]", "all.jobs[*].n", "all.@max", "text")]
+_SERIES = [exposition.selector(path) for path in ("jobs", 'jobs{queue=~"m.*",state!=""}')]
+
+
+def http_documents(data: bytes) -> None:
+    """Checks documents of `http-json` in each format."""
+    for format in ("json", "xml", "yaml"):
+        with contextlib.suppress(AdapterError):
+            tree = documents.tree(format, data, "the server", 1000)
+            for path in _PATHS:
+                with contextlib.suppress(paths.NoNumberError):
+                    assert all(isinstance(number, int) for number in paths.numbers(tree, path))
+    for series in _SERIES:
+        with contextlib.suppress(paths.NoNumberError):
+            assert exposition.values(data, series, 1000)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,8 @@ def tree(format: str, body: bytes, name: str, max_elements: int) -> Any:
         return _yaml(body, max_elements) if format == "yaml" else _xml(body, max_elements)
     except _RefusedError as error:
         raise AdapterError(f"{name} {error}", lasting=True, alive=True) from None
-    except (yaml.YAMLError, expat.ExpatError, ValueError, TypeError, RecursionError):
+    # LookupError: XML in an encoding that Python does not know.
+    except (yaml.YAMLError, expat.ExpatError, LookupError, ValueError, TypeError, RecursionError):
         raise AdapterError(f"{name} answered something other than {format.upper()}") from None
 
 

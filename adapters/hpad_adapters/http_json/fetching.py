@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, Context, Member, Query, or_error
 from hpad.adapter_http import Http, Request
-from hpad_adapters.http_json import endpoints
+from hpad_adapters.http_json import endpoints, times
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
 
 _CONCURRENCY: Final = 16
@@ -22,12 +22,15 @@ _ACCEPT: Final[Mapping[Format, str]] = {
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What one request, or one request to each pod of a Service, returns; equal for metrics that share it."""
+    """What one request, or one request to each pod of a Service, returns; equal for metrics that share it.
+
+    `url` and `content` have places for times.
+    """
 
     url: str
     format: Format
     method: str
-    content: bytes | None
+    content: str | None
     content_type: str
     service: tuple[str, str] | None
 
@@ -59,6 +62,7 @@ class Fetcher:
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
         self._settings = settings
         self._api = context.api
+        self._clock = context.clock
         options = settings.http_options()
         self._timeout = options.timeout
         self._http = Http(context, options)
@@ -69,10 +73,7 @@ class Fetcher:
         if document.service is not None:
             return await self._of_pods(document, document.service)
         name = _name(document.url)
-        request = Request(
-            url=document.url, name=name, method=document.method, content=document.content, headers=document.headers
-        )
-        return [Part(name, await self._body(request))]
+        return [Part(name, await self._body(self._filled(document, document.url, name)))]
 
     async def of_members(self, document: Document, members: Sequence[Member]) -> Sequence[Part]:
         """Returns the answer of each pod that has an address, whose errors are part of it; the parts have their names.
@@ -100,13 +101,20 @@ class Fetcher:
     def _request(self, document: Document, pod: endpoints.Pod) -> Request:
         """Returns the request to a pod, with the Host header and the certificate's name of its Service."""
         of = urllib.parse.urlsplit(document.url)
-        return Request(
-            url=pod.url,
-            name=f"pod {pod.name} ({_name(pod.url)})",
-            method=document.method,
-            content=document.content,
+        return msgspec.structs.replace(
+            self._filled(document, pod.url, f"pod {pod.name} ({_name(pod.url)})"),
             headers={**document.headers, "Host": of.netloc},
             server_name=self._settings.server_name or of.hostname or "",
+        )
+
+    def _filled(self, document: Document, url: str, name: str) -> Request:
+        now = self._clock.now()
+        return Request(
+            url=times.filled(url, now),
+            name=name,
+            method=document.method,
+            content=None if document.content is None else times.filled(document.content, now).encode(),
+            headers=document.headers,
         )
 
     async def _answer(self, request: Request, deadline: float) -> bytes | AdapterError:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from hpad.adapter import Quantity, shown
 
-_STEP: Final = re.compile(r'\.?([^.\[\]"]+)|\["([^"]+)"\]|\[(\d{1,9})\]|\[([*#])\]')
+_STEP: Final = re.compile(r'\.?([^.\[\]"]+)|\["([^"]+)"\]|\[(-?\d{1,9})\]|\[([*#])\]')
 _INT64: Final = range(-(2**63), 2**63)
 
 Step = str | int | tuple[Literal["*", "#"]]

@@ -2,14 +2,14 @@
 
 import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
 from hpad.adapter import positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, SecretRef, TlsOptions, secret, secret_error, url_error
-from hpad_adapters.http_json import exposition, paths
+from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad_adapters.http_json import exposition, paths, times
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
 Combine = Literal["sum", "avg", "max", "min"]
@@ -18,17 +18,18 @@ POD: Final = "pod"
 """The host that stands for the address of each pod."""
 
 _SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(?:\.svc(?:\..+)?)?")
-_SECRETS: Final = ("password", "bearer_token")
 
 
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The place of a metric's number.
 
-    url: the document. path: the number in it: names with dots between (["a.b"] for one that has a dot), [0] for an
-        element of a list, [*] for each of its elements (whose values count together), [#] for the length of a list,
-        such as "queues[0].depth" or "shards[*].backlog"; "" for a document that is only a number. In XML the first name
-        is that of the root, and @name is an attribute. With format prometheus: the series, such as
-        'jobs{queue="mail"}'; the values of all that match count together.
+    url: the document. In it and in the body, <<now>> or <<now-5m>> stands for a time in seconds since 1970, <<now:ms>>
+        for one in milliseconds, <<now:iso>> for one like 2026-01-31T12:00:00Z.
+    path: the number in it: names with dots between (["a.b"] for one that has a dot), [0] for the first element of a
+        list, [-1] for the last, [*] for each (whose values count together), [#] for the length of a list, such as
+        "queues[0].depth" or "shards[*].backlog"; "" for a document that is only a number. In XML the first name is that
+        of the root, and @name is an attribute. With format prometheus: the series, such as 'jobs{queue="mail"}'; the
+        values of all that match count together.
     params: the labels that the metric's selector must give, sent as parameters of the URL.
     format: of the document: json, xml, yaml, or prometheus (its text format).
     body: what is posted: a text, or an object or list, which is sent as JSON; method: GET, or POST, the default with a
@@ -51,20 +52,28 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing_pods: Literal["error", "average"] = "error"
 
     def __post_init__(self) -> None:
+        """Raises ValueError with a line for each error."""
+        if found := list(self._errors()):
+            raise ValueError("\n".join(found))
+
+    def _errors(self) -> Iterator[str]:
         if error := url_error(self.url, ("http", "https"), "http://host/path"):
-            raise ValueError(f"url: {error}")
-        if urllib.parse.urlsplit(self.url).fragment:
-            raise ValueError(f'url: {shown(self.url)} is not of the form "http://host/path"')
-        if self.pods == EACH and urllib.parse.urlsplit(self.url).hostname != POD:
-            raise ValueError(f'url: {shown(self.url)} has not the host "pod", as in "http://pod:8080/jobs"')
-        if self.pods not in (None, EACH) and self.service is None:
-            raise ValueError(f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"')
-        if self.method == "GET" and self.body is not None:
-            raise ValueError("body: a GET has none; leave out method, or write POST")
-        if self.format == "prometheus":
-            exposition.selector(self.path)
-        else:
-            paths.steps(self.path)
+            yield f"url: {error}"
+        elif urllib.parse.urlsplit(self.url).fragment:
+            yield f'url: {shown(self.url)} is not of the form "http://host/path"'
+        elif self.pods == EACH and urllib.parse.urlsplit(self.url).hostname != POD:
+            yield f'url: {shown(self.url)} has not the host "pod", as in "http://pod:8080/jobs"'
+        elif self.pods not in (None, EACH) and self.service is None:
+            yield f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"'
+        yield from times.errors("url", self.url)
+        if self.content is not None:
+            yield from times.errors("body", self.content)
+            if self.method == "GET":
+                yield "body: a GET has none; leave out method, or write POST"
+        try:
+            exposition.selector(self.path) if self.format == "prometheus" else paths.steps(self.path)
+        except ValueError as error:
+            yield str(error)
 
     @property
     def service(self) -> tuple[str, str] | None:
@@ -73,18 +82,16 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (match[1], match[2]) if match else None
 
     @property
-    def content(self) -> bytes | None:
-        """What is sent as the body of the request."""
-        return self.body.encode() if isinstance(self.body, str) else self._json
+    def content(self) -> str | None:
+        """What is sent as the body of the request, before times are filled in."""
+        if self.body is None or isinstance(self.body, str):
+            return self.body
+        return msgspec.json.encode(self.body).decode()
 
     @property
     def content_type(self) -> str:
         """The media type of the body, which the header Content-Type of the source replaces."""
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
-
-    @property
-    def _json(self) -> bytes | None:
-        return None if self.body is None else msgspec.json.encode(self.body)
 
 
 class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,16 +137,30 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
-        for error in (secret_error(self, name) for name in _SECRETS):
-            if error:
-                raise ValueError(error)
-        options = self.http_options()
-        if options.password and not self.username:
-            raise ValueError("username: is missing, but a password is given")
+        """Raises ValueError with a line for each error."""
+        if found := list(self._errors()):
+            raise ValueError("\n".join(found))
+
+    def _errors(self) -> Iterator[str]:
+        yield from filter(None, (secret_error(self, name) for name in ("password", "bearer_token")))
+        if self._password and not self.username:
+            yield "username: is missing, but a password is given"
         if ":" in self.username:
-            raise ValueError("username: basic authentication cannot send a user name with a colon")
-        if sum(map(bool, (self.username, options.bearer_token, self.oauth2))) > 1:
-            raise ValueError("username: give a user, or bearer_token, or oauth2, not two of them")
+            yield "username: basic authentication cannot send a user name with a colon"
+        if sum(map(bool, (self.username, self._bearer_token, self.oauth2))) > 1:
+            yield "username: give a user, or bearer_token, or oauth2, not two of them"
+        try:
+            self.http_options()
+        except ValueError as error:
+            yield str(error)
+
+    @property
+    def _password(self) -> Secret:
+        return secret(self.password, self.password_file, self.password_env)
+
+    @property
+    def _bearer_token(self) -> Secret:
+        return secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env)
 
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
@@ -151,8 +172,8 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             headers=self.headers,
             params=self.params,
             username=self.username,
-            password=secret(self.password, self.password_file, self.password_env),
-            bearer_token=secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env),
+            password=self._password,
+            bearer_token=self._bearer_token,
             oauth2=self.oauth2,
             tls=TlsOptions(
                 ca=self.ca,

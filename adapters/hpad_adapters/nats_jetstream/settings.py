@@ -1,6 +1,6 @@
 """The settings of a NATS JetStream source, and of the metrics that the operator defines."""
 
-import urllib.parse
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -72,17 +72,25 @@ class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     request_timeout: str = "5s"
 
     def __post_init__(self) -> None:
+        """Raises ValueError with a line for each error."""
+        if found := list(self._errors()):
+            raise ValueError("\n".join(found))
+
+    def _errors(self) -> Iterator[str]:
         if not self.servers:
-            raise ValueError("url: the list is empty; write the monitoring endpoint of each server")
+            yield "url: the list is empty; write the monitoring endpoint of each server"
         for url in self.servers:
             if error := url_error(url, ("http", "https"), _EXAMPLE):
-                raise ValueError(f"url: {error}")
-            parts = urllib.parse.urlsplit(url)
-            if parts.query or parts.fragment:
-                raise ValueError("url: ends in a query or fragment; write scheme, host, port and path only")
-        for name in set(self.metrics) & set(NAMES):
-            raise ValueError(f"metrics: {name}: is a metric of the adapter; choose another name")
-        self.http_options()
+                yield f"url: {error}"
+            elif "?" in url or "#" in url:
+                yield "url: ends in a query or fragment; write scheme, host, port and path only"
+        for name in self.metrics:
+            if name in NAMES:
+                yield f"metrics: {name}: is a metric of the adapter; choose another name"
+        try:
+            self.http_options()
+        except ValueError as error:
+            yield str(error)
 
     def __repr__(self) -> str:
         return f"NatsSettings(url={self.url!r}, …)"
