@@ -1,6 +1,7 @@
 """Imports the parts of adapters that need an extra of hpad, such as `hpad[kafka]`, when a source uses them."""
 
 import importlib
+import importlib.util
 from typing import Any
 
 from hpad.adapter import AdapterError
@@ -13,6 +14,18 @@ def load(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("hpad", "hpad_adapters"):
             raise
-        raise AdapterError(
-            f"the Python package \"{error.name}\" is missing: pip install 'hpad[{extra}]'", "spec"
-        ) from None
+        raise _missing(error.name or "", extra) from None
+
+
+def require(package: str, extra: str) -> None:
+    """Raises AdapterError as `load` does if the package is missing; does not import it."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise _missing(package, extra)
+
+
+def _missing(package: str, extra: str) -> AdapterError:
+    return AdapterError(f"the Python package \"{package}\" is missing: pip install 'hpad[{extra}]'", "spec")

@@ -4,8 +4,7 @@ import asyncio
 import datetime
 import ssl
 import struct
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -309,30 +308,3 @@ def test_invalid_settings_are_refused(settings: dict[str, Any], error: str) -> N
 def test_kedas_resolver_prefix_is_accepted() -> None:
     made = msgspec.convert({"metrics": {}, "address": "dns:///scaler.shop:9090"}, KedaExternal.Settings)
     assert made.address == "dns:///scaler.shop:9090"
-
-
-async def test_without_the_extra_the_error_names_the_command(without: Callable[[str], None]) -> None:
-    without("grpclib")
-    async with testing.context("weather") as context:
-        settings = msgspec.convert({"address": "h:1", "metrics": {}}, KedaExternal.Settings)
-        with pytest.raises(AdapterError, match=r"pip install 'hpad\[keda-external\]'"):
-            KedaExternal(settings, context)
-
-
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Returns a function that makes a package impossible to import."""
-
-    def hide(package: str) -> None:
-        for name in tuple(sys.modules):
-            if name == package or name.startswith((f"{package}.", "hpad_adapters.keda_external.calls")):
-                monkeypatch.delitem(sys.modules, name)
-
-        class Absent:
-            def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-                if name.partition(".")[0] == package:
-                    raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-
-        monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
-
-    return hide

@@ -115,6 +115,7 @@ SOURCES = (
     _json({"url": "redis://h:6379/0", "keys": {"mail": "jobs:mail"}, "missing_stream": "zero"}),
     _json({"sentinel": {"master": "m", "nodes": ["h:26379", "[::1]"], "tls": True}, "password_env": "P"}),
     _json({"bootstrap_servers": ["h:9092"], "metrics": {"d": {"group": "g", "partition_limitation": "1,3-4"}}}),
+    _json({"region": "eu-central-1", "metrics": {"d": {"queue": "https://h/1/q", "counts": ["visible"]}}}),
     _json({"address": "s.ns:9090", "metrics": {"d": {"metadata": {"a": "b"}, "params": ["c"]}}, "tls": True}),
     _json({"cluster": {"nodes": ["h:6379"], "tls": True}, "ca": "/ca.pem"}),
     _json({"metrics": {"d": {"start": "0 8 * * 1-5", "end": "0 18 * * *", "replicas": 5, "timezone": "Europe/Rome"}}}),

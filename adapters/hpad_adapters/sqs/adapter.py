@@ -1,0 +1,83 @@
+"""The adapter `sqs`: how many messages queues of Amazon SQS have.
+
+Source: Amazon SQS API Reference, GetQueueAttributes: the counts are approximate, and reach consistency within a minute
+after the last message was sent. KEDA 2.21, "AWS SQS Queue", counts visible messages and those in flight.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
+from hpad_adapters import extras
+from hpad_adapters.selection import labels, no_metric
+from hpad_adapters.sqs.settings import ATTRIBUTES, Metric, SqsSettings
+from hpad_adapters.sqs.worker import Worker
+
+_BUILT_IN: Mapping[str, Metric] = {
+    "sqs_messages": Metric(),
+    "sqs_messages_visible": Metric(counts=["visible"]),
+    "sqs_messages_in_flight": Metric(counts=["in_flight"]),
+    "sqs_messages_delayed": Metric(counts=["delayed"]),
+}
+
+
+class Sqs:
+    """External metrics of queues: one request for each queue of a batch."""
+
+    serves = frozenset({EXTERNAL})
+    Settings = SqsSettings
+
+    def __init__(self, settings: SqsSettings, context: Context) -> None:
+        extras.require("aiobotocore", "sqs")
+        self._client: Any = None
+        self._context = context
+        self._metrics = {**_BUILT_IN, **settings.metrics}
+        self.metrics = tuple(self._metrics)
+        self._settings = settings
+        self._clock = context.clock
+        self._worker = Worker(f"sqs {context.name}")
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a sample or an error per query; raises AdapterError if there are no credentials."""
+        queues = [self._queue(query) for query in queries]
+        wanted = dict.fromkeys(queue for queue in queues if isinstance(queue, str))
+        found = await self._worker.run(self._counts(wanted)) if wanted else {}
+        return [
+            queue if isinstance(queue, AdapterError) else self._sample(query, found[queue])
+            for query, queue in zip(queries, queues, strict=True)
+        ]
+
+    async def aclose(self) -> None:
+        """Closes the connections and ends the thread."""
+        await self._worker.aclose(self._close)
+
+    async def _counts(self, queues: Iterable[str]) -> dict[str, dict[str, int] | AdapterError]:
+        """Runs on the worker, as `_close` does: even the import of the SDK reads files."""
+        if self._client is None:
+            self._client = extras.load("hpad_adapters.sqs.client", "sqs").SqsClient(self._settings, self._context)
+        found: dict[str, dict[str, int] | AdapterError] = await self._client.counts(queues)
+        return found
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    def _queue(self, query: Query) -> str | AdapterError:
+        """Returns URL or name of the queue, or the error of an invalid query."""
+        metric = self._metrics.get(query.name)
+        if metric is None:
+            return no_metric(query, self._metrics)
+        try:
+            by_label = labels(query, () if metric.queue else ("queue",))
+        except AdapterError as error:
+            return error
+        name = metric.queue or by_label["queue"]
+        if not metric.queue and self._settings.only_queues and name not in self._settings.queues:
+            return AdapterError(f'the queue "{name}" is not one of the queues that the configuration allows', "spec")
+        return self._settings.queues.get(name, name)
+
+    def _sample(self, query: Query, found: Mapping[str, int] | AdapterError) -> Answer:
+        if isinstance(found, AdapterError):
+            return found
+        total = sum(found[ATTRIBUTES[count]] for count in self._metrics[query.name].counts)
+        return ExternalSample((total * 1000,), self._clock.now())

@@ -1,0 +1,212 @@
+"""Requests to Amazon SQS and STS, by aiobotocore. Everything here runs on the thread of the source."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import aiohttp
+from aiobotocore.awsrequest import AioAWSResponse
+from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.session import AioSession
+from botocore import exceptions
+from botocore.loaders import create_loader
+
+from hpad.adapter import AdapterError, Context, or_error, shown
+from hpad.adapter_http import read_secrets
+from hpad_adapters.sqs.settings import ATTRIBUTES, SqsSettings
+
+MAX_BYTES = 1 << 20
+"""The limit for one response; those of interest have some hundred bytes."""
+_SECONDS = 5
+_AT_ONCE = 16
+_MOST_URLS = 4096
+_EARLY = timedelta(minutes=5)
+_SESSION_NAME = "hpad"
+_NO_QUEUE = ("NonExistentQueue", "QueueDoesNotExist")
+_LONGEST_MESSAGE = 300
+
+
+class _TooMuchError(Exception):
+    """The response has more than MAX_BYTES."""
+
+
+class _Response(AioAWSResponse):
+    async def _content_prop(self) -> bytes:
+        if self._content is None:
+            parts = bytearray()
+            async for part in self.raw.content.iter_any():
+                parts += part
+                if len(parts) > MAX_BYTES:
+                    self.raw.close()
+                    raise _TooMuchError
+            self._content: bytes | None = bytes(parts)
+        return self._content
+
+
+class _Http(AIOHTTPSession):
+    """Bounds responses, which the library reads whole."""
+
+    async def send(self, request: Any) -> Any:
+        # A streamed response is one that `send` does not read.
+        streams, request.stream_output = request.stream_output, True
+        try:
+            found = await super().send(request)
+        finally:
+            request.stream_output = streams
+        bounded = _Response(found.url, found.status_code, found.headers, found.raw)
+        if not streams:
+            try:
+                await bounded.content
+            except aiohttp.ClientError as error:
+                raise exceptions.ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from None
+        return bounded
+
+
+class SqsClient:
+    """The client of one source: made when it is first needed, and again after a failure and before a role expires."""
+
+    def __init__(self, settings: SqsSettings, context: Context) -> None:
+        self._settings = settings
+        self._clock = context.clock
+        self._urls: dict[str, str] = {}
+        self._open: contextlib.AsyncExitStack | None = None
+        self._client: Any = None
+        self._until: datetime | None = None
+        self._failed = False
+        self._lock = asyncio.Lock()
+
+    async def counts(self, queues: Iterable[str]) -> dict[str, dict[str, int] | AdapterError]:
+        """Returns the attributes of each queue, or its error; raises AdapterError if there are no credentials."""
+        client = await self._current()
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(queue: str) -> dict[str, int] | AdapterError:
+            async with limit:
+                return await or_error(self._attributes(client, queue))
+
+        names = list(queues)
+        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._open is not None:
+            await self._open.aclose()
+        self._open = self._client = None
+
+    async def _attributes(self, client: Any, queue: str) -> dict[str, int]:
+        try:
+            url = await self._url(client, queue)
+            names = list(ATTRIBUTES.values())
+            answer = await client.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+        except Exception as error:  # noqa: BLE001  # the library raises many kinds, and any for a malformed response
+            self._urls.pop(queue, None)
+            mapped = _mapped(f"queue {shown(queue)}", error)
+            self._failed = self._failed or mapped.blame != "spec"  # a new client reads rotated credentials
+            raise mapped from None
+        found = answer.get("Attributes") or {}
+        if not isinstance(found, dict) or not all(_is_count(found.get(name)) for name in names):
+            raise AdapterError(f"SQS: queue {shown(queue)}: the answer lacks counts of messages")
+        return {name: int(found[name]) for name in names}
+
+    async def _url(self, client: Any, queue: str) -> str:
+        if "/" in queue:
+            return queue
+        if queue not in self._urls:
+            owner = {"QueueOwnerAWSAccountId": self._settings.account} if self._settings.account else {}
+            url = (await client.get_queue_url(QueueName=queue, **owner))["QueueUrl"]
+            while len(self._urls) >= _MOST_URLS:
+                del self._urls[next(iter(self._urls))]
+            self._urls[queue] = url
+        return self._urls[queue]
+
+    async def _current(self) -> Any:
+        async with self._lock:
+            fresh = self._until is None or self._clock.now() < self._until - _EARLY
+            if self._client is not None and fresh and not self._failed:
+                return self._client
+            await self.close()
+            self._failed = False
+            opened = contextlib.AsyncExitStack()
+            try:
+                self._client = await self._connected(opened)
+            except Exception as error:  # noqa: BLE001  # the library raises many kinds
+                await opened.aclose()
+                raise error if isinstance(error, AdapterError) else _mapped("sign-in", error) from None
+            self._open = opened
+            return self._client
+
+    async def _connected(self, opened: contextlib.AsyncExitStack) -> Any:
+        settings = self._settings
+        session = AioSession(profile=settings.profile or None)
+        session.register_component("data_loader", _descriptions())
+        keys = await self._own_keys()
+        if settings.role_arn:
+            async with session.create_client("sts", **self._options(settings.sts_endpoint_url), **keys) as sts:
+                keys = await self._role_keys(sts)
+        elif not keys and await session.get_credentials() is None:
+            raise AdapterError("SQS: there are no AWS credentials: see access_key_id, profile and role_arn")
+        made = session.create_client("sqs", **self._options(settings.endpoint_url), **keys)
+        return await opened.enter_async_context(made)
+
+    def _options(self, endpoint: str) -> dict[str, Any]:
+        config = AioConfig(
+            connect_timeout=_SECONDS,
+            read_timeout=_SECONDS,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            http_session_cls=_Http,
+        )
+        region = self._settings.region
+        return (
+            {"config": config}
+            | ({"region_name": region} if region else {})
+            | ({"endpoint_url": endpoint} if endpoint else {})
+        )
+
+    async def _own_keys(self) -> dict[str, str]:
+        settings = self._settings
+        if not settings.access_key_id:
+            return {}
+        secret = (await read_secrets({"secret_access_key": settings.secret}))["secret_access_key"]
+        return {"aws_access_key_id": settings.access_key_id, "aws_secret_access_key": secret}
+
+    async def _role_keys(self, sts: Any) -> dict[str, str]:
+        settings = self._settings
+        external = {"ExternalId": settings.external_id} if settings.external_id else {}
+        answer = await sts.assume_role(RoleArn=settings.role_arn, RoleSessionName=_SESSION_NAME, **external)
+        found = answer["Credentials"]
+        self._until = found["Expiration"]
+        return {
+            "aws_access_key_id": found["AccessKeyId"],
+            "aws_secret_access_key": found["SecretAccessKey"],
+            "aws_session_token": found["SessionToken"],
+        }
+
+
+@functools.lru_cache(maxsize=1)
+def _descriptions() -> Any:
+    """Returns the loader of service descriptions, which keeps them: a client then takes 0.03 s instead of 0.25."""
+    return create_loader()
+
+
+def _is_count(text: object) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 16
+
+
+def _mapped(what: str, error: Exception) -> AdapterError:
+    """Returns the error of the library in the words of hpad. A URL in its text holds no credentials."""
+    if isinstance(error, exceptions.ClientError):
+        fault = error.response.get("Error", {})
+        code, text = str(fault.get("Code", "")), str(fault.get("Message", ""))
+        blame: Any = "spec" if code.endswith(_NO_QUEUE) else "source"
+        return AdapterError(f"SQS: {what}: {code}: {text[:_LONGEST_MESSAGE]}", blame)
+    if isinstance(error, exceptions.HTTPClientError) and isinstance(error.kwargs.get("error"), _TooMuchError):
+        error = error.kwargs["error"]
+    if isinstance(error, _TooMuchError):
+        return AdapterError(f"SQS: {what}: the answer has more than {MAX_BYTES >> 20} MiB")
+    if isinstance(error, exceptions.BotoCoreError):
+        return AdapterError(f"SQS: {what}: {str(error)[:_LONGEST_MESSAGE]}")
+    return AdapterError(f"SQS: {what}: the answer is not one of SQS ({type(error).__name__})")

@@ -1,0 +1,52 @@
+"""Adapters whose packages come with an extra: without it the error names the command that installs it."""
+
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpad import testing
+from hpad.adapter import Adapter, AdapterError
+from hpad_adapters import extras
+from hpad_adapters.kafka import Kafka
+from hpad_adapters.keda_external import KedaExternal
+from hpad_adapters.sqs import Sqs
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Makes a package impossible to import, and forgets what has imported it."""
+    for name in tuple(sys.modules):
+        if name.partition(".")[0] == package or name.startswith("hpad_adapters."):
+            monkeypatch.delitem(sys.modules, name)
+
+    class Absent:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name.partition(".")[0] == package:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings", "package", "extra"),
+    [
+        (KedaExternal, {"address": "h:1", "metrics": {}}, "grpclib", "keda-external"),
+        (Kafka, {"bootstrap_servers": ["h"]}, "aiokafka", "kafka"),
+        (Sqs, {}, "aiobotocore", "sqs"),
+    ],
+)
+async def test_without_the_extra_the_error_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, adapter: type[Adapter], settings: dict[str, Any], package: str, extra: str
+) -> None:
+    made = msgspec.convert(settings, adapter.Settings)
+    hide(monkeypatch, package)
+    async with testing.context("source") as context:
+        with pytest.raises(AdapterError, match=rf"\"{package}\" is missing: pip install 'hpad\[{extra}\]'") as raised:
+            adapter(made, context)
+    assert raised.value.blame == "spec"
+
+
+def test_a_fault_of_our_own_is_not_a_missing_extra() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        extras.load("hpad_adapters.no_such_module", "kafka")
