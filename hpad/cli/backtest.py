@@ -22,7 +22,7 @@ from hpad.engine.spec import VALUE, compiled_spec
 from hpad.engine.view import Tunables
 from hpad.recording import replay
 from hpad.recording.format import RecordingError, decode_scenario
-from hpad.recording.spec_changes import ChangeError
+from hpad.recording.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Backlog
@@ -114,10 +114,11 @@ def add_parser(commands: Any) -> None:
 
 
 class _Case(NamedTuple):
-    """One form of the HPA: its name in the output, the HPA, and the changes that a recording needs by themselves."""
+    """One form of the HPA: its name in the output, the HPA, and the annotations that differ from a recording."""
 
     name: str
     hpa: HorizontalPodAutoscaler
+    annotations: Sequence[Change] = ()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         settings = manifest.tunables(args)
         if args.search:
             return _search(args, settings)
-        cases = _cases(args, settings.tunables)
+        cases = _cases(args, settings)
         report = _compared(args, settings, cases)
     except (HistoryError, RecordingError, SettingsError, ChangeError) as error:
         raise Failure(str(error)) from None
@@ -138,22 +139,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cases(args: argparse.Namespace, tunables: Tunables) -> list[_Case]:
-    first = manifest.read(args.manifest, args.hpa, (), tunables)
+def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
+    first = manifest.read(args.manifest, args.hpa, (), settings)
+    cases = [_Case(args.manifest, first, manifest.annotated(first))]
     if args.other is not None:
         if args.changes:
             raise Failure("--set changes MANIFEST; leave MANIFEST2 out, or write the change into it")
-        return [_Case(args.manifest, first), _Case(args.other, manifest.read(args.other, args.hpa, (), tunables))]
+        other = manifest.read(args.other, args.hpa, (), settings)
+        return [*cases, _Case(args.other, other, manifest.annotated(other))]
     if not args.changes:
-        return [_Case(args.manifest, first)]
-    zero = tunables.gates.HPAScaleToZero
+        return cases
+    zero = settings.tunables.gates.HPAScaleToZero
     changed = manifest.changed(first, args.changes, scale_to_zero=zero)
-    return [_Case(args.manifest, first), _Case(" ".join(args.changes), changed)]
+    return [*cases, _Case(" ".join(args.changes), changed, manifest.annotated(changed, args.changes))]
 
 
 def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> Report:
     periods = [manifest.period(args.period, case.hpa, settings.sync_period) for case in cases]
-    notes: list[str] = []
+    notes = list(dict.fromkeys(text for case in cases for text in manifest.mistakes(case.hpa)))
     if args.recording is not None:
         results, values = _over_recording(args, cases), {}
         source = f"recording {args.recording}"
@@ -248,7 +251,7 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
     for unknown in {*args.shared} - {*known}:
         raise Failure(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
-    runs = [Runs(case.name, (), case.hpa.spec, frozenset(args.shared)) for case in cases]
+    runs = [Runs(case.name, case.annotations, case.hpa.spec, frozenset(args.shared)) for case in cases]
     key, found = cases[0].hpa.metadata.key, 0
     for place, value in replay.read(args.recording):
         try:
@@ -268,7 +271,7 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
     """Tries every combination, and prints them in the order of replica-hours."""
     if args.recording is not None or args.other is not None or args.report is not None:
         raise Failure("--search works with --csv or --prometheus, and with one MANIFEST; it writes no report")
-    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings.tunables)
+    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings)
     found = _history(args)
     parameters = dict(_parameter(text) for text in args.search)
     try:

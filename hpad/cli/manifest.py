@@ -12,11 +12,11 @@ from hpad import settings
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli.output import Failure
-from hpad.engine.annotations import PLAIN
-from hpad.engine.view import Tunables
+from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN
 from hpad.manifests import documents, hpas
 from hpad.recording import spec_changes
 from hpad.recording.spec_changes import Change, ChangeError
+from hpad.settings import hpas as section
 
 PERIOD: Final = "time between reconciles (default: the annotation hpad.io/sync-period, else that of --config, else 15s)"
 
@@ -32,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change this field of the HPA, such as spec.maxReplicas=20 (YAML; null removes it); may be repeated",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="settings in YAML: tolerance, periods, feature gates"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings in YAML: tolerance, periods, feature gates, annotations of HPAs",
     )
 
 
@@ -41,9 +44,12 @@ def tunables(args: argparse.Namespace) -> settings.Settings:
     return settings.load(args.config, {}, {})
 
 
-def read(file: str, name: str | None, changes: Sequence[str], given: Tunables) -> HorizontalPodAutoscaler:
-    """Returns the HPA of a manifest, with defaults and changes. Raises Failure naming file, field and value."""
-    zero = given.gates.HPAScaleToZero
+def read(file: str, name: str | None, changes: Sequence[str], given: settings.Settings) -> HorizontalPodAutoscaler:
+    """Returns the HPA of a manifest, with defaults and changes, and with the annotations that the settings give it.
+
+    Raises Failure naming file, field and value.
+    """
+    zero = given.tunables.gates.HPAScaleToZero
     found = [
         hpas.load(document, scale_to_zero=zero)
         for document in documents.read_all([file])
@@ -58,7 +64,33 @@ def read(file: str, name: str | None, changes: Sequence[str], given: Tunables) -
     (loaded,) = found
     if loaded.hpa is None or loaded.errors:
         raise Failure(f"{file}: {'; '.join(hpas.explained(each).message for each in loaded.errors)}")
-    return changed(loaded.hpa, changes, scale_to_zero=zero)
+    return changed(_configured(loaded.hpa, given), changes, scale_to_zero=zero)
+
+
+def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:
+    """Returns a sentence for each annotation of the HPA that has no effect."""
+    return [f"{error}; it has no effect" for error in PLAIN.of(hpa).errors]
+
+
+def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[Change]:
+    """Returns the annotations of an HPA as changes of a recorded one, with those that `--set` removes.
+
+    Recordings keep what the annotations gave, so those that are not named here stay as recorded. Raises ChangeError.
+    """
+    invalid = {error.annotation for error in PLAIN.of(hpa).errors}
+    own = {name: text for name, text in (hpa.metadata.annotations or {}).items() if name in ANNOTATIONS}
+    if FALLBACK not in own:
+        own.pop(FAILURE_DURATION, None)  # it has no effect without one
+    removed = [change for change in map(spec_changes.parse, texts) if change.annotation and change.value is None]
+    return [spec_changes.annotation(name, text) for name, text in own.items() if name not in invalid] + removed
+
+
+def _configured(hpa: HorizontalPodAutoscaler, given: settings.Settings) -> HorizontalPodAutoscaler:
+    by_settings = section.defaults(given.hpas)
+    if by_settings is None:
+        return hpa
+    own = {**by_settings(hpa), **(hpa.metadata.annotations or {})}
+    return msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, annotations=own))
 
 
 def changed(hpa: HorizontalPodAutoscaler, texts: Sequence[str], *, scale_to_zero: bool) -> HorizontalPodAutoscaler:

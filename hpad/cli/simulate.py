@@ -102,6 +102,7 @@ class _Run(msgspec.Struct, frozen=True):
     parameters: dict[str, str]
     turns: list[_Turn]
     outcome: Outcome
+    notes: list[str]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _simulated(args: argparse.Namespace) -> _Run:
     settings = manifest.tunables(args)
-    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings.tunables)
+    hpa = manifest.read(args.manifest, args.hpa, args.changes, settings)
     loads = [load.parse(text, args.seed + index) for index, text in enumerate(args.load)]
     period = manifest.period(args.period, hpa, settings.sync_period)
     length = timedelta(seconds=_length(args.length, loads))
@@ -150,7 +151,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
     parameters = dict(made.parameters)
     parameters |= {"replicas at the start": str(replicas), "period": _span(period), "seed": str(args.seed)}
     given = {"load": " + ".join(args.load), "time": f"{_span(length)}, {counted(len(turns), 'reconcile')}"}
-    return _Run(str(hpa.metadata.key), given | parameters, turns, tally.outcome())
+    return _Run(str(hpa.metadata.key), given | parameters, turns, tally.outcome(), manifest.mistakes(hpa))
 
 
 def _length(given: float | None, loads: Sequence[load.Load]) -> float:
@@ -170,6 +171,8 @@ def _as_lines(found: _Run, price: float | None, *, explain: bool) -> Iterator[Li
     yield labelled("Load", shown.pop("load"), width=_WIDTH)
     yield labelled("Time", shown.pop("time"), width=_WIDTH)
     yield labelled("Model", "; ".join(f"{name} {value}" for name, value in shown.items()), width=_WIDTH)
+    for note in found.notes:
+        yield labelled("Note", Span(note, WARN), width=_WIDTH)
     width = min(output.width() or 100, 120)
     end = START + timedelta(seconds=found.outcome.seconds)
     counts = [turn.desired * 1000 for turn in found.turns]
@@ -260,6 +263,7 @@ def _as_json(found: _Run, price: float | None) -> dict[str, Any]:
     return {
         "hpa": found.hpa,
         "parameters": found.parameters,
+        "notes": found.notes,
         "turns": [msgspec.structs.asdict(turn) for turn in found.turns],
         "summary": as_json(found.outcome, price),
     }

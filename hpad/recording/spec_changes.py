@@ -25,6 +25,8 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _INDEX: Final = re.compile(r"\[([0-9]{1,9})\]")
 _KEY: Final = re.compile(r"""\[(?:"([^"]*)"|'([^']*)')\]""")
 _ROOTS: Final = ("spec", "metadata")
+_NO_QUOTES: Final = "*&!%@`"
+"""Begins of texts, such as that of `* * * * * for 1h: min=5`, which are no plain text in YAML."""
 _SETTABLE: Final = f"only spec and the annotations under {controls.PREFIX} can be set"
 _IN_BRACKETS: Final = f'metadata.annotations["{annotations.FALLBACK}"]'
 
@@ -51,6 +53,11 @@ class Change(NamedTuple):
     def error(self, message: str) -> ChangeError:
         """Returns the error of this change."""
         return ChangeError(f"--set {visible(self.text)}: {message}")
+
+
+def annotation(name: str, text: str) -> Change:
+    """Returns the change that sets an annotation."""
+    return Change(f'metadata.annotations["{name}"]={text}', ("metadata", "annotations", name), text)
 
 
 def parse(text: str) -> Change:
@@ -117,6 +124,8 @@ def _value(change: Change, text: str) -> Any:
     """Returns the value of a YAML text; of an annotation the text itself, unless it is null or in quotes."""
     if not text.strip():
         raise change.error("the value is missing; null removes a field")
+    if change.annotation is not None and text.lstrip()[0] in _NO_QUOTES:
+        return text
     try:
         found = list(yaml_reader.documents(text))
     except yaml.YAMLError as error:

@@ -109,6 +109,44 @@ def test_a_recording_with_its_own_spec_and_another_one(
     assert (changed["highest"], changed["rescales"]) == (6, 1)
 
 
+def test_annotations_of_manifests_and_changes_hold_for_a_recording(
+    web: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """30 of 10 per replica want 3; a window raises that to 5, and another one to 6."""
+    row = scenario(*(step(15 * index, "30", replicas=3) for index in range(4)))
+    row["hpa"]["metadata"] = {"name": "web", "namespace": "default"}
+    file, other = tmp_path / "web.jsonl", tmp_path / "other.yaml"
+    file.write_text(json.dumps(row) + "\n")
+    window = "* * * * * for 1h: min="
+    other.write_text(WEB.replace("default}", f'default, annotations: {{hpad.io/schedule: "{window}6"}}}}'))
+    changed = f'metadata.annotations["hpad.io/schedule"]={window}5'
+    _, own, five = found([web, "--recording", str(file), "--set", changed], capsys).values()
+    assert (own["highest"], five["highest"]) == (3, 5)
+    gone = 'metadata.annotations["hpad.io/schedule"]=null'
+    _, six, none = found([str(other), "--recording", str(file), "--set", gone], capsys).values()
+    assert (six["highest"], none["highest"]) == (6, 3)
+
+
+def test_an_annotation_without_effect_is_named(
+    web: str, past: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WEB.replace("default}", "default, annotations: {hpad.io/schedul: x, hpad.io/sync-period: 2h}}"))
+    assert cli.main(["backtest", str(file), "--csv", past, "-o", "json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert [note.partition(":")[0] for note in notes[:2]] == [
+        "annotation hpad.io/schedul", "annotation hpad.io/sync-period"
+    ]  # fmt: skip
+    assert all(note.endswith("; it has no effect") for note in notes[:2])
+
+
+def test_the_settings_annotate_the_hpa(web: str, past: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "hpad.yaml"
+    config.write_text("hpas: [{names: [we*], schedule: '* * * * * for 1h: min=7'}, {names: [x], mode: paused}]\n")
+    _, own = found([web, "--csv", past, "--config", str(config)], capsys).values()
+    assert (own["lowest"], own["highest"]) == (7, 8)
+
+
 def test_a_search_measures_all_specs_against_the_goal_of_the_manifest(
     web: str, past: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
