@@ -11,7 +11,8 @@ from hpad.decisions.entry import Entry
 from hpad.engine.settle import NOT_WRITTEN
 
 _PAUSE: Final = timedelta(minutes=5)
-"""The longest time between two entries that follow each other; in a longer one nothing is known."""
+"""The longest time between two entries that follow each other, or twice the period of the HPA, if that is longer. In a
+longer one nothing is known."""
 
 
 class Interval(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,16 +80,21 @@ def report(entries: Sequence[Entry], since: datetime) -> Report | None:
 
 def _intervals(entries: Sequence[Entry], since: datetime) -> Iterator[Interval]:
     """Yields the times in shadow mode; each entry holds until the next one, or until its last turn."""
-    why = ""
+    why, longest = "", max(_PAUSE, 2 * max(map(_period, entries)))
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
         if entry.target is None:
             continue
         if entry.desired != entry.current or not why:
             why = entry.sentence.partition(NOT_WRITTEN)[0]
         end = entry.ended
-        if following is not None and timedelta() <= following.began - end <= _PAUSE:
+        if following is not None and timedelta() <= following.began - end <= longest:
             end = following.began
         yield Interval(max(entry.began, since), end, entry.desired, entry.target, why)
+
+
+def _period(entry: Entry) -> timedelta:
+    """Returns the mean time between two turns of the entry, 0 with one turn."""
+    return (entry.ended - entry.began) / (entry.turns - 1) if entry.turns > 1 else timedelta()
 
 
 def _changes(counts: Sequence[int]) -> int:

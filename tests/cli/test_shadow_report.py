@@ -53,6 +53,19 @@ def test_both_curves_and_their_differences() -> None:
     assert {each.why.partition(":")[0] for each in found.differences} == {"scale web from 2 to 4"}
 
 
+def test_an_hpa_with_a_long_period_has_no_gaps() -> None:
+    """Half an hour between two reconciles: a rescale of the shadow, then it keeps 4 for three of them, and goes on."""
+    entries = history([2, 2, 3], [40, 40, 40])
+    times = [(0, 0, 1), (30, 90, 3), (120, 120, 1)]
+    entries = [
+        msgspec.structs.replace(each, began=START + begin * STEP, ended=START + end * STEP, turns=turns)
+        for each, (begin, end, turns) in zip(entries, times, strict=True)
+    ]
+    found = report(entries, START)
+    assert found is not None
+    assert (found.seconds, found.more) == (7200.0, 7200.0)
+
+
 def test_what_was_before_counts_not() -> None:
     found = report(history(TARGETS, LOADS), START + 2.5 * STEP)
     assert found is not None
