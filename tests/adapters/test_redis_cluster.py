@@ -1,13 +1,18 @@
 """A real Redis Cluster of three nodes: keys of several nodes in one answer, redirections, and nodes that fail."""
 
 import asyncio
+import datetime
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import trustme
 from redis.asyncio.cluster import RedisCluster
+from support import http_stub
 from support.redis_lab import Server, cluster, needs_redis
 
 from hpad import testing
@@ -32,12 +37,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
 
 
 @asynccontextmanager
-async def adapter(*named: int | str) -> AsyncIterator[Redis]:
+async def adapter(*named: int | str, tls: bool = False, **options: str) -> AsyncIterator[Redis]:
     """Yields an adapter for a cluster of which these nodes or ports are configured."""
     addresses = [f"127.0.0.1:{node}" if isinstance(node, int) else node for node in named]
     keys = {f"k{index}": key for index, key in enumerate(KEYS)}
     async with testing.context("redis") as context:
-        settings = msgspec.convert({"cluster": {"nodes": addresses}, "keys": keys}, Redis.Settings)
+        fields = {"cluster": {"nodes": addresses, "tls": tls}, "keys": keys, **options}
+        settings = msgspec.convert(fields, Redis.Settings)
         yield Redis(settings, context)
 
 
@@ -61,6 +67,15 @@ class TestCluster:
         async with adapter(nodes[0].port) as redis:
             answers = await testing.check_adapter(redis, queries)
         assert [isinstance(answer, ExternalSample) for answer in answers] == [True, True, False]
+
+    async def test_a_user_with_the_documented_rights_suffices(self, nodes: list[Server]) -> None:
+        for node in nodes:
+            node.cli("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+type", "+llen", "+cluster|slots", "+asking")
+        async with adapter(nodes[0].port, username="reader", password="pw") as redis:
+            assert values(await redis.answer([of("jobs:a"), of("jobs:b")])) == [1000, 2000]
+        async with adapter(nodes[0].port, username="reader", password="wrong") as redis:
+            with pytest.raises(AdapterError, match="WRONGPASS"):
+                await redis.answer([of("jobs:a")])
 
     async def test_a_slot_that_moves_is_followed(self, nodes: list[Server]) -> None:
         """ASK while a slot is on its way, for keys that arrived already; MOVED afterwards."""
@@ -124,7 +139,7 @@ def test_slots_follow_the_specification(key: str, number: int) -> None:
 
 
 @asynccontextmanager
-async def scripted(*replies: bytes) -> AsyncIterator[int]:
+async def scripted(*replies: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server that answers the connections in turn, the last reply from then on; yields its port."""
     remaining = list(replies)
 
@@ -134,7 +149,7 @@ async def scripted(*replies: bytes) -> AsyncIterator[int]:
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     port = server.sockets[0].getsockname()[1]
     async with server:
         yield port
@@ -212,3 +227,20 @@ async def test_a_slot_without_a_node_is_an_error_of_its_key_alone() -> None:
     assert values([found]) == [5000]
     assert isinstance(none, AdapterError)
     assert "no node serves the key" in none.message
+
+
+async def test_tls_of_all_nodes(tmp_path: Path) -> None:
+    authority, ca = trustme.CA(), str(tmp_path / "ca.pem")
+    authority.cert_pem.write_to_path(ca)
+    expired = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    authority.issue_cert("127.0.0.1", not_after=past).configure_cert(expired)
+    async with scripted(ALL, b"+list\r\n:5\r\n", tls=http_stub.server_tls(authority)) as port:
+        async with adapter(port, tls=True, ca=ca) as redis:
+            assert values(await redis.answer([of("jobs:a")])) == [5000]
+        async with adapter(port, tls=True) as redis:
+            with pytest.raises(AdapterError, match="not trusted"):
+                await redis.answer([of("jobs:a")])
+    async with scripted(ALL, tls=expired) as port, adapter(port, tls=True, ca=ca) as redis:
+        with pytest.raises(AdapterError, match="expired"):
+            await redis.answer([of("jobs:a")])

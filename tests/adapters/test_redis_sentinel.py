@@ -153,6 +153,18 @@ async def test_an_address_that_is_none_is_refused(watched: Watched, host: bytes)
     assert "did not name the address of the master" in message(answer)
 
 
+async def test_a_user_with_the_documented_rights_suffices(watched: Watched) -> None:
+    """With +role the role is verified, without it is not; the sentinel's users are others."""
+    watched.master.cli("ACL", "SETUSER", "reader", "on", f">{PASSWORD}", "~*", "+select", "+type", "+llen")
+    (unverified,) = await ask({**watched.settings(), "username": "reader"}, JOBS)
+    watched.master.cli("ACL", "SETUSER", "reader", "+role")
+    (verified,) = await ask({**watched.settings(), "username": "reader"}, JOBS)
+    (denied,) = await ask({**watched.settings(username="reader")}, JOBS)
+    assert isinstance(unverified, ExternalSample)
+    assert isinstance(verified, ExternalSample)
+    assert "Redis Sentinel" in message(denied)
+
+
 async def test_a_failover_is_followed(tmp_path: Path) -> None:
     made = Watched(tmp_path)
     with started(*made.servers):

@@ -44,14 +44,20 @@ def named(host: str, port: str | int) -> Address | None:
     return Address(host, number) if _HOST.match(host) and 0 < number < 1 << 16 else None
 
 
-def _checked(field: str, nodes: list[str], default_port: int) -> None:
-    if not nodes:
-        raise ValueError(f'{field}: is empty: name a server or several, such as "host:{default_port}"')
-    for node in nodes:
-        try:
+def _nodes_error(nodes: list[str], default_port: int) -> str:
+    """Returns why the setting `nodes` is invalid, as "field: text"; "" if it is not."""
+    try:
+        for node in nodes:
             address(node, default_port)
-        except ValueError as error:
-            raise ValueError(f"{field}: {error}") from None
+    except ValueError as error:
+        return f"nodes: {error}"
+    return "" if nodes else f'nodes: is empty: name a server or several, such as "host:{default_port}"'
+
+
+def _refuse(*errors: str) -> None:
+    """Raises ValueError with a line for each error that is not empty."""
+    if any(errors):
+        raise ValueError("\n".join(filter(None, errors)))
 
 
 class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -74,13 +80,12 @@ class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     password_env: str = ""
 
     def __post_init__(self) -> None:
-        if not self.master:
-            raise ValueError("master: is empty: it is the name after `sentinel monitor`, such as mymaster")
-        _checked("nodes", self.nodes, SENTINEL_PORT)
-        if self.database < 0:
-            raise ValueError(f"database: {self.database} is not the number of a database")
-        if error := secret_error(self, "password"):
-            raise ValueError(error)
+        _refuse(
+            "" if self.master else "master: is empty: it is the name after `sentinel monitor`, such as mymaster",
+            _nodes_error(self.nodes, SENTINEL_PORT),
+            f"database: {self.database} is not the number of a database" if self.database < 0 else "",
+            secret_error(self, "password"),
+        )
 
     def __repr__(self) -> str:
         return f"Sentinel(master={self.master!r}, nodes={self.nodes!r}, …)"
@@ -101,7 +106,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     tls: bool = False
 
     def __post_init__(self) -> None:
-        _checked("nodes", self.nodes, REDIS_PORT)
+        _refuse(_nodes_error(self.nodes, REDIS_PORT))
 
 
 class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,13 +126,14 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         present = [name for name in ("url", "sentinel", "cluster") if getattr(self, name)]
-        errors = [secret_error(self, "password"), self.tls_options.error]
-        if len(present) != 1:
-            errors.append(f'{present[1] if present else "url"}: give one of url ("{EXAMPLE}"), sentinel and cluster')
-        if self.url and (error := _url_error(self.url)):
-            errors.append(f"url: {error}")
-        if any(errors):
-            raise ValueError("\n".join(filter(None, errors)))
+        several = f'{"".join(present[1:2]) or "url"}: give one of url ("{EXAMPLE}"), sentinel and cluster'
+        wrong = _url_error(self.url) if self.url else ""
+        _refuse(
+            "" if len(present) == 1 else several,
+            f"url: {wrong}" if wrong else "",
+            secret_error(self, "password"),
+            self.tls_options.error,
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(url={self.url!r}, sentinel={self.sentinel!r}, cluster={self.cluster!r}, …)"
