@@ -199,7 +199,8 @@ RABBIT = "adapter: rabbitmq, url: 'http://127.0.0.1:9'"
             f"a: {{{RABBIT}}}, b: {{adapter: redis, url: 'redis://127.0.0.1:9'}}",
             ["b", "queue_messages"],
             'source "b" answers no External metric "queue_messages"; it answers redis_list_length, '
-            'redis_stream_length, redis_stream_pending; an HPA that names it gets it from source "a"',
+            "redis_stream_length, redis_stream_pending, redis_stream_lag, redis_set_size, redis_sorted_set_size, "
+            'redis_hash_size; an HPA that names it gets it from source "a"',
         ),
         (
             f"mq: {{{RABBIT}, namespaces: [shop]}}",
