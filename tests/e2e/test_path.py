@@ -16,8 +16,9 @@ BESIDE = {
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/controller/report.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),
     "hpad/recording/recent.py",
+    "hpad/controller/deadlines.py",
 }
-"""Files and folders that the page names beside the path: types, transport, sentences, traces, events and series."""
+"""Files and folders that the page names beside the path: types, transport, sentences, traces, deadlines, series."""
 
 
 class Trace:
