@@ -64,7 +64,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The clause that says why busy pods are kept; "" where none are."""
         if self.spared is None or not self.spared.held:
             return ""
-        return f"{self.spared.holding}, and none of them is removed"
+        return f"{self.spared.holding}: hpad.io/keep-busy keeps {self.spared.replicas}"
 
     @property
     def cause(self) -> str | None:

@@ -10,6 +10,7 @@ one C function, or a loop without function calls, is not detected.
 """
 
 from hpad.testing.contract import ContractBroken as ContractBroken
+from hpad.testing.contract import by_pod as by_pod
 from hpad.testing.contract import check_adapter as check_adapter
 from hpad.testing.contract import container_resource as container_resource
 from hpad.testing.contract import context as context

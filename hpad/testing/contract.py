@@ -24,6 +24,7 @@ from hpad.adapter import (
     ApiReader,
     Context,
     CrossVersionObjectReference,
+    Member,
     PodSample,
     Query,
 )
@@ -56,6 +57,8 @@ async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answ
 
 async def _check_answers(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
     _check_group(adapter, queries)
+    if any(query.members is not None for query in queries) and getattr(adapter, "knows_members", False) is not True:
+        raise ContractBroken("hpad sends members only to adapters with knows_members = True")
     batch = await _answered(adapter, queries)
     _same("in reverse order", batch, (await _answered(adapter, queries[::-1]))[::-1])
     _same("sent one by one", batch, [(await _answered(adapter, (query,)))[0] for query in queries])
@@ -217,6 +220,11 @@ def object_metric(
 def external(name: str, selector: str | None = None, *, namespace: str = "default") -> Query:
     """Returns a query for an external metric; a selector of None is not the same as an empty selector."""
     return Query(type=EXTERNAL, namespace=namespace, name=name, selector=_parsed(selector))
+
+
+def by_pod(query: Query, members: Sequence[Member]) -> Query:
+    """Returns the query for the unfinished work of each of these pods, which are sorted by name."""
+    return msgspec.structs.replace(query, members=tuple(sorted(members, key=lambda member: member.name)))
 
 
 def _parsed(text: str | None) -> selectors.Selector | None:

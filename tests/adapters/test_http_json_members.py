@@ -23,7 +23,7 @@ def source(port: int, context: Context, **settings: Any) -> HttpJson:
 
 
 def by_pod(*members: Member, name: str = "jobs") -> Query:
-    return msgspec.structs.replace(testing.pods_metric(name, "app=web"), members=members)
+    return testing.by_pod(testing.pods_metric(name, "app=web"), members)
 
 
 def values(answer: Answer) -> dict[str, int]:

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -31,7 +30,7 @@ def adapter(url: str, context: Context, **changed: Any) -> rabbitmq.RabbitMQ:
 
 
 def by_pod(selector: str = "queue=jobs", members: Sequence[Member] = MEMBERS) -> Query:
-    return msgspec.structs.replace(testing.external("queue_messages", selector), members=tuple(members))
+    return testing.by_pod(testing.external("queue_messages", selector), members)
 
 
 def consumer(channel: str, *, peer: str = "", tag: str = "", queue: str = "jobs", ack: bool = True) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from e2e.conftest import World, worlds
 
@@ -77,7 +76,7 @@ class Workers:
         await asyncio.to_thread(self._publish, [f"{self._folder}/{jobs}".encode()] * BUSY)
         await self._world.until(lambda: len(self._holders(jobs)) == BUSY)
         holders, members = self._holders(jobs), tuple(Member(name) for name in sorted(self.names()))
-        query = msgspec.structs.replace(testing.external("queue_messages", "queue=jobs"), members=members)
+        query = testing.by_pod(testing.external("queue_messages", "queue=jobs"), members)
         async with testing.context("broker") as context, asyncio.timeout(self._world.patience):
             adapter = adapters.RabbitMQ(adapters.Settings(**self.options), context)
             expected = {name: 1000 * (name in holders) for name in self.names()}

@@ -13,6 +13,8 @@ from hpad.api.sample import AdapterError, Member
 from hpad.engine import controls, spare
 from hpad.engine.conditions import IDLE_FIRST, SCALING_LIMITED
 from hpad.engine.holds import held_by
+from hpad.engine.outlook import outlook
+from hpad.engine.render.count import count_lines
 from hpad.engine.trace import encode
 
 KEEP = {"hpad.io/keep-busy": "true"}
@@ -66,7 +68,7 @@ def test_a_scale_up_and_an_hpa_without_the_annotations_ask_nothing() -> None:
 def test_a_held_count_is_named_wherever_people_look() -> None:
     web = workload(KEEP)
     decision = web.reconcile(series(1), work=work(0, 2, 0, 1, 1))
-    assert "1 wanted but 3 pods hold unfinished work, and none of them is removed" in str(decision)
+    assert "1 wanted but 3 pods hold unfinished work: hpad.io/keep-busy keeps 3" in str(decision)
     assert [stage.replicas for stage in decision.stages] == [1, 3]
     condition = web.condition(SCALING_LIMITED)
     assert (condition.status, condition.reason) == ("True", "BusyPods")
@@ -77,6 +79,27 @@ def test_a_held_count_is_named_wherever_people_look() -> None:
     assert trace.spared is not None
     assert (trace.spared.before, trace.spared.after, trace.spared.floor) == (1, 3, 3)
     assert desired(msgspec.json.decode(encode(trace))) == 3
+
+
+def test_the_outlook_says_what_the_count_waits_for() -> None:
+    web = workload(KEEP)
+    web.reconcile(series(1), work=work(0, 2, 0, 1))
+    first, *others = outlook(web.trace)
+    text = "shrinks to 1 as pods finish their work (hpad.io/keep-busy); of 1 it is unknown"
+    assert (first.kind, first.text, first.replicas) == ("blocked", text, 1)
+    assert [each.kind for each in others] == ["growth"]
+    web.reconcile(series(1), after=15, work=[AdapterError("the broker is down")])
+    assert outlook(web.trace)[0].text.endswith(
+        "once it is known what the pods are doing (hpad.io/keep-busy): the broker is down"
+    )
+
+
+def test_the_stages_of_an_explanation() -> None:
+    web = workload(KEEP | ORDER)
+    web.reconcile(series(1), work=work(0, 2, 0, 1, 1))
+    lines = ["".join(str(span.text) for span in each.spans) for each in count_lines(web.trace)]
+    assert "  after busy pods 3  3 busy, 0 unknown, 2 idle: no fewer than 3" in lines
+    assert "first to go: web-0, web-2" in [each.strip() for each in lines]
 
 
 def test_a_count_that_cannot_shrink_is_kept_without_a_rescale() -> None:

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, to_builtins
+from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, dec_hook, to_builtins
 from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests
+from hpad.api.pod import COST_BEFORE, DELETION_COST, UNSET, ContainerRequests, DeletionCost, Wire, from_wire
+from hpad.api.pod import to_builtins as pod_to_builtins
 from hpad.kube import codec
 
 
@@ -172,3 +173,37 @@ def test_hpas_share_what_they_have_in_common() -> None:
     assert one.metadata.namespace is other.metadata.namespace
     assert one.spec.metrics is not unlike.spec.metrics, "an equal amount, but shown in another form"
     assert other.spec.scale_target_ref.name == "api"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("10.1.2.3", "10.1.2.3"), ("fd00::12", "fd00::12"), ("", ""), ("10.1.2", ""), ("::1\0", ""), ("127.0.0.1 ", "")],
+)
+def test_the_address_of_a_pod_is_kept_as_a_number(text, address):
+    assert codec.pod(pod(status__podIP=text)).value.address_text == address
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, None),
+        ({"other": "1"}, None),
+        ({"deletion-cost": "1"}, None),
+        ({DELETION_COST: "-5"}, DeletionCost("-5")),
+        ({DELETION_COST: "-5", COST_BEFORE: UNSET}, DeletionCost("-5", UNSET)),
+        ({COST_BEFORE: "7"}, DeletionCost(None, "7")),
+    ],
+)
+def test_the_deletion_cost_of_a_pod(annotations, expected):
+    decoded = codec.pod(pod(metadata__annotations=annotations)).value
+    assert decoded.deletion_cost == expected
+    again = from_wire(msgspec.convert(pod_to_builtins(decoded, datetime.now(UTC)), Wire, dec_hook=dec_hook))
+    assert again.deletion_cost == expected
+
+
+@pytest.mark.parametrize("annotations", [None, 7, {DELETION_COST: 7}, {DELETION_COST: None}])
+def test_annotations_of_a_pod_that_are_no_texts_are_no_annotations_or_make_it_unreadable(annotations):
+    try:
+        assert codec.pod(pod(metadata__annotations=annotations)).value.deletion_cost is None
+    except codec.UNDECODABLE:
+        assert annotations is not None

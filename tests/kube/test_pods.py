@@ -4,8 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.api import selector
-from hpad.api.pod import Pod
-from hpad.kube.cache import Index
+from hpad.api.metadata import Key
+from hpad.api.pod import UNSET, DeletionCost, Pod
+from hpad.clock import SystemClock
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.cache import Index, PodCache
+from hpad.kube.client import Client
+from hpad.kube.codec import DecodedObject
+from hpad.kube.watch import ReflectorOptions, WatchScope
 
 _LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from(["a", "b", ""]), max_size=3)
 _PODS = st.lists(
@@ -49,6 +55,26 @@ def test_an_index_without_pods_is_empty():
     assert len(index) == 2
     index.replace(pod, None)
     assert len(index) == 0
+
+
+async def test_pods_whose_cost_hpad_has_set_are_marked_until_they_end() -> None:
+    client = Client(ClusterConfig(server="http://127.0.0.1:9"), SystemClock())  # of which nothing is requested
+    cache = PodCache(WatchScope(client, (), ReflectorOptions()))
+    key = Key("n", "a")
+
+    def put(cost: DeletionCost | None, *, deleted: bool = False) -> set[Key]:
+        cache.put(DecodedObject(key, "1", Pod(name="a", namespace="n", deletion_cost=cost, deleted=deleted)))
+        return set(cache.marked)
+
+    assert put(DeletionCost("7")) == set()
+    assert put(DeletionCost("-1", "7")) == {key}
+    assert put(DeletionCost("7")) == set()
+    assert put(DeletionCost("-1", UNSET)) == {key}
+    assert put(DeletionCost("-1", UNSET), deleted=True) == set()
+    put(DeletionCost("-1", UNSET))
+    cache.drop(key, "2")
+    assert not cache.marked
+    await client.aclose()
 
 
 @given(_PODS)

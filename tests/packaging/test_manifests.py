@@ -21,7 +21,7 @@ Documents = Callable[[str], list[Json]]
 Only = Callable[..., Json]
 MANIFESTS = (
     "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/shards.yaml",
-    "config/sidecar.yaml", "config/rbac-kubectl.yaml",
+    "config/sidecar.yaml", "config/rbac-kubectl.yaml", "config/rbac-idle-first.yaml",
 )  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
 ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}

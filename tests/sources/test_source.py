@@ -12,7 +12,7 @@ from support.scripted_source import DOWN, A, B, C, Scripted, failing, opened, sl
 from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
-from hpad.adapter import AdapterError, Answer, ExternalSample, HPAIdentity, Query
+from hpad.adapter import AdapterError, Answer, ExternalSample, HPAIdentity, Member, PodSample, Query
 from hpad.daemon import process
 
 LATE = AdapterError('source "mine" did not answer within 10s')
@@ -67,6 +67,31 @@ async def test_only_an_adapter_that_says_so_is_asked_to_leave_out_containers():
     source = opened(adapter)
     await asyncio.gather(source.ask(query), source.ask(testing.resource("cpu", "app=web")))
     assert adapter.names == ["cpucpu"]  # the two queries are not equal
+
+
+@in_virtual_time
+async def test_only_an_adapter_that_says_so_is_asked_what_each_pod_is_working_on():
+    members = [Member("web-0", "10.0.0.1")]
+    query, of_pods = testing.by_pod(A, members), testing.by_pod(testing.pods_metric("jobs", "app=web"), members)
+    seen: list[Query] = []
+
+    async def answer(queries: Sequence[Query]) -> list[Answer]:
+        seen.extend(queries)
+        return [PodSample({}, virtual_time.VirtualClock().now()) for _ in queries]
+
+    source = opened(Scripted(answer), fresh=10.0)
+    refused = 'no answer to "a" by pod: the adapter of source "mine" does not know what each pod is working on'
+    assert await source.ask(query) == AdapterError(refused, "spec")
+    await source.ask(of_pods)
+    assert [each.members for each in seen] == [None]  # as any Pods metric
+    adapter = Scripted(answer)
+    adapter.knows_members = True
+    source = opened(adapter, fresh=10.0)
+    del seen[:]
+    assert isinstance(await source.ask(query), PodSample)
+    await asyncio.sleep(1)
+    await source.ask(query)
+    assert [each.members for each in seen] == [(members[0],)] * 2  # read anew each time
 
 
 @in_virtual_time

@@ -13,7 +13,7 @@ from hpad.engine.outlook.directions import growing, shrinking, stuck
 from hpad.engine.outlook.forecast import Course
 from hpad.engine.outlook.policy import has_policy
 from hpad.engine.outlook.scheduled import scheduled
-from hpad.engine.outlook.types import FALLBACK, PODS, READING, STEP, Outlook
+from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, STEP, Outlook
 from hpad.engine.outlook.words import clock, names, replicas
 
 
@@ -32,6 +32,8 @@ def outlook(made: trace.Trace) -> tuple[Outlook, ...]:
         return (*(() if stopped is None else (stopped,)), *scheduled(made, None))
     recommended = None if made.stabilization is None else made.stabilization.recommended
     decision = _Decision(made, state, recommended)
+    if made.spared is not None and made.spared.after > made.spared.before:
+        return (_busy(made.spared), *growing(made, state, recommended), *scheduled(made, state.count))
     found = [
         *(_unread(decision) if recommended is None else _next(decision, recommended)),
         *_pods(decision),
@@ -41,6 +43,16 @@ def outlook(made: trace.Trace) -> tuple[Outlook, ...]:
         *shrinking(made, state, recommended),
     ]
     return tuple(found)
+
+
+def _busy(found: trace.SparedTrace) -> Outlook:
+    """Returns what keeps the count above what the metrics and limits ask for."""
+    text = f"shrinks to {found.before} as pods finish their work (hpad.io/keep-busy)"
+    if found.error:
+        text = f"shrinks to {found.before} once it is known what the pods are doing (hpad.io/keep-busy): {found.error}"
+    elif found.unknown:
+        text += f"; of {found.unknown} it is unknown"
+    return Outlook(kind=BLOCKED, text=text, replicas=found.before)
 
 
 def _next(decision: _Decision, recommended: int) -> Iterator[Outlook]:
