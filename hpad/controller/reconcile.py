@@ -6,11 +6,11 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError, HPAIdentity, Query, Sample
 from hpad.clock import Clock, Moment
-from hpad.controller import report, schedule
+from hpad.controller import report, rescale, schedule
 from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
@@ -31,9 +31,6 @@ from hpad.telemetry.episode import Episode
 
 _OUTDATED = 2
 """Turns in succession that may end without a decision because the HPA's labels or its target were edited."""
-ATTEMPTS = 5
-"""The largest number of attempts to write a scale (client-go, util/retry/util.go: DefaultRetry)."""
-_PAUSE_SECONDS = 0.01
 
 
 class ReconcileRecorder(Protocol):
@@ -261,7 +258,7 @@ class Reconciler:
         # The settlement of a success is made before the write, because the pending rescale contains its status.
         settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
         await self._begin(turn, decision, decision.scale_to, settlement)
-        outcome = await scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
+        outcome = await rescale.scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
         return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
 
     async def _set_costs(self, turn: Turn, decision: decide.Decision, worker: Worker) -> None:
@@ -395,32 +392,3 @@ class Reconciler:
             return
         kept = event if self._options.explains else msgspec.structs.replace(event, detail="")
         self._cluster.event_recorder.record(view.hpa, kept)
-
-
-async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:
-    """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
-
-    If another client changed the replica count meanwhile, nothing more is written. Any other refusal is final for this
-    reconcile. ApiErrors become part of the outcome. Raises NotOwned or Edited if the permit ends before an attempt; no
-    attempt before it has written anything.
-    """
-    namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
-    attempts: list[int] = []
-    decided_on = scale.spec.replicas
-    try:
-        while True:
-            try:
-                attempts.append(replicas)
-                await cluster.write_scale(namespace, target, scale.with_replicas(replicas), permit.require)
-                return settle.Outcome(attempts=tuple(attempts), error=None)
-            except errors.ApiError as error:
-                if not error.conflict or len(attempts) == ATTEMPTS:
-                    raise
-            await clock.sleep(_PAUSE_SECONDS)
-            scale = await cluster.fresh_scale(namespace, target)
-            # Kubernetes overwrites that count, although the decision was made for another one.
-            if scale.spec.replicas not in (decided_on, replicas):
-                change = f"another client has set the replicas from {decided_on} to {scale.spec.replicas} meanwhile"
-                return settle.Outcome(attempts=tuple(attempts), error=f"{change}; the next reconcile decides again")
-    except errors.ApiError as error:
-        return settle.Outcome(attempts=tuple(attempts), error=error.message, unsure=error.passing)

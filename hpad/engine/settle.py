@@ -3,40 +3,30 @@
 Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
 """
 
-from datetime import datetime
-
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
-from hpad.engine import spare
+from hpad.engine import marks
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
-    ANNOTATIONS_VALID,
-    COMPETING_WRITERS,
     FALLBACK_ACTIVE,
     FALSE,
-    IDLE_FIRST,
     NORMAL,
-    PAUSED,
     SCALED_TO_ZERO,
     SCALING_ACTIVE,
     SCALING_LIMITED,
-    SCHEDULE_ACTIVE,
-    SHADOW,
     TRUE,
-    WARNING,
-    Condition,
     Event,
     truncated_to_seconds,
-    with_condition,
     without_condition,
 )
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
 from hpad.engine.history import History
+from hpad.engine.marks import Draft
 from hpad.engine.propose import Proposal
 from hpad.engine.status import is_to_write, metric_status, next_history
-from hpad.engine.view import REASONS, Shadow, View, Withheld
+from hpad.engine.view import Shadow, View, Withheld
 
 NONE = "none"
 INTERNAL = "internal"
@@ -93,20 +83,6 @@ class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.error or f"{self.action}: {self.status.current_replicas} -> {self.status.desired_replicas}"
 
 
-class _Draft(msgspec.Struct):
-    """The conditions and events of a settlement while it is built."""
-
-    conditions: tuple[Condition, ...]
-    events: list[Event]
-    now: datetime
-
-    def condition(self, kind: str, status: str, reason: str, message: str) -> None:
-        self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
-
-    def warn(self, reason: str, message: str, detail: str = "") -> None:
-        self.events.append(Event(WARNING, reason, message, detail))
-
-
 def sentence(decision: Decision, outcome: Outcome | None) -> str:
     """Returns the decision as one sentence, with the reason why it was not written."""
     failure = None if outcome is None else outcome.failure
@@ -120,7 +96,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     """
     if (decision.scale_to is None) != (outcome is None):
         raise ValueError(f"decision ({decision}) and outcome ({outcome}) do not belong together")
-    draft = _Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now))
+    draft = Draft(view.hpa.status.conditions, [], truncated_to_seconds(view.now))
     # Before SucceededGetScale, and with the metrics and counts of the previous status: nothing is known of the target.
     if isinstance(decision.verdict, Halt) and decision.verdict.kind == UNREACHABLE:
         return _unreachable(view, draft, decision, decision.verdict)
@@ -137,7 +113,7 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     if decision.undecided:
         return _undecided(view, draft, decision)
     _explain(draft, decision)
-    _mark_spared(view, draft, decision)
+    marks.mark_spared(view, draft, decision)
     if outcome is None:
         return _settlement(view, draft, decision, desired=decision.desired, error=_partial(decision))
     if outcome.error is not None:
@@ -147,10 +123,10 @@ def settle(view: View, decision: Decision, outcome: Outcome | None) -> Settlemen
     return _written(view, draft, decision)
 
 
-def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
+def _unreachable(view: View, draft: Draft, decision: Decision, verdict: Halt) -> Settlement:
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
-    _mark_own(view, draft, None)
+    marks.mark_own(view, draft, None)
     status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
     return Settlement(
         status=status,
@@ -164,7 +140,7 @@ def _unreachable(view: View, draft: _Draft, decision: Decision, verdict: Halt) -
     )
 
 
-def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Settlement:
+def _halted(view: View, draft: Draft, decision: Decision, verdict: Halt) -> Settlement:
     draft.condition(SCALING_ACTIVE, FALSE, verdict.reason, verdict.message)
     if verdict.kind == DISABLED:
         if not view.tunables.gates.HPAScaleToZero:
@@ -174,7 +150,7 @@ def _halted(view: View, draft: _Draft, decision: Decision, verdict: Halt) -> Set
     return _not_computed(view, draft, decision, verdict.text)
 
 
-def _undecided(view: View, draft: _Draft, decision: Decision) -> Settlement:
+def _undecided(view: View, draft: Draft, decision: Decision) -> Settlement:
     recommendation = decision.recommendation
     error = "" if recommendation is None else recommendation.error or ""
     failed = None if recommendation is None else recommendation.failed
@@ -183,13 +159,13 @@ def _undecided(view: View, draft: _Draft, decision: Decision) -> Settlement:
     return _not_computed(view, draft, decision, error)
 
 
-def _not_computed(view: View, draft: _Draft, decision: Decision, text: str) -> Settlement:
+def _not_computed(view: View, draft: Draft, decision: Decision, text: str) -> Settlement:
     draft.warn("FailedComputeMetricsReplicas", text)
     error = f"failed to compute desired number of replicas based on listed metrics for {view.spec.reference}: {text}"
     return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=error)
 
 
-def _explain(draft: _Draft, decision: Decision) -> None:
+def _explain(draft: Draft, decision: Decision) -> None:
     """Sets the conditions from recommendation and limits; none where the metrics were not measured."""
     recommendation, restrained = decision.recommendation, decision.restrained
     if recommendation is None or recommendation.leader is None or restrained is None:
@@ -200,39 +176,12 @@ def _explain(draft: _Draft, decision: Decision) -> None:
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
 
 
-def _mark_spared(view: View, draft: _Draft, decision: Decision) -> None:
-    """Says that busy pods limit the count, and whether the last scale-down could tell idle pods from busy ones."""
-    found = decision.spared
-    if found is None:
-        return
-    if found.held:
-        message = f"the desired replica count is {found.wanted}, but {found.holding}"
-        draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
-    if not view.controls.idle_first or spare.by_ordinal(view):
-        return
-    if found.error:
-        message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
-        draft.condition(IDLE_FIRST, FALSE, "BusynessUnknown", message)
-    else:
-        message = "the pods with the least unfinished work are removed first"
-        draft.condition(IDLE_FIRST, TRUE, "BusynessKnown", message)
-
-
-def _mark_order(view: View, draft: _Draft) -> None:
-    """Keeps the condition IdleFirst to HPAs with the annotation hpad.io/scale-down-order, and names its limits."""
-    if view.controls.scale_down_order is None or not view.controls.idle_first:
-        draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
-    elif spare.by_ordinal(view):
-        message = "hpad.io/scale-down-order has no effect: a StatefulSet removes the pod with the highest ordinal"
-        draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)
-
-
 def _partial(decision: Decision) -> str | None:
     """Returns the error of the metrics that failed while others decided."""
     return None if decision.recommendation is None else decision.recommendation.error
 
 
-def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> Settlement:
+def _not_written(view: View, draft: Draft, decision: Decision, error: str) -> Settlement:
     text = f"New size: {decision.desired}; reason: {decision.reason}; error: {error}"
     draft.warn("FailedRescale", text, _detail(decision))
     message = f"the HPA controller was unable to update the target scale: {error}"
@@ -241,7 +190,7 @@ def _not_written(view: View, draft: _Draft, decision: Decision, error: str) -> S
     return _settlement(view, draft, decision, desired=view.hpa.status.desired_replicas, error=text)
 
 
-def _withheld(view: View, draft: _Draft, decision: Decision, withheld: Withheld) -> Settlement:
+def _withheld(view: View, draft: Draft, decision: Decision, withheld: Withheld) -> Settlement:
     """The status gives the decided count; the history has no rescale, since nothing was written."""
     desired = decision.desired
     message = f"the HPA controller did not update the target scale to {desired}: {withheld.message}"
@@ -259,7 +208,7 @@ def _direction(decision: Decision) -> str:
     return SCALE_UP if decision.desired > decision.current else SCALE_DOWN
 
 
-def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
+def _written(view: View, draft: Draft, decision: Decision) -> Settlement:
     desired = decision.desired
     message = f"the HPA controller was able to update the target scale to {desired}"
     draft.condition(ABLE_TO_SCALE, TRUE, "SucceededRescale", message)
@@ -270,7 +219,7 @@ def _written(view: View, draft: _Draft, decision: Decision) -> Settlement:
     return _settlement(view, draft, decision, desired=desired, error=error, action=action, rescaled=True)
 
 
-def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
+def _mark_zero(view: View, draft: Draft, decision: Decision) -> None:
     """Sets ScaledToZero: whether this HPA took the last replica, so that it may scale up again (KEP-2021)."""
     # At each rescale, even far from zero: a condition that stays True would later wake a stopped target.
     spec = view.spec
@@ -284,14 +233,14 @@ def _mark_zero(view: View, draft: _Draft, decision: Decision) -> None:
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
 
 
-def _unmark_zero(view: View, draft: _Draft) -> None:
+def _unmark_zero(view: View, draft: Draft) -> None:
     """Clears ScaledToZero where another client has set the count, so that zero stays zero (HPAOwnZeroOnly)."""
     if view.scaled_to_zero_is_outdated:
         message = "another client has set the replica count since the HPA controller scaled the workload to zero"
         draft.condition(SCALED_TO_ZERO, FALSE, "NotScaledToZero", message)
 
 
-def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
+def _mark_fallback(view: View, draft: Draft, decision: Decision) -> None:
     """Sets the condition ExternalMetricFallbackActive (KEP-5679); none without a fallback policy."""
     if view.annotation_error is not None:
         draft.warn("InvalidAnnotation", view.annotation_error)
@@ -307,68 +256,9 @@ def _mark_fallback(view: View, draft: _Draft, decision: Decision) -> None:
     draft.condition(FALLBACK_ACTIVE, TRUE, "FallbackActive", f"a fallback stands in for {'; '.join(named)}")
 
 
-def _mark_own(view: View, draft: _Draft, decided: int | None) -> None:
-    """Sets the conditions of hpad's own that do not depend on the metrics; `decided` is None where nothing is known."""
-    _mark_competing(view, draft)
-    _mark_paused(view, draft)
-    _mark_shadow(view, draft, decided)
-    _mark_schedule(view, draft)
-    _mark_order(view, draft)
-    _mark_annotations(view, draft)
-
-
-def _mark_competing(view: View, draft: _Draft) -> None:
-    """Sets the condition CompetingWriters for as long as there are other writers."""
-    if not view.competitors:
-        draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
-        return
-    kinds = {competitor.what for competitor in view.competitors}
-    reason = next(REASONS[what] for what in REASONS if what in kinds)
-    draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
-
-
-def _mark_paused(view: View, draft: _Draft) -> None:
-    """Sets the condition Paused for as long as the HPA is paused (`hpad.io/mode`, `hpad.io/paused-until`)."""
-    if view.paused is None:
-        draft.conditions = without_condition(draft.conditions, PAUSED)
-        return
-    message = f"{view.paused.message}: metrics are read and remembered, and the target is left alone"
-    draft.condition(PAUSED, TRUE, view.paused.reason, message)
-
-
-def _mark_schedule(view: View, draft: _Draft) -> None:
-    """Sets the condition ScheduleActive while a window of `hpad.io/schedule` is open."""
-    bounds = None if view.controls.schedule is None else view.bounds
-    if bounds is None or not bounds.windows:
-        draft.conditions = without_condition(draft.conditions, SCHEDULE_ACTIVE)
-        return
-    message = f"the minimum is {bounds.low} and the maximum {bounds.high} by {bounds}"
-    draft.condition(SCHEDULE_ACTIVE, TRUE, "WindowOpen", message)
-
-
-def _mark_annotations(view: View, draft: _Draft) -> None:
-    """Sets the condition HpadAnnotationsValid to False for as long as annotations under `hpad.io/` have errors."""
-    if view.annotation_reason is None or view.annotation_error is None:
-        draft.conditions = without_condition(draft.conditions, ANNOTATIONS_VALID)
-        return
-    draft.condition(ANNOTATIONS_VALID, FALSE, view.annotation_reason, view.annotation_error)
-
-
-def _mark_shadow(view: View, draft: _Draft, decided: int | None) -> None:
-    """Sets the condition Shadow for as long as the HPA is in shadow mode (`hpad.io/mode`, or a dry run)."""
-    if view.shadow is None:
-        draft.conditions = without_condition(draft.conditions, SHADOW)
-    if view.shadow is None or decided is None:
-        return
-    count = view.shadow.replicas
-    left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
-    message = f"{view.shadow.withheld.message}: {left}; the HPA controller would have it at {decided}"
-    draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
-
-
 def _settlement(
     view: View,
-    draft: _Draft,
+    draft: Draft,
     decision: Decision,
     *,
     desired: int,
@@ -377,7 +267,7 @@ def _settlement(
     rescaled: bool = False,
 ) -> Settlement:
     """Closes with a new status; currentMetrics is null where no metric was measured."""
-    _mark_own(view, draft, decision.desired)
+    marks.mark_own(view, draft, decision.desired)
     metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,

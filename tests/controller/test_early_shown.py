@@ -17,7 +17,7 @@ from support import virtual_time
 from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.controller import overlap, reconcile
+from hpad.controller import overlap, reconcile, rescale
 from hpad.controller.grid import Grid
 from hpad.election import owner
 from hpad.engine import history as validity
@@ -54,12 +54,12 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     """The spec is compared once after the metrics have been read, and not again before each write."""
-    scale_target = reconcile.scale_target
+    scale_target = rescale.scale_target
 
     def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
         return scale_target(cluster, clock, permit._replace(owner=owner.EVERYTHING, current=None), *rest)
 
-    patch.setattr(reconcile, "scale_target", unchecked)
+    patch.setattr(rescale, "scale_target", unchecked)
 
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:

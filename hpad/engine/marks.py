@@ -1,0 +1,125 @@
+"""The conditions of hpad's own: other writers, pauses, shadow mode, schedules, busy pods, invalid annotations."""
+
+from datetime import datetime
+
+import msgspec
+
+from hpad.engine import spare
+from hpad.engine.conditions import (
+    ANNOTATIONS_VALID,
+    COMPETING_WRITERS,
+    FALSE,
+    IDLE_FIRST,
+    PAUSED,
+    SCALING_LIMITED,
+    SCHEDULE_ACTIVE,
+    SHADOW,
+    TRUE,
+    WARNING,
+    Condition,
+    Event,
+    with_condition,
+    without_condition,
+)
+from hpad.engine.decide import Decision
+from hpad.engine.view import REASONS, View
+
+
+class Draft(msgspec.Struct):
+    """The conditions and events of a settlement while it is built."""
+
+    conditions: tuple[Condition, ...]
+    events: list[Event]
+    now: datetime
+
+    def condition(self, kind: str, status: str, reason: str, message: str) -> None:
+        self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
+
+    def warn(self, reason: str, message: str, detail: str = "") -> None:
+        self.events.append(Event(WARNING, reason, message, detail))
+
+
+def mark_own(view: View, draft: Draft, decided: int | None) -> None:
+    """Sets the conditions of hpad's own that do not depend on the metrics; `decided` is None where nothing is known."""
+    _mark_competing(view, draft)
+    _mark_paused(view, draft)
+    _mark_shadow(view, draft, decided)
+    _mark_schedule(view, draft)
+    _mark_order(view, draft)
+    _mark_annotations(view, draft)
+
+
+def _mark_competing(view: View, draft: Draft) -> None:
+    """Sets the condition CompetingWriters for as long as there are other writers."""
+    if not view.competitors:
+        draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
+        return
+    kinds = {competitor.what for competitor in view.competitors}
+    reason = next(REASONS[what] for what in REASONS if what in kinds)
+    draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
+
+
+def _mark_paused(view: View, draft: Draft) -> None:
+    """Sets the condition Paused for as long as the HPA is paused (`hpad.io/mode`, `hpad.io/paused-until`)."""
+    if view.paused is None:
+        draft.conditions = without_condition(draft.conditions, PAUSED)
+        return
+    message = f"{view.paused.message}: metrics are read and remembered, and the target is left alone"
+    draft.condition(PAUSED, TRUE, view.paused.reason, message)
+
+
+def _mark_schedule(view: View, draft: Draft) -> None:
+    """Sets the condition ScheduleActive while a window of `hpad.io/schedule` is open."""
+    bounds = None if view.controls.schedule is None else view.bounds
+    if bounds is None or not bounds.windows:
+        draft.conditions = without_condition(draft.conditions, SCHEDULE_ACTIVE)
+        return
+    message = f"the minimum is {bounds.low} and the maximum {bounds.high} by {bounds}"
+    draft.condition(SCHEDULE_ACTIVE, TRUE, "WindowOpen", message)
+
+
+def _mark_annotations(view: View, draft: Draft) -> None:
+    """Sets the condition HpadAnnotationsValid to False for as long as annotations under `hpad.io/` have errors."""
+    if view.annotation_reason is None or view.annotation_error is None:
+        draft.conditions = without_condition(draft.conditions, ANNOTATIONS_VALID)
+        return
+    draft.condition(ANNOTATIONS_VALID, FALSE, view.annotation_reason, view.annotation_error)
+
+
+def _mark_shadow(view: View, draft: Draft, decided: int | None) -> None:
+    """Sets the condition Shadow for as long as the HPA is in shadow mode (`hpad.io/mode`, or a dry run)."""
+    if view.shadow is None:
+        draft.conditions = without_condition(draft.conditions, SHADOW)
+    if view.shadow is None or decided is None:
+        return
+    count = view.shadow.replicas
+    left = f"the target has {count} {'replica' if count == 1 else 'replicas'} and is left alone"
+    message = f"{view.shadow.withheld.message}: {left}; the HPA controller would have it at {decided}"
+    draft.condition(SHADOW, TRUE, view.shadow.withheld.reason, message)
+
+
+def mark_spared(view: View, draft: Draft, decision: Decision) -> None:
+    """Says that busy pods limit the count, and whether the last scale-down could tell idle pods from busy ones."""
+    found = decision.spared
+    if found is None:
+        return
+    if found.held:
+        message = f"the desired replica count is {found.wanted}, but {found.holding}"
+        draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
+    if not view.controls.idle_first or spare.by_ordinal(view):
+        return
+    if found.error:
+        message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
+        draft.condition(IDLE_FIRST, FALSE, "BusynessUnknown", message)
+    else:
+        message = "the pods with the least unfinished work are removed first"
+        draft.condition(IDLE_FIRST, TRUE, "BusynessKnown", message)
+
+
+def _mark_order(view: View, draft: Draft) -> None:
+    """Keeps the condition IdleFirst to HPAs with the annotation hpad.io/scale-down-order, and names its limits."""
+    if view.controls.scale_down_order is None or not view.controls.idle_first:
+        draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
+    elif spare.by_ordinal(view):
+        message = "hpad.io/scale-down-order has no effect: a StatefulSet removes the pod with the highest ordinal"
+        draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)
