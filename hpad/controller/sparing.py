@@ -25,8 +25,8 @@ from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 from hpad.telemetry.episode import Episodes
 
-_PATIENCE: Final = 0.2
-"""The part of a period that the reading, and then the writing, may take."""
+_PATIENCE: Final = 0.15
+"""The part of a period that the reading, and then the writing, may take: after slow metrics there is time for both."""
 _LONGEST: Final = 5.0
 """The largest number of seconds for each of the two."""
 _CONCURRENCY: Final = 8
@@ -64,7 +64,11 @@ class Sparing:
         if not spare.applies(view, decision):
             return decision, None
         identity, period = HPAIdentity.of(view.hpa), turn.record.period
-        asked = self._metrics.ask(spare.queries(view), deadline=_seconds(turn), identity=identity, period=period)
+        queries = spare.queries(view)
+        if turn.own_pods is not None and turn.own_pods.error is not None:  # the pods themselves are not known
+            answers: Answers = [turn.own_pods.error] * len(queries)
+            return spare.spare(view, decision, answers), answers
+        asked = self._metrics.ask(queries, deadline=_seconds(turn), identity=identity, period=period)
         if not asked.done:
             async with worker.released():
                 await asked.wait()

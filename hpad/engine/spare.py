@@ -103,7 +103,9 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
     above = 0 if own.busy_metric is None else own.busy_metric.above
     known = _read(pods, answers, above)
     work = known.work
-    floor = _floor(view, pods, work) if own.keep_busy else None
+    floor = None
+    if own.keep_busy:  # where not even the pods are known, any may be busy
+        floor = decision.current if known.error and not pods else _floor(view, pods, work)
     count = decision.scale_to if floor is None else min(decision.current, max(decision.scale_to, floor))
     ordered = own.idle_first and not by_ordinal(view) and not known.error
     going = in_order(pods, work)[: len(pods) - count] if ordered and 0 < count < len(pods) else []

@@ -51,7 +51,7 @@ async def authorized(folder: Path, *files: str) -> AsyncIterator[tuple[World, se
         file_name = await world.cluster.kubeconfig(folder / "kubeconfig", users.service_account("hpad", "hpad"))
         config = await asyncio.to_thread(kubeconfig.load_cluster_config, str(file_name))
         source = settings.SourceSettings(name="broker", adapter="rabbitmq", settings={"url": url})
-        # A fifth of the period is for the costs, also on a busy machine.
+        # A part of the period is for the costs, also on a busy machine.
         await world.hpad(cluster_config=config, sources=(source,), sync_period=timedelta(seconds=5))
         yield world, busy
 

@@ -128,6 +128,14 @@ def test_while_the_source_fails_all_pods_count_as_busy() -> None:
     assert (condition.status, condition.reason) == ("False", "BusynessUnknown")
 
 
+def test_while_not_even_the_pods_are_known_the_count_stays() -> None:
+    """As where it is unknown which pods belong to the target. Without an error, pods that do not exist hold nothing."""
+    web = workload(KEEP)
+    web.pods = []
+    assert web.reconcile(series(1), work=[AdapterError("its controller is not known", "cluster")]).desired == 5
+    assert web.reconcile(series(1), after=15, work=work()).desired == 1
+
+
 def test_idle_first_alone_scales_down_although_the_source_fails() -> None:
     web = workload(ORDER)
     decision = web.reconcile(series(1), work=[AdapterError("the broker is down")])
