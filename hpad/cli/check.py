@@ -15,6 +15,7 @@ from hpad.api import hpa as v2
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
 from hpad.cli import output
+from hpad.engine import controls, spare
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
@@ -37,8 +38,8 @@ A document without kind and apiVersion is checked as the daemon's configuration.
 HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
-autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. The exit status is 1 if there is an
-error; warnings do not change it.
+autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
+StatefulSet, where it has no effect. The exit status is 1 if there is an error; warnings do not change it.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -148,8 +149,10 @@ def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Check
         errors += tuple(_annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
-    warnings = _placed(document, tuple(_ignored_annotations(document.value)))
-    return Checked(document, str(loaded), loaded.name, _placed(document, errors), defaulted, warnings)
+    warnings = (*_ignored_annotations(document.value), *_without_effect(loaded.hpa))
+    return Checked(
+        document, str(loaded), loaded.name, _placed(document, errors), defaulted, _placed(document, warnings)
+    )
 
 
 def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
@@ -160,6 +163,17 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
         return
     for name in annotations.ignored(present):
         yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
+
+
+def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldError]:
+    """A warning about idle-first on a StatefulSet, which removes its pods by ordinal."""
+    named = {} if hpa is None else hpa.metadata.annotations or {}
+    order = named.get(controls.ORDER)
+    if hpa is None or order is None or not controls.read(named).controls.idle_first:
+        return
+    if spare.by_ordinal(hpa):
+        text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
+        yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
 
 
 def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:

@@ -5,14 +5,13 @@ from typing import Final
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli.checks import NOTE, OK, WARNING, Finding, listed
-from hpad.engine import annotations
+from hpad.engine import annotations, spare
 from hpad.kube import errors
 from hpad.kube.access import Right, allowed
 from hpad.kube.client import Client
 from hpad.settings import Settings, hpas
 
 _CHECK: Final = "idle-first"
-_STATEFUL_SET: Final = "statefulset"
 
 
 async def check_idle_first(
@@ -21,7 +20,7 @@ async def check_idle_first(
     """Returns findings on the HPAs with the annotation; none where no HPA has it. Reviews one right per namespace."""
     own = annotations.Reader(None, hpas.defaults(settings.hpas))
     named = [hpa for hpa in found if own.of(hpa).controls.idle_first]
-    by_ordinal = [hpa for hpa in named if hpa.spec.scale_target_ref.kind.lower() == _STATEFUL_SET]
+    by_ordinal = [hpa for hpa in named if spare.by_ordinal(hpa)]
     others = {hpa.metadata.namespace: hpa.metadata.name for hpa in named if hpa not in by_ordinal}
     try:
         refused = [] if settings.dry_run else [each for each in sorted(others) if not await _may_patch(client, each)]

@@ -25,6 +25,7 @@ METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
 BUSY_METRIC: Final = busyness.ANNOTATION
+ORDER: Final = f"{PREFIX}scale-down-order"
 MODE: Final = f"{PREFIX}mode"
 Texts = tuple[tuple[str, str], ...]
 """Annotations of controls and their values, sorted."""
@@ -169,7 +170,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
     SYNC_PERIOD: _Control("sync_period", _sync_period),
     f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
-    f"{PREFIX}scale-down-order": _Control("scale_down_order", _order),
+    ORDER: _Control("scale_down_order", _order),
     f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
     BUSY_METRIC: _Control("busy_metric", busyness.parse),
 }

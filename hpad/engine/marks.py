@@ -106,7 +106,7 @@ def mark_spared(view: View, draft: Draft, decision: Decision) -> None:
     if found.held:
         message = f"the desired replica count is {found.wanted}, but {found.holding}"
         draft.condition(SCALING_LIMITED, TRUE, "BusyPods", message)
-    if not view.controls.idle_first or spare.by_ordinal(view):
+    if not view.controls.idle_first or spare.by_ordinal(view.hpa):
         return
     if found.error:
         message = f"pods are removed in any order: it is unknown what they are doing: {found.error}"
@@ -120,6 +120,6 @@ def _mark_order(view: View, draft: Draft) -> None:
     """Keeps the condition IdleFirst to HPAs with the annotation hpad.io/scale-down-order, and names its limits."""
     if view.controls.scale_down_order is None or not view.controls.idle_first:
         draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
-    elif spare.by_ordinal(view):
+    elif spare.by_ordinal(view.hpa):
         message = "hpad.io/scale-down-order has no effect: a StatefulSet removes the pod with the highest ordinal"
         draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)

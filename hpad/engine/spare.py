@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.pod import Pod
 from hpad.api.sample import EXTERNAL, PODS, AdapterError, Member, PodSample, Query, Sample
 from hpad.api.selector import Selector
@@ -38,12 +39,12 @@ def applies(view: View, decision: Decision) -> bool:
     own = view.controls
     if decision.scale_to is None or decision.scale_to >= decision.current or view.shadow is not None:
         return False
-    return own.keep_busy is True or (own.idle_first and not by_ordinal(view))
+    return own.keep_busy is True or (own.idle_first and not by_ordinal(view.hpa))
 
 
-def by_ordinal(view: View) -> bool:
+def by_ordinal(hpa: HorizontalPodAutoscaler) -> bool:
     """Whether the target removes its pods by ordinal, whatever their deletion costs are."""
-    return view.hpa.spec.scale_target_ref.kind.lower() == _STATEFUL_SET.lower()
+    return hpa.spec.scale_target_ref.kind.lower() == _STATEFUL_SET.lower()
 
 
 def active(pods: Sequence[Pod]) -> list[Pod]:
@@ -107,7 +108,7 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
     if own.keep_busy:  # where not even the pods are known, any may be busy
         floor = decision.current if known.error and not pods else _floor(view, pods, work)
     count = decision.scale_to if floor is None else min(decision.current, max(decision.scale_to, floor))
-    ordered = own.idle_first and not by_ordinal(view) and not known.error
+    ordered = own.idle_first and not by_ordinal(view.hpa) and not known.error
     going = in_order(pods, work)[: len(pods) - count] if ordered and 0 < count < len(pods) else []
     found = Spared(
         wanted=decision.scale_to,
@@ -152,7 +153,7 @@ def _read(pods: Sequence[Pod], answers: Sequence[Answer], above: int) -> _Known:
 def _floor(view: View, pods: Sequence[Pod], work: Mapping[str, Work]) -> int:
     """Returns the smallest count that keeps all pods that are busy or unknown."""
     kept = [pod for pod in pods if pod.name not in work or work[pod.name].busy]
-    if not by_ordinal(view):
+    if not by_ordinal(view.hpa):
         return len(kept)
     ordinals = [_ordinal(pod) for pod in pods]
     # spec.ordinals.start, if all pods are there; else 0, which keeps too many rather than too few.

@@ -79,6 +79,27 @@ def test_json_has_one_object_per_document(tmp_path: Path, capsys: pytest.Capture
     assert "not valid YAML" in found[2]["errors"][0]["message"]
 
 
+def test_idle_first_on_a_stateful_set_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hpa.yaml"
+    text = """apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: db
+  annotations:
+    hpad.io/scale-down-order: idle-first
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: KIND, name: db}
+  maxReplicas: 3
+"""
+    path.write_text(text.replace("KIND", "StatefulSet"))
+    assert main(["check", str(path)]) == 0
+    assert f"{path}:6: HorizontalPodAutoscaler default/db: warning: " in (out := capsys.readouterr().out)
+    assert "has no effect: a StatefulSet removes the pod with the highest ordinal" in out
+    path.write_text(text.replace("KIND", "Deployment"))
+    assert main(["check", str(path)]) == 0
+    assert "warning" not in capsys.readouterr().out
+
+
 def test_an_unreadable_v1_annotation_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, conditions = (f"autoscaling.alpha.kubernetes.io/{name}" for name in ("metrics", "conditions"))
     annotations = f"  annotations:\n    {metrics}: '[{{'\n    {conditions}: '[]'\n    {metrics}x: '['\n"
