@@ -42,7 +42,7 @@ def server() -> Iterator[Server]:
 
 
 def settings(at: int, query: str = "SELECT 1", **options: Any) -> PostgreSQL.Settings:
-    metric = {"query": query, "params": options.pop("params", {})}
+    metric = {"query": query, "params": options.pop("params", [])}
     chosen = {
         "host": "127.0.0.1",
         "port": at,
@@ -115,7 +115,7 @@ class TestQueries:
             ("SELECT 'Infinity'::numeric", "not finite"),
             ("SELECT 1e300::float8", "too large"),
             ("SELECT 10::numeric ^ 1000", "too large"),
-            ("SELECT count(*) FROM jobs WHERE queue = $1", "has 1 parameters, but params declares 0"),
+            ("SELECT count(*) FROM jobs WHERE queue = $1", "has 1 parameters, but params names 0"),
             ("SELECT 1; SELECT 2", "cannot insert multiple commands"),
             ("SELEC 1", "syntax error"),
             ("SELECT n FROM gone", 'relation "gone" does not exist'),
@@ -195,7 +195,7 @@ class TestQueries:
     async def test_the_adapter_keeps_the_contract(self, server: Server) -> None:
         metrics = {
             "fine": {"query": "SELECT 5"},
-            "waiting": {"query": WAITING, "params": {"queue": "text"}},
+            "waiting": {"query": WAITING, "params": ["queue"]},
             "broken": {"query": "SELECT 1 / 0"},
         }
         queries = [
@@ -216,16 +216,16 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("query", "params", "selector", "number"),
         [
-            (WAITING, {"queue": "text"}, "queue=mail", "8"),
-            (WAITING, {"queue": "text"}, "queue=web", "1"),
-            (f"{WAITING} AND priority = $2", {"queue": "text", "p": "integer"}, "p=1,queue=mail", "4"),
-            ("SELECT count(*) FROM jobs WHERE weight > $1", {"w": "number"}, "w=1.2", "8"),
-            ("SELECT $1::float8 * 2", {"w": "number"}, "w=0.5", "1"),
-            ("SELECT count(*) FROM jobs WHERE (state = 'new') = $1", {"new": "boolean"}, "new=false", "2"),
+            (WAITING, ["queue"], "queue=mail", "8"),
+            (WAITING, ["queue"], "queue=web", "1"),
+            (f"{WAITING} AND priority = $2", ["queue", "p:integer"], "p=1,queue=mail", "4"),
+            ("SELECT count(*) FROM jobs WHERE weight > $1", ["w:number"], "w=1.2", "8"),
+            ("SELECT $1::float8 * 2", ["w:number"], "w=0.5", "1"),
+            ("SELECT count(*) FROM jobs WHERE (state = 'new') = $1", ["new:boolean"], "new=false", "2"),
         ],
     )
     async def test_labels_are_bound_in_their_types(
-        self, server: Server, query: str, params: dict[str, str], selector: str, number: str
+        self, server: Server, query: str, params: list[str], selector: str, number: str
     ) -> None:
         answer = await ask(server.port, query, selector, params=params)
         assert isinstance(answer, ExternalSample), answer
@@ -235,7 +235,7 @@ class TestParameters:
         """Label values cannot hold quotes; a selector of another API could."""
         odd = "mail' OR '1'='1"
         query = msgspec.structs.replace(ONE, selector=Selector((Requirement("queue", Operator.EQUALS, (odd,)),)))
-        async with opened(server.port, WAITING, params={"queue": "text"}) as adapter:
+        async with opened(server.port, WAITING, params=["queue"]) as adapter:
             (answer,) = await adapter.answer([query])
         assert isinstance(answer, ExternalSample)
         assert answer.values == (0,)
@@ -243,29 +243,34 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("params", "selector", "error"),
         [
-            ({"p": "integer"}, "p=many", 'p="many" is not of type integer'),
-            ({"p": "integer"}, "p=1_000", "is not of type integer"),
-            ({"p": "integer"}, f"p={2**63}", "is not of type integer"),
-            ({"p": "number"}, "p=NaN", "is not of type number"),
-            ({"p": "boolean"}, "p=yes", "is not of type boolean"),
-            ({"p": "integer"}, None, 'takes a selector "p=…"'),
-            ({"p": "integer"}, "p=1,q=2", 'takes a selector "p=…"'),
-            ({"p": "integer"}, "p in (1,2)", 'takes a selector "p=…"'),
-            ({}, "p=1", "takes no selector"),
+            (["p:integer"], "p=many", 'p="many" is not of type integer'),
+            (["p:integer"], "p=1_000", "is not of type integer"),
+            (["p:integer"], f"p={2**63}", "is not of type integer"),
+            (["p:number"], "p=NaN", "is not of type number"),
+            (["p:boolean"], "p=yes", "is not of type boolean"),
+            (["p:integer"], None, 'takes a selector "p=…"'),
+            (["p:integer"], "p=1,q=2", 'takes a selector "p=…"'),
+            (["p:integer"], "p in (1,2)", 'takes a selector "p=…"'),
+            ([], "p=1", "takes no selector"),
         ],
     )
     async def test_unfit_selectors_are_errors_of_the_hpa(
-        self, params: dict[str, str], selector: str | None, error: str
+        self, params: list[str], selector: str | None, error: str
     ) -> None:
         answer = await ask(1, "SELECT $1", selector, params=params)
         assert error in message(answer).replace("'", '"')
         assert isinstance(answer, AdapterError)
         assert answer.blame == "spec"
 
+    async def test_the_sql_and_its_parameters_are_explained(self) -> None:
+        async with opened(1, f"{WAITING} AND priority = $2", params=["queue", "p:integer"]) as adapter:
+            text = await adapter.explain(testing.external("depth", "p=5,queue=mail"))
+            assert text == f"{WAITING} AND priority = $2 with $1 = mail, $2 = 5"
+            with pytest.raises(AdapterError, match="takes a selector"):
+                await adapter.explain(ONE)
+
     async def test_another_type_than_declared_is_an_error(self, server: Server) -> None:
-        answer = await ask(
-            server.port, f"{WAITING} AND priority = $2", "queue=mail,p=1", params={"queue": "text", "p": "text"}
-        )
+        answer = await ask(server.port, f"{WAITING} AND priority = $2", "queue=mail,p=1", params=["queue", "p"])
         assert "takes a parameter of another type than declared" in message(answer)
 
 
@@ -419,7 +424,9 @@ async def test_the_extra_is_named_where_it_is_missing(context: Context, monkeypa
         ({"query_timeout": "0s"}, "query_timeout"),
         ({"connections": 17}, "<= 16"),
         ({"metrics": {"m": {"query": " "}}}, "query: .* is not a query"),
-        ({"metrics": {"m": {"query": "SELECT 1", "params": {"a": "date"}}}}, "date"),
+        ({"metrics": {"m": {"query": "SELECT 1", "params": ["a:date"]}}}, "params: 'a:date' is not a name"),
+        ({"metrics": {"m": {"query": "SELECT 1", "params": [":text"]}}}, "params: ':text' is not a name"),
+        ({"metrics": {"m": {"query": "SELECT 1", "params": ["a", "a:integer"]}}}, "params: 'a' is there twice"),
     ],
 )
 def test_invalid_settings_are_refused(options: dict[str, Any], error: str) -> None:

@@ -18,7 +18,8 @@ from nats.js.api import ConsumerConfig
 
 from hpad.lab.servers import ports
 
-PROGRAM = shutil.which("nats-server")
+# Debian installs it into a folder that is not in the path of every user.
+PROGRAM = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
 ABSENT = "nats-server is missing: install Debian's package nats-server"
 _SECONDS = 120.0
 _ACCOUNTS = """

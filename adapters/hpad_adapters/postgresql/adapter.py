@@ -9,7 +9,7 @@ import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query, meant, shown
 from hpad_adapters import extras
-from hpad_adapters.postgresql.settings import Kind, PostgreSQLSettings
+from hpad_adapters.postgresql.settings import PostgreSQLSettings
 
 _INT64: Final = range(-(2**63), 2**63)
 _GRACE_SECONDS: Final = 1.0
@@ -55,6 +55,15 @@ class PostgreSQL:
         call = self._call(query)
         return None if isinstance(call, AdapterError) else call
 
+    async def explain(self, query: Query) -> str:
+        """Returns the SQL of the query with the values of its parameters; raises AdapterError."""
+        call = self._call(query)
+        if isinstance(call, AdapterError):
+            raise call
+        values = ", ".join(f"${number} = {value!s}" for number, value in enumerate(call.arguments, 1))
+        sql = self._settings.metrics[call.name].query.strip()
+        return f"{sql} with {values}" if values else sql
+
     async def aclose(self) -> None:
         """Closes the connections."""
         await self._connections.aclose()
@@ -67,12 +76,13 @@ class PostgreSQL:
             return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
         requirements = query.selector.requirements if query.selector is not None else ()
         labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
-        if set(labels) != set(metric.params) or len(labels) != len(requirements):
-            form = ",".join(f"{name}=…" for name in metric.params)
+        names = [name for name, _ in metric.parameters]
+        if set(labels) != set(names) or len(labels) != len(requirements):
+            form = ",".join(f"{name}=…" for name in names)
             needed = f'a selector "{form}"' if form else "no selector"
             return AdapterError(f'metric "{query.name}" takes {needed}', "spec")
         try:
-            return Call(query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.params.items()))
+            return Call(query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.parameters))
         except ValueError as error:
             return AdapterError(f'metric "{query.name}": {error}', "spec")
 
@@ -107,7 +117,7 @@ class PostgreSQL:
         return AdapterError(f'metric "{call.name}": the query {why}', alive=True)
 
 
-def argument(name: str, kind: Kind, text: str) -> Any:
+def argument(name: str, kind: str, text: str) -> Any:
     """Returns the value of a label in the type of its parameter; raises ValueError."""
     try:
         if kind == "integer":

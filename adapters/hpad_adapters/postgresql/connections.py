@@ -167,7 +167,7 @@ def _check(statement: Any, arguments: int) -> None:
     """Raises ValueError for a statement that does not return one number, before it is executed."""
     columns, parameters = statement.get_attributes(), statement.get_parameters()
     if len(parameters) != arguments:
-        raise ValueError(f"has {len(parameters)} parameters, but params declares {arguments}")
+        raise ValueError(f"has {len(parameters)} parameters, but params names {arguments}")
     if len(columns) != 1:
         raise ValueError(f"returns {len(columns)} columns instead of one")
     kind = columns[0].type.name

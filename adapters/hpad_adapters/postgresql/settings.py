@@ -1,7 +1,7 @@
 """The settings of a PostgreSQL source, and its queries."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -13,21 +13,41 @@ SslMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 Role = Literal["any", "read-write", "read-only", "primary", "standby", "prefer-standby"]
 
 
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A query whose answer is one row with one number.
 
     query: one SQL statement, with $1, $2 and so on for parameters.
-    params: the labels that the metric's selector must give, in the order of $1, $2 and so on, each with its type: text,
-        integer, number, boolean ({queue: text, priority: integer}). The server gets them beside the query, never as a
-        part of it.
+    params: the labels that the metric's selector must give, in the order of $1, $2 and so on; each is a name, or a name
+        with a type behind a colon: text (the default), integer, number or boolean, as in [queue, "priority:integer"].
+        The server gets their values beside the query, never as a part of it.
     """
 
     query: str
-    params: dict[str, Kind] = {}
+    params: list[str] = []
 
     def __post_init__(self) -> None:
+        """Raises ValueError with a line for each error."""
+        if found := list(self._errors()):
+            raise ValueError("\n".join(found))
+
+    def _errors(self) -> Iterator[str]:
         if not self.query.strip() or "\0" in self.query:
-            raise ValueError(f"query: {shown(self.query)} is not a query")
+            yield f"query: {shown(self.query)} is not a query"
+        names = [name for name, _ in self.parameters]
+        for param, (name, kind) in zip(self.params, self.parameters, strict=True):
+            if not name or kind not in KINDS:
+                kinds = ", ".join(KINDS)
+                yield f'params: {shown(param)} is not a name, or a name and a type ({kinds}) as in "age:integer"'
+            elif names.count(name) > 1:
+                yield f"params: {shown(name)} is there twice; use $1 twice in the query instead"
+
+    @property
+    def parameters(self) -> list[tuple[str, str]]:
+        """Name and type of each parameter, in their order."""
+        return [(name, kind or "text") for name, _, kind in (param.partition(":") for param in self.params)]
 
 
 class PostgreSQLSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
