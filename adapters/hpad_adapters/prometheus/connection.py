@@ -14,7 +14,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context, parse_duration
 from hpad.adapter_http import Http, decoded
 from hpad_adapters.prometheus import samples
-from hpad_adapters.prometheus.settings import Settings
+from hpad_adapters.prometheus.server import Server
 
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
@@ -57,13 +57,13 @@ class Access(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext
     timeout: str
     seconds: float
-    settings: Settings
+    settings: Server
 
 
 class Connection:
     """Queries the server of one source. Raises only AdapterError."""
 
-    def __init__(self, settings: Settings, context: Context) -> None:
+    def __init__(self, settings: Server, context: Context) -> None:
         self._settings = settings
         self._context = context
         timeout = parse_duration(settings.query_timeout)

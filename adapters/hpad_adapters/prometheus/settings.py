@@ -1,13 +1,13 @@
 """The settings of a Prometheus source, and of the queries that the operator writes for metrics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from hpad.adapter import SOURCE_TYPES, parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad_adapters.prometheus.server import Server
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
@@ -87,7 +87,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Server, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One server that speaks the HTTP API of Prometheus (Thanos, Mimir, VictoriaMetrics, …).
 
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
@@ -113,92 +113,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     concurrency: the number of concurrent queries.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"tls": "ca, cert, key, server_name and insecure"}
-
-    url: str
-    metrics: dict[str, Metric] = {}
-    rules: dict[str, Any] = {}
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
+    rules: dict[str, Any] = msgspec.field(default_factory=dict)
     rules_file: str = ""
     rules_empty: Empty = "missing"
     rules_reduce: Reduce = "error"
     rules_window: Window | None = None
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
-    bearer_token: str = ""
-    bearer_token_file: str = ""
-    bearer_token_env: str = ""
-    headers: dict[str, str | SecretRef] = {}
-    params: dict[str, str] = {}
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    server_name: str = ""
-    insecure: bool = False
-    proxy: str = ""
-    method: Literal["POST", "GET"] = "POST"
-    query_timeout: str = "5s"
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 16 << 20
     discovery_ttl: str = "10m"
-    concurrency: Annotated[int, msgspec.Meta(ge=1)] = 8
 
-    def __post_init__(self) -> None:
-        """Raises ValueError with a line for each error."""
-        found = [*_url_errors(self.url), *self._credential_errors()]
+    def errors(self) -> Iterator[str]:
+        """Yields the errors in the fields."""
+        yield from super().errors()
         if self.rules and self.rules_file:
-            found.append("give rules or rules_file, not both")
-        for check in (
-            self.http_options,
-            lambda: positive_duration("query_timeout", self.query_timeout),
-            lambda: positive_duration("discovery_ttl", self.discovery_ttl),
-        ):
-            try:
-                check()
-            except ValueError as error:
-                found.append(str(error))
-        if found:
-            raise ValueError("\n".join(found))
-
-    def __repr__(self) -> str:
-        return f"Settings(url={self.url!r}, …)"
-
-    def http_options(self, timeout: float = 5.0) -> HttpOptions:
-        """Returns the options of requests, with a timeout in seconds; raises ValueError."""
-        return HttpOptions(
-            headers=self.headers,
-            username=self.username,
-            password=self._password,
-            bearer_token=self._bearer_token,
-            tls=TlsOptions(
-                ca=self.ca, cert=self.cert, key=self.key, server_name=self.server_name, insecure=self.insecure
-            ),
-            proxy=self.proxy,
-            timeout=timeout,
-            connect_timeout=timeout,
-            max_bytes=self.max_bytes,
-        )
-
-    @property
-    def _password(self) -> Secret:
-        return secret(self.password, self.password_file, self.password_env)
-
-    @property
-    def _bearer_token(self) -> Secret:
-        return secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env)
-
-    def _credential_errors(self) -> Iterator[str]:
-        several = [error for name in ("password", "bearer_token") if (error := secret_error(self, name))]
-        if several:
-            yield from several
-        elif bool(self.username) != bool(self._password):
-            yield "username and password go together"
-        elif self._password and self._bearer_token:
-            yield "give username and password, or bearer_token, not both"
-
-
-def _url_errors(url: str) -> Iterator[str]:
-    if error := url_error(url, ("http", "https"), "http://prometheus:9090"):
-        yield f"url: {error}"
-    elif "?" in url or "#" in url:
-        yield "url: write parameters under params"
+            yield "give rules or rules_file, not both"
+        try:
+            positive_duration("discovery_ttl", self.discovery_ttl)
+        except ValueError as error:
+            yield str(error)

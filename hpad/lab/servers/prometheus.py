@@ -86,6 +86,7 @@ class PrometheusServer:
             f"--config.file={folder}/prometheus.yml",
             f"--web.config.file={folder}/web.yml",
             f"--storage.tsdb.path={folder}/data",
+            "--storage.tsdb.retention.time=1y",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--log.level=warn",
         ]
