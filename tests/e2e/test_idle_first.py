@@ -70,11 +70,15 @@ class Workers:
         await self._world.patch_hpa("worker", {"minReplicas": count})
         await self._world.until(lambda: len(self.pods()) == count == self._world.replicas("deployments", "worker"))
 
-    async def busy(self, jobs: str) -> set[str]:
-        """Publishes three jobs once all pods consume; returns the pods that hold them, when the broker says so, too."""
+    async def busy(self, jobs: str, before: str) -> set[str]:
+        """Publishes three jobs once all pods consume, and ends those of `before` then, so that other pods take them.
+
+        Returns the pods that hold them, when the broker says so, too.
+        """
         await self._until_all_consume()
         await asyncio.to_thread(self._publish, [f"{self._folder}/{jobs}".encode()] * BUSY)
         await self._world.until(lambda: len(self._holders(jobs)) == BUSY)
+        (self._folder / before).touch()
         holders, members = self._holders(jobs), tuple(Member(name) for name in sorted(self.names()))
         query = testing.by_pod(testing.external("queue_messages", "queue=jobs"), members)
         async with testing.context("broker") as context, asyncio.timeout(self._world.patience):
@@ -86,9 +90,6 @@ class Workers:
                 if {name: value.value for name, value in found.values.items()} == expected:
                     return holders
                 await asyncio.sleep(0.2)
-
-    def release(self, jobs: str) -> None:
-        (self._folder / jobs).touch()
 
     def _holders(self, jobs: str) -> set[str]:
         return {path.name.removeprefix(f"{jobs}.") for path in self._folder.glob(f"{jobs}.*")}
@@ -109,28 +110,25 @@ class Workers:
 
 
 async def test_in_fifty_scale_downs_no_busy_worker_goes_while_one_is_idle(tmp_path: Path) -> None:
-    """Ten consumers, of which three are in long jobs; seven times one goes, and in the next round others may work."""
-    queues, younger = (rabbitmq.Queue("jobs"),), 0
+    """Ten consumers, of which three are in long jobs; seven times one goes, and in the next round new pods work.
+
+    Without costs the new ones would go, since a ReplicaSet removes the youngest pods first.
+    """
     async with (
-        rabbitmq.RabbitMQServer(queues=queues, configuration=QUICK) as server,
+        rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue("jobs"),), configuration=QUICK) as server,
         worlds(Cluster(sampling_seconds=60)) as world,
     ):
-        workers = Workers(world, server, tmp_path)
+        workers, before = Workers(world, server, tmp_path), set[str]()
         workers.start()
         broker = settings.SourceSettings(name="broker", adapter="rabbitmq", settings=workers.options)
         await world.hpad(sources=(broker,), sync_period=timedelta(seconds=5))
         for number in range(ROUNDS):
             await workers.scaled(CONSUMERS)
-            busy = await workers.busy(f"job-{number}")
-            youngest = sorted(workers.pods(), key=lambda pod: -int(pod["metadata"]["resourceVersion"]))[
-                : CONSUMERS - BUSY
-            ]
-            younger += len(busy & {pod["metadata"]["name"] for pod in youngest})
+            busy = await workers.busy(f"job-{number}", f"job-{number - 1}")
+            assert not busy & before
             for count in range(CONSUMERS - 1, BUSY - 1, -1):
                 await workers.scaled(count)
                 assert busy <= workers.names(), f"round {number}, from {count + 1} to {count}"
-            assert busy == workers.names()
-            workers.release(f"job-{number}")
+            before = busy
         await world.until(lambda: all("annotations" not in pod["metadata"] for pod in workers.pods()))
     assert ROUNDS * (CONSUMERS - BUSY) >= 50
-    assert younger, "without costs the youngest pods would go, and some of them were busy"
