@@ -24,7 +24,7 @@ FOLDER = ROOT / "docs" / "reference"
 _NOTE = "<!-- Written by `make docs` from the code; changes made here are lost. -->"
 _BUILT_IN = (
     *("metrics-server", "custom-metrics", "external-metrics"),
-    *("rabbitmq", "prometheus", "redis", "http-json", "kubernetes-workload"),
+    *("rabbitmq", "celery", "prometheus", "redis", "http-json", "kubernetes-workload"),
     *("nats-jetstream", "kafka", "sqs", "keda-external", "postgresql", "cron", "seasonal", "static"),
 )
 

@@ -67,7 +67,7 @@ def built_in_adapters() -> list[str]:
     ("document", "topics"),
     [
         ("docs/scale-to-zero.md", ["`HPAScaleToZero`", "`minReplicas: 0`"]),
-        ("docs/celery.md", ["worker_prefetch_multiplier", "`queue_messages`", "`queue_messages_ready`"]),
+        ("docs/celery.md", ["worker_prefetch_multiplier", "`celery_tasks`", "`celery_tasks_waiting`"]),
         ("docs/adapters.md", ["## The package", "## Its test", "## Ship it"]),
         ("docs/reference/annotations.md", [f"`{name}`" for name in annotations.ANNOTATIONS]),
         ("docs/reference/sources.md", built_in_adapters()),

@@ -3,4 +3,5 @@
 from hpad.adapter_http import OAuth2 as OAuth2
 from hpad_adapters.rabbitmq.adapter import RabbitMQ as RabbitMQ
 from hpad_adapters.rabbitmq.metric import Metric as Metric
+from hpad_adapters.rabbitmq.metric import Mode as Mode
 from hpad_adapters.rabbitmq.settings import Settings as Settings

@@ -1,0 +1,58 @@
+"""What a query of a Celery source asks for."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from hpad.adapter import AdapterError, Operator, Query, meant
+from hpad_adapters.celery.settings import Settings
+
+TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
+TO_CLEAR = "celery_workers_to_clear"
+METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR)
+_OF_QUEUES = ("queue", "task")
+_OF_A_GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
+_EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A parsed query. `queues` is empty for all of the application; `goal`: parameters of celery_workers_to_clear."""
+
+    query: Query
+    queues: tuple[str, ...] = ()
+    goal: Mapping[str, str] = {}
+
+
+def wanted(query: Query, settings: Settings) -> Wanted:
+    """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form."""
+    if query.name not in METRICS:
+        hint = meant(query.name, METRICS)
+        raise AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(METRICS)}', "spec")
+    terms = _terms(query)
+    queues = [*terms.get("queue", ()), *map(settings.queue_of, terms.get("task", ()))]
+    for name in queues:
+        if settings.only_queues and name not in settings.known:
+            raise _wrong(query, f'the queue "{name}" is not one that hpad\'s configuration offers')
+    goal = {name: terms[name][0] for name in _OF_A_GOAL if name in terms}
+    if query.name == TO_CLEAR:
+        goal = {"prefetch": str(settings.prefetch_multiplier), **goal}
+    return Wanted(query, tuple(dict.fromkeys(queues)), goal)
+
+
+def _terms(query: Query) -> dict[str, tuple[str, ...]]:
+    allowed = _OF_QUEUES + (_OF_A_GOAL if query.name == TO_CLEAR else ())
+    found: dict[str, tuple[str, ...]] = {}
+    for term in query.selector.requirements if query.selector is not None else ():
+        if term.key not in allowed:
+            raise _wrong(query, f'"{term.key}" is not a parameter; the parameters are {", ".join(allowed)}')
+        several = term.key in _OF_QUEUES
+        if term.operator not in _EQUALITY or not all(term.values) or (len(term.values) != 1 and not several):
+            raise _wrong(query, f'"{term}": write a value, such as {term.key}={"mail" if several else "60s"}')
+        if term.key in found:
+            raise _wrong(query, f'"{term.key}" occurs twice')
+        found[term.key] = tuple(term.values)
+    return found
+
+
+def _wrong(query: Query, message: str) -> AdapterError:
+    return AdapterError(f'selector of External metric "{query.name}": {message}', "spec")

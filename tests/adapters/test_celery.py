@@ -1,0 +1,311 @@
+"""Tasks of a real Celery application over a real RabbitMQ and a real Redis."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from support import redis_lab
+
+from hpad import settings, testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.lab.servers import ports
+from hpad.sources import plugins
+from hpad_adapters.celery import Celery, Settings
+from hpad_adapters.celery.settings import RabbitMQBroker
+
+pytest.importorskip("celery", reason="needs celery from PyPI")
+
+TESTS = Path(__file__).parents[1]
+PASSWORD = "s3cr3t"
+SETTLED = 120.0
+ROUTES = {"mail.*": "mail", "report": "reports"}
+BROKERS = [
+    pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
+    pytest.param("redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
+]
+
+
+class Application:
+    """The application on one broker: `url` for Celery, `options` for a source of hpad."""
+
+    def __init__(self, url: str, options: dict[str, Any], folder: Path) -> None:
+        self.options = {**options, "queues": ["celery", "mail", "reports"], "routes": ROUTES}
+        self.gate = folder / "gate"
+        self._environment = {**os.environ, "BROKER": url, "GATE": str(self.gate), "PYTHONPATH": str(TESTS)}
+        self._log = folder / "worker.log"
+
+    async def send(self, *tasks: str) -> None:
+        """Sends tasks, each NAME:COUNT:PRIORITY."""
+        await asyncio.to_thread(self._run, [sys.executable, "-m", "support.celery_app", *tasks])
+
+    def _run(self, command: Sequence[str]) -> None:
+        subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=SETTLED)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, queues: str) -> AsyncIterator[None]:
+        """A worker that works on two tasks at once."""
+        command = [sys.executable, "-m", "celery", "-A", "support.celery_app", "worker", "-P", "threads", "-c", "2"]
+        with self._log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, "-Q", queues, env=self._environment, stdout=log, stderr=log
+            )
+        try:
+            yield
+        finally:
+            self.gate.touch()
+            process.terminate()
+            await process.wait()
+
+    async def ask(self, *asked: tuple[str, str | None], **changed: Any) -> list[Answer]:
+        """Returns the answers to (name, selector), which keep the contract of adapters."""
+        source = msgspec.convert(self.options | changed, Settings)
+        async with testing.context("celery") as context:
+            return await testing.check_adapter(
+                Celery(source, context), [testing.external(name, selector) for name, selector in asked]
+            )
+
+    async def until(self, right: Callable[[list[int]], bool], *asked: tuple[str, str | None]) -> list[int]:
+        """Asks again until the values fulfil the condition."""
+        async with asyncio.timeout(SETTLED):
+            while True:
+                found = [values(answer) for answer in await self.ask(*asked)]
+                if right(found):
+                    return found
+                await asyncio.sleep(0.1)
+
+
+def values(answer: Answer) -> int:
+    """Returns the total of a sample, -1 for an error."""
+    return sum(answer.values) // 1000 if isinstance(answer, ExternalSample) else -1
+
+
+def message(answer: Answer) -> str:
+    assert isinstance(answer, AdapterError), answer
+    assert PASSWORD not in answer.message
+    return answer.message
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_lab.Server]:
+    [port] = ports.free(1)
+    server = redis_lab.Server(tmp_path_factory.mktemp("redis"), port, {"requirepass": PASSWORD})
+    with redis_lab.started(server):
+        yield server
+
+
+_vhosts = itertools.count()
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Any:
+    """The server that the test's parameter names."""
+    if request.param == "redis":
+        server = request.getfixturevalue("redis_server")
+        server.cli("-n", "1", "flushdb")
+        return server
+    return request.getfixturevalue("broker")
+
+
+@pytest.fixture
+async def shop(place: Any, tmp_path: Path) -> Application:
+    """The application on a server, with a database or a vhost of its own."""
+    if isinstance(place, redis_lab.Server):
+        url = f"redis://127.0.0.1:{place.port}/1"
+        return Application(
+            url.replace("//", f"//:{PASSWORD}@"), {"redis": {"url": url, "password": PASSWORD}}, tmp_path
+        )
+    admin, vhost = place.server.admin, f"celery-{next(_vhosts)}"
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    await place.define(vhosts=[{"name": vhost}], permissions=[{"user": admin.name, "vhost": vhost, **everything}])
+    options = {"url": place.url, "username": admin.name, "password": admin.password, "vhost": vhost}
+    options |= {"request_timeout": "60s", "connect_timeout": "60s"}
+    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{place.server.amqp_port}/{vhost}"
+    return Application(url, {"rabbitmq": options}, tmp_path)
+
+
+def on(*brokers: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("place", [each for each in BROKERS if each.values[0] in brokers], indirect=True)
+
+
+@on("rabbitmq", "redis")
+async def test_tasks_are_counted_from_the_queue_to_their_end(shop: Application) -> None:
+    """Seven mails of two priorities and three reports; a worker takes two of the mails, and then all of them."""
+    await shop.send("mail.send:5:0", "report:3:0", "mail.send:2:9")
+    everything = ("celery_tasks", "queue in (mail,reports)")
+    mails, by_task = ("celery_tasks_waiting", "queue=mail"), ("celery_tasks_waiting", "task=mail.send")
+    fetched = ("celery_tasks_unacknowledged", "queue=mail")
+    asked = (mails, by_task, ("celery_tasks_waiting", "task=report"), everything, fetched)
+    assert await shop.until(lambda found: found[3] == 10, *asked) == [7, 7, 3, 10, 0]
+    async with shop.worker("mail"):
+        found = await shop.until(
+            lambda found: found[0] == 5, mails, fetched, ("celery_tasks", "queue=mail"), everything
+        )
+        assert found == [5, 2, 7, 10]
+        shop.gate.touch()
+        await shop.until(lambda found: found == [0, 0, 3], mails, fetched, everything)
+
+
+@on("rabbitmq")
+async def test_all_queues_of_an_application_are_those_with_tasks(shop: Application) -> None:
+    """Workers make queues for remote control and for events, which hold no tasks."""
+    await shop.send("mail.send:2:0", "report:1:0", "other:1:0")
+    every = ("celery_tasks", None)
+    async with shop.worker("celery"):
+        while not any("pidbox" in name for name in await _queues(shop)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        [tasks] = await shop.ask(every, queues=["*"])
+        assert isinstance(tasks, ExternalSample)
+        assert sorted(tasks.values) == [1_000, 1_000, 2_000]
+        [some] = await shop.ask(every, queues=["ma*", "report?"])
+        assert isinstance(some, ExternalSample)
+        assert sorted(some.values) == [1_000, 2_000]
+
+
+async def _queues(shop: Application) -> list[str]:
+    inner = shop.options["rabbitmq"]
+    headers = {"Authorization": aiohttp.encode_basic_auth(inner["username"], inner["password"])}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.get(f"{inner['url']}/api/queues/{inner['vhost']}?columns=name") as response,
+    ):
+        return [each["name"] for each in await response.json()]
+
+
+@on("rabbitmq")
+async def test_a_goal_in_seconds_needs_statistics_of_the_broker(shop: Application) -> None:
+    await shop.send("report:1:0")
+    asked = ("celery_workers_to_clear", "queue=reports,goal=60s,service_time=30s")
+    await shop.until(lambda found: found[0] >= 0, asked)
+    [wrong] = await shop.ask(("celery_workers_to_clear", "queue=reports"))
+    assert "goal: is missing" in message(wrong)
+
+
+@on("redis")
+async def test_redis_has_no_rates(shop: Application) -> None:
+    [answer] = await shop.ask(("celery_workers_to_clear", "queue=mail,goal=60s"))
+    assert "Redis keeps no rates of messages" in message(answer)
+
+
+@on("redis")
+async def test_fetched_tasks_of_an_unknown_queue_are_an_error(shop: Application) -> None:
+    """The hash of fetched tasks is that of all queues: a task that cannot be attributed might be one of them."""
+    await shop.send("mail.send:2:0")
+    async with shop.worker("mail"):
+        await shop.until(lambda found: found == [2], ("celery_tasks_unacknowledged", "queue=mail"))
+        reports = ("celery_tasks", "queue=reports")
+        unknown, whole, waiting = await shop.ask(
+            reports, ("celery_tasks", "queue=celery"), ("celery_tasks_waiting", "queue=reports"), queues=["celery"],
+            routes={},
+        )  # fmt: skip
+        assert 'routing key "mail", which is no queue that hpad' in message(unknown).replace("'", '"')
+        assert values(whole) == 2  # all fetched tasks are those of the only queue
+        assert values(waiting) == 0
+
+
+@on("redis")
+async def test_keys_of_another_type_and_foreign_entries_are_errors(
+    shop: Application, redis_server: redis_lab.Server
+) -> None:
+    redis_server.cli("-n", "1", "set", "celery", "text")
+    redis_server.cli("-n", "1", "hset", "unacked", "tag", "not of Celery")
+    wrong, foreign = await shop.ask(("celery_tasks", "queue=celery"), ("celery_tasks_unacknowledged", "queue=mail"))
+    assert "the key 'celery' is a string, not a list" in message(wrong)
+    assert "holds other entries than Celery's" in message(foreign)
+
+
+@on("redis")
+async def test_options_of_the_transport_name_other_keys(shop: Application, redis_server: redis_lab.Server) -> None:
+    for key in ("shop:mail", "shop:mail|5", "mail"):
+        redis_server.cli("-n", "1", "rpush", key, "task")
+    redis_server.cli("-n", "1", "hset", "shop:held", "tag", "task")
+    broker = shop.options["redis"] | {"priority_steps": [0, 5], "sep": "|", "global_keyprefix": "shop:"}
+    [answer] = await shop.ask(
+        ("celery_tasks", None), redis=broker | {"unacked_key": "held"}, queues=["mail"], routes={}
+    )
+    assert values(answer) == 3
+
+
+@on("rabbitmq", "redis")
+@pytest.mark.parametrize("fault", ["down", "password"])
+async def test_a_broker_that_does_not_answer_is_an_error(shop: Application, fault: str) -> None:
+    kind = "redis" if "redis" in shop.options else "rabbitmq"
+    scheme = "redis" if kind == "redis" else "http"
+    changed = {"url": f"{scheme}://127.0.0.1:{ports.free(1)[0]}"} if fault == "down" else {"password": "wrong"}
+    source = msgspec.convert(shop.options | {kind: shop.options[kind] | changed}, Settings)
+    async with testing.context("celery") as context:
+        adapter = Celery(source, context)
+        try:
+            [answer] = await adapter.answer([testing.external("celery_tasks", "queue=mail")])
+        except AdapterError as error:
+            answer = error
+        await adapter.aclose()
+    assert "refused the connection" in message(answer) or "refuse" in message(answer)
+
+
+@on("rabbitmq")
+async def test_a_queue_that_does_not_exist_is_an_error(shop: Application) -> None:
+    [answer] = await shop.ask(("celery_tasks", "queue=nowhere"))
+    assert 'queue "nowhere" does not exist' in message(answer)
+
+
+@pytest.mark.parametrize(
+    ("name", "selector", "error"),
+    [
+        ("celery_task", None, 'there is no metric "celery_task" (did you mean "celery_tasks"?)'),
+        ("celery_tasks", "key=mail", '"key" is not a parameter; the parameters are queue, task'),
+        ("celery_tasks", "goal=60s", '"goal" is not a parameter'),
+        ("celery_tasks", "queue!=mail", "write a value, such as queue=mail"),
+        ("celery_workers_to_clear", "goal in (1s,2s)", "write a value, such as goal=60s"),
+        ("celery_tasks", "queue=mail,queue in (a)", '"queue" occurs twice'),
+        ("celery_tasks", "queue=other", 'the queue "other" is not one that hpad\'s configuration offers'),
+    ],
+)
+async def test_an_invalid_query_blames_the_spec(name: str, selector: str, error: str) -> None:
+    source = Settings(rabbitmq=_rabbitmq(), only_queues=True)
+    async with testing.context("celery") as context:
+        adapter = Celery(source, context)
+        [answer] = await adapter.answer([testing.external(name, selector)])
+        assert isinstance(answer, AdapterError)
+        assert answer.blame == "spec"
+        assert error in answer.message
+        assert adapter.group(testing.external(name, selector)) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "queue"), [("mail.send", "mail"), ("report", "reports"), ("mail.late", "night"), ("other", "celery")]
+)
+def test_routes_are_those_of_celery(task: str, queue: str) -> None:
+    found = Settings(rabbitmq=_rabbitmq(), routes={"mail.*": "mail", "report": "reports", "mail.late": "night"})
+    assert found.queue_of(task) == queue
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, "rabbitmq: give the broker as one of rabbitmq and redis"),
+        ({"redis": {"url": "redis://r"}, "queues": ["mail-*"]}, 'queues: "mail-*": Redis cannot list queues'),
+        ({"redis": {"url": "redis://r"}, "queues": []}, "queues: name at least one queue"),
+        ({"redis": {"url": "http://r"}}, "url: "),
+        ({"redis": {"url": "redis://r"}, "routes": {"a": "b*"}}, 'routes: "b*" is not the name of a queue'),
+        ({"rabbitmq": {"url": "http://r", "patterns": {"a": "b"}}}, "rabbitmq: patterns belongs to a source"),
+        ({"rabbitmq": {"url": "amqp://r"}}, "url: an AMQP address; write that of the management API"),
+    ],
+)
+def test_invalid_settings_are_named(options: dict[str, Any], error: str) -> None:
+    source = settings.SourceSettings(name="shop", adapter="celery", settings=options)
+    with pytest.raises(AdapterError) as caught:
+        plugins.decode(source, Settings)
+    assert error in caught.value.message
+
+
+def _rabbitmq() -> RabbitMQBroker:
+    return RabbitMQBroker(url="http://rabbitmq:15672")

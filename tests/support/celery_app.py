@@ -1,0 +1,46 @@
+"""A Celery application of tests: its workers run as `celery -A support.celery_app worker`, or by `main` below.
+
+Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from celery import Celery
+
+app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
+app.conf.update(
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+    task_ignore_result=True,
+    task_routes={"mail.*": {"queue": "mail"}, "report": {"queue": "reports"}},
+    broker_connection_retry_on_startup=True,
+)
+
+
+@app.task(name="mail.send")
+def send() -> None:
+    """Works until the gate is open."""
+    while not Path(os.environ["GATE"]).exists():
+        time.sleep(0.05)
+
+
+@app.task(name="report")
+def report() -> None:
+    """Works as long as `send`."""
+    send()
+
+
+def main() -> None:
+    """Sends tasks: NAME:COUNT:PRIORITY, and so on."""
+    with app.connection_for_write() as connection:
+        for argument in sys.argv[1:]:
+            name, count, priority = argument.split(":")
+            for _ in range(int(count)):
+                app.send_task(name, priority=int(priority), connection=connection)
+
+
+if __name__ == "__main__":
+    main()
