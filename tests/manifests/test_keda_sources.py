@@ -314,6 +314,42 @@ def test_the_lag_of_kafka(metadata: dict[str, str], query: dict[str, Any], expec
     assert settings(found) == {"bootstrap_servers": ["one:9092", "two:9092"]} | expected
 
 
+SQS = {"queueURL": "https://sqs.eu-west-1.amazonaws.com/123456789012/jobs", "awsRegion": "eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "counts", "target"),
+    [
+        ({}, ["visible", "in_flight"], "5"),
+        ({"scaleOnInFlight": "false", "queueLength": "20"}, ["visible"], "20"),
+        ({"scaleOnInFlight": "true", "scaleOnDelayed": "true"}, ["visible", "in_flight", "delayed"], "5"),
+    ],
+)
+def test_the_messages_of_a_queue_of_sqs(metadata: dict[str, str], counts: list[str], target: str) -> None:
+    found = converted("aws-sqs-queue", SQS | metadata | {"identityOwner": "operator"})
+    [source] = found.sources
+    assert source.query == {"queue": SQS["queueURL"], "counts": counts}
+    assert settings(found) == {"region": "eu-west-1"}
+    assert external(found)["target"] == {"type": "AverageValue", "averageValue": target}
+    assert lost(found) == []
+
+
+def test_the_credentials_of_sqs() -> None:
+    found = converted("aws-sqs-queue", SQS | {"awsEndpoint": "http://sqs:4566"}, "awsSecretAccessKey", "awsRoleArn")
+    assert settings(found) == {
+        "region": "eu-west-1",
+        "endpoint_url": "http://sqs:4566",
+        "role_arn": "arn:aws:iam::123456789012:role/hpad",
+        "access_key_id": "REPLACE-ME",
+        "secret_access_key_file": f"{FOLDER}/awsSecretAccessKey",
+    }
+    assert lost(found) == ["spec.triggers[0].authenticationRef", "spec.triggers[0].metadata.awsAccessKeyID"]
+    token = converted("aws-sqs-queue", SQS, "awsSessionToken")
+    assert lost(token) == ["spec.triggers[0].authenticationRef"]
+    with pytest.raises(ConversionError, match="must be the URL of a queue, or its name"):
+        converted("aws-sqs-queue", SQS | {"queueURL": "no queue"})
+
+
 def test_a_consumer_of_nats() -> None:
     metadata = {"natsServerMonitoringEndpoint": "nats:8222", "account": "shop", "stream": "s", "consumer": "c"}
     found = converted("nats-jetstream", metadata | {"activationLagThreshold": "3", "useHttps": "true"})

@@ -23,7 +23,6 @@ UNSUPPORTED: Final = {
     "aws-dynamodb": _AWS,
     "aws-dynamodb-streams": "scale by the stream's IteratorAge: " + _AWS,
     "aws-kinesis-stream": "scale by the stream's IteratorAge: " + _AWS,
-    "aws-sqs-queue": _AWS,
     "azure-app-insights": _AZURE,
     "azure-blob": _AZURE,
     "azure-data-explorer": _ANY,

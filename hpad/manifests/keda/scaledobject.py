@@ -23,6 +23,7 @@ from hpad.manifests.keda import (
     prometheus,
     rabbitmq,
     redis,
+    sqs,
     switches,
     timing,
     triggers,
@@ -55,6 +56,7 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "apache-kafka": kafka.kafka,
     "postgresql": postgresql.postgresql,
     "nats-jetstream": nats.nats_jetstream,
+    "aws-sqs-queue": sqs.sqs,
     "external": external.external,
     "external-push": external.external,
 }

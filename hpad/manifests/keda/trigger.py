@@ -189,7 +189,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
         Notes at `field`, a path in the ScaledObject, that the secret is not copied.
         """
-        variable = f"HPAD_{''.join(c if c.isascii() and c.isalnum() else '_' for c in host.upper())}_{what.upper()}"
+        name = "".join(c if c.isascii() and c.isalnum() else "_" for c in f"{host}_{what}".upper())
+        variable = f"HPAD_{name}"
         self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
         return variable
 
