@@ -1,0 +1,94 @@
+"""A real spike: RabbitMQ, consumers as processes on the embedded cluster, and a goal in seconds.
+
+The ideal is that of `tests/simulation/test_time_to_clear.py`: the smallest whole number of workers that clears the
+spike within the goal, from the moment of the spike on, and one worker afterwards.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster
+
+from hpad import settings
+from hpad.lab.demo import documents, stage
+from hpad.lab.demo.broker import Broker
+from hpad.lab.servers import rabbitmq
+
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.cluster,
+    pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT),
+]
+
+GOAL, STARTUP = 40.0, 8.0
+"""Seconds; the start of the consumers' processes takes one or two of them on an idle machine."""
+MESSAGES, TASK = 80, 4.0
+QUEUE, NAME = "worker_tasks", "worker"
+PATIENCE = 180.0
+
+
+def manifests(url: str) -> list[dict[str, Any]]:
+    """The Deployment of the demo's consumers, and an HPA with a goal."""
+    environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": str(TASK)}
+    deployment, hpa = documents.load(NAME, environment)
+    deployment["spec"]["replicas"] = 1
+    labels = {"queue": QUEUE, "goal": f"{GOAL:g}s", "startup": f"{STARTUP:g}s", "service_time": f"{TASK:g}s"}
+    metric = {"name": "queue_workers_to_clear", "selector": {"matchLabels": labels}}
+    target = {"type": "AverageValue", "averageValue": "1"}
+    hpa["spec"] |= {
+        "minReplicas": 1,
+        "maxReplicas": 40,
+        "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
+        "behavior": {
+            "scaleUp": {"policies": [{"type": "Pods", "value": 40, "periodSeconds": 15}]},
+            "scaleDown": {"stabilizationWindowSeconds": 0},
+        },
+    }
+    return [deployment, hpa]
+
+
+async def test_a_real_spike_is_cleared_in_time_and_little_is_wasted(
+    tmp_path: Path, no_blocking_calls: BlockBuster
+) -> None:
+    no_blocking_calls.deactivate()  # processes and the blocking client of the demo
+    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(QUEUE),))
+    admin = server.admin
+    options = {"url": server.management_url, "username": admin.name, "password": admin.password}
+    source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
+    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{server.amqp_port}/"
+    async with server, stage.opened(tmp_path, [source]) as on, Broker(url, QUEUE, on.clock) as broker:
+        await on.apply(manifests(url))
+        await _until(on, lambda: broker.consumers == 1 and _replicas(on) == 1)
+        await broker.publish(MESSAGES)
+        began = last = on.clock.monotonic()
+        spent, peak, cleared = 0.0, 1, None
+        while cleared is None or _replicas(on) > 1:
+            await on.clock.sleep(0.2)
+            now, running = on.clock.monotonic(), _replicas(on)
+            spent += (now - last) * running
+            last, peak = now, max(peak, running)
+            assert broker.check()
+            assert now - began < PATIENCE
+            if cleared is None and peak > 1 and broker.ready == 0:
+                cleared = now - began
+        took = last - began
+        await on.delete(NAME)
+    ideal = math.ceil(MESSAGES * TASK / GOAL) * GOAL + max(0.0, took - GOAL)
+    print(f"cleared after {cleared:.1f} s, at most {peak} consumers, {spent:.0f} of {ideal:.0f} replica-seconds")
+    assert cleared <= 1.2 * GOAL
+    assert spent <= 1.3 * ideal
+
+
+def _replicas(on: stage.Stage) -> int:
+    """Returns the count that hpad wants."""
+    hpa = on.hpa(NAME)
+    return hpa.status.desired_replicas if hpa is not None else 0
+
+
+async def _until(on: stage.Stage, condition: Any) -> None:
+    deadline = on.clock.monotonic() + PATIENCE
+    while not condition():
+        assert on.clock.monotonic() < deadline
+        await on.clock.sleep(0.1)
