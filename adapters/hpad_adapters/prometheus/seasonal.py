@@ -12,7 +12,18 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, or_error, parse_duration
+from hpad.adapter import (
+    EXTERNAL,
+    AdapterError,
+    Answer,
+    Context,
+    ExternalSample,
+    Query,
+    meant,
+    or_error,
+    parse_duration,
+    shown,
+)
 from hpad_adapters.prometheus import samples, template
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.server import Server
@@ -22,6 +33,7 @@ OWN_RECORDS: Final = (
 )
 """What the other metrics of the HPA proposed. Its recommendation holds the floor itself, which then never fell."""
 _VARIABLES: Final = frozenset({"Namespace", "HPA", "Metric"})
+_ZONES: Final = zoneinfo.available_timezones()  # at import: it reads files
 _LONGEST_AHEAD: Final = timedelta(hours=24)
 _SHORTEST_STEP: Final = timedelta(seconds=15)
 _STEPS: Final = 10
@@ -88,12 +100,10 @@ class SeasonalSettings(Server, frozen=True, forbid_unknown_fields=True, kw_only=
     timezone: str = "UTC"
 
     def errors(self) -> Iterator[str]:
-        """Yields the errors in the fields. Reads the file of the time zone."""
+        """Yields the errors in the fields."""
         yield from super().errors()
-        try:
-            zoneinfo.ZoneInfo(self.timezone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # the last two: no name of a file
-            yield f'timezone: there is no "{self.timezone}"; write something like "Europe/Berlin"'
+        if self.timezone not in _ZONES:
+            yield f'timezone: there is no {shown(self.timezone)}; write something like "Europe/Berlin"'
 
 
 class Seasonal:
