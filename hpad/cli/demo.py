@@ -20,7 +20,7 @@ DESCRIPTION = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
 
   cpu    php-apache, a web server that burns CPU for each request, by its CPU usage (1 to 7 replicas and back)
-  queue  worker, consumers of a real RabbitMQ queue, by the messages in it (3 to 16 consumers and back);
+  queue  worker, consumers of a real RabbitMQ queue, by a goal in seconds (3 to 16 consumers and back, idle ones first);
          skipped unless Debian's package rabbitmq-server is installed
 
 Everything listens on 127.0.0.1 only and is stopped and removed at the end. The applied manifests are

@@ -1,25 +1,26 @@
 """The simulated queue beside a real one: the demo's workers of a RabbitMQ queue, and the model with the same input.
 
-The demo publishes 80 messages at once; each worker is a process that takes one message at a time. Both runs have the
+80 messages are published at once; each worker is a process that takes one message at a time. Both runs have the
 same HPA, period and settings. The test prints both curves (`pytest -s`); docs/simulate.md gives the difference.
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from blockbuster import BlockBuster
 from support.simulations import START
 
+from hpad import settings
 from hpad.api import hpa as v2
 from hpad.api.hpa import from_builtins
 from hpad.api.sample import ExternalSample
-from hpad.lab.demo import documents, queue, show, stage
-from hpad.lab.demo.report import Result
+from hpad.lab.demo import documents, queue, stage, table
+from hpad.lab.demo.broker import Broker
 from hpad.lab.demo.timing import DEFAULT, Timing
-from hpad.lab.demo.view import Frame
 from hpad.lab.servers import rabbitmq
 from hpad.simulation import load, model
 from hpad.simulation.model import Scraping
@@ -52,34 +53,52 @@ class Curve(NamedTuple):
         return next(second for second, value in enumerate(self.messages) if second > begin and value == 0)
 
 
-class Unseen:
-    """A screen that shows nothing."""
+def hpa_document() -> dict[str, Any]:
+    """The HPA of the demo, with one worker for every 5 messages."""
+    _, hpa = documents.load(queue.NAME, {})
+    metric = {"name": "queue_messages", "selector": {"matchLabels": {"queue": queue.QUEUE}}}
+    target = {"type": "AverageValue", "averageValue": "5"}
+    hpa["spec"]["metrics"] = [{"type": "External", "external": {"metric": metric, "target": target}}]
+    del hpa["metadata"]["annotations"]
+    return hpa
 
-    def show(self, frame: Frame) -> None:
-        pass
 
-    def clear(self) -> None:
-        pass
-
-
-def real(result: Result) -> Curve:
-    """Returns what the demo observed; the load begins `reacted` seconds before the first rescale."""
-    assert result.reacted is not None
-    begin = result.rescales[0].at - result.reacted
+async def real(folder: Path) -> Curve:
+    """Returns what happens to a real queue and its workers, second by second from the publishing on."""
+    server = rabbitmq.RabbitMQServer(queues=(rabbitmq.Queue(queue.QUEUE),))
+    admin = server.admin
+    options = {"url": server.management_url, "username": admin.name, "password": admin.password}
+    source = settings.SourceSettings(name="rabbitmq", adapter="rabbitmq", settings=options)
+    url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{server.amqp_port}/"
+    task = f"{Timing.of(DEFAULT).task:g}"
+    deployment, _ = documents.load(queue.NAME, {"AMQP_URL": url, "QUEUE": queue.QUEUE, "TASK_SECONDS": task})
     replicas, messages = [], []
-    for second in range(SECONDS):
-        at = begin + second
-        replicas.append(([result.start] + [each.after for each in result.rescales if each.at <= at])[-1])
-        readings = [point.reading for point in result.points if point.at <= at and point.reading is not None]
-        messages.append(readings[-1])
+    async with server, stage.opened(folder, [source]) as on, Broker(url, queue.QUEUE, on.clock) as broker:
+        await on.apply([deployment, hpa_document()])
+        async with asyncio.timeout(120):
+            while broker.consumers != queue.AT_REST or _seen(on) != (queue.AT_REST, 0.0):
+                await on.clock.sleep(0.1)
+        await broker.publish(queue.MESSAGES)
+        began = on.clock.monotonic()
+        for second in range(SECONDS):
+            await on.clock.sleep(began + second - on.clock.monotonic())
+            count, reading = _seen(on)
+            replicas.append(count)
+            messages.append(reading if reading is not None else messages[-1])
+        await on.delete(queue.NAME)
     return Curve(replicas, messages)
+
+
+def _seen(on: stage.Stage) -> tuple[int, float | None]:
+    """Returns the wanted count, and the messages in the HPA's status."""
+    hpa = on.hpa(queue.NAME)
+    return (hpa.status.desired_replicas, table.reading(hpa)) if hpa is not None else (0, None)
 
 
 def simulated() -> Curve:
     """Returns the same run of the model: the same messages, service time, HPA, period and settings."""
-    _, document = documents.load(queue.NAME, {})
-    hpa = v2.defaulted(from_builtins(document))
-    settings = stage.settings_for("", ())
+    hpa = v2.defaulted(from_builtins(hpa_document()))
+    own = stage.settings_for("", ())
     consumers = Queue(
         service_seconds=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, even=True, startup=STARTUP
     )
@@ -89,15 +108,15 @@ def simulated() -> Curve:
         start=START,
         replicas=queue.AT_REST,
         shown=model.shows(hpa, "backlog", {}),
-        scraping=Scraping(interval=settings.sync_period.total_seconds()),
+        scraping=Scraping(interval=own.sync_period.total_seconds()),
     )
     turns = simulate(
         hpa,
         workload,
         start=START,
         length=timedelta(seconds=BEFORE + SECONDS),
-        period=settings.sync_period,
-        tunables=settings.tunables,
+        period=own.sync_period,
+        tunables=own.tunables,
     )
     replicas, messages = [], []
     for turn in turns:
@@ -129,11 +148,8 @@ def directions(curve: Curve) -> list[bool]:
 
 async def test_the_model_follows_a_real_queue(tmp_path: Path, no_blocking_calls: BlockBuster) -> None:
     """The peak is within 2 replicas; the queue is empty within half the time, and two tasks, of the simulated one."""
-    no_blocking_calls.deactivate()  # the demo's log lines go straight to a file
-    report = await show.run(show.Options(("queue",), DEFAULT, tmp_path / "logs"), Unseen())
-    assert report.ok, [result.problem for result in report.results]
-    (result,) = report.results
-    found, expected = real(result), simulated()
+    no_blocking_calls.deactivate()  # processes and the blocking client of the demo
+    found, expected = await real(tmp_path), simulated()
     printed(found, expected)
     assert directions(found) == directions(expected) == [True, False]
     assert abs(max(found.replicas) - max(expected.replicas)) <= 2

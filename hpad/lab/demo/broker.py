@@ -52,7 +52,10 @@ class Broker:
 
     async def publish(self, messages: int) -> None:
         """Publishes a number of messages to the queue; raises DemoError."""
-        bodies = [f"task {number}".encode() for number in range(1, messages + 1)]
+        await self.send([f"task {number}".encode() for number in range(1, messages + 1)])
+
+    async def send(self, bodies: list[bytes]) -> None:
+        """Publishes messages to the queue; raises DemoError."""
         await self._call(lambda connection: connection.publish(self._queue, bodies))
 
     async def _keep_counting(self) -> None:

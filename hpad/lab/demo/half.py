@@ -40,7 +40,8 @@ class Times:
 class Half:
     """Observes one workload. `name` is that of the Deployment and of its HPA; `label` is a word for the metric.
 
-    `span` is the expected duration in seconds, for the axis of the chart; `aside` returns a further line to show.
+    `span` is the expected duration in seconds, for the axis of the chart; `aside` returns a further line to show, and
+    `curve` the number below the replicas in the chart, in place of the metric's reading.
     """
 
     stage: Stage
@@ -51,6 +52,7 @@ class Half:
     unit: str = ""
     span: float = 1.0
     aside: Callable[[], str] = str
+    curve: Callable[[], float] | None = None
     points: list[Point] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     rescales: list[Rescale] = field(default_factory=list)
@@ -99,7 +101,7 @@ class Half:
             moment = Moment(self.now, processes, desired, table.targets(hpa), reading)
             self._count_decisions()
             self._record_rescale(moment)
-        self.points.append(Point(moment.at, processes, moment.reading))
+        self.points.append(Point(moment.at, processes, self.curve() if self.curve is not None else moment.reading))
         if moment.at - self._shown_at >= SHOW_SECONDS:
             self._show(hpa)
             self._shown_at = moment.at

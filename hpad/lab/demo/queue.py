@@ -1,6 +1,9 @@
-"""Second half of the demo: consumers of a RabbitMQ queue, scaled by the number of its messages."""
+"""Second half of the demo: consumers of a RabbitMQ queue, scaled by a goal in seconds; idle ones go first."""
 
 import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 from hpad.lab.demo import documents
 from hpad.lab.demo.broker import Broker
@@ -12,13 +15,10 @@ from hpad.lab.demo.stage import Stage
 from hpad.lab.demo.timing import Timing
 
 NAME, QUEUE = "worker", "worker_tasks"
-TITLE = "hpad demo · RabbitMQ consumers scaled by the depth of their queue"
+TITLE = "hpad demo · RabbitMQ consumers that clear a backlog within a goal in seconds"
 MESSAGES, AT_REST, AT_PEAK = 80, 3, 16
-MESSAGES_PER_WORKER = 5
-FORMULA = (
-    f"one worker for every {MESSAGES_PER_WORKER} messages (AverageValue): "
-    f"ceil({MESSAGES} / {MESSAGES_PER_WORKER}) = {AT_PEAK}"
-)
+GOAL, STARTUP, LONG = 6.25, 1.25, 11
+"""The goal, the part of it that starting workers takes, and the duration of the long job, by the time of a message."""
 
 
 async def show(stage: Stage, screen: Screen, timing: Timing, url: str, ready: asyncio.Future[None]) -> Result:
@@ -32,6 +32,7 @@ async def show(stage: Stage, screen: Screen, timing: Timing, url: str, ready: as
         await _wait_for_broker(half, ready)
         async with Broker(url, QUEUE, stage.clock) as broker:
             half.aside = lambda: str(broker)
+            half.curve = lambda: float(broker.ready)
             try:
                 await _play(stage, half, broker, timing, url, times)
             finally:
@@ -39,7 +40,7 @@ async def show(stage: Stage, screen: Screen, timing: Timing, url: str, ready: as
     except DemoError as error:
         problem = str(error)
     await stage.delete(NAME)
-    return half.result("Consumers scaled by queue depth: replicas over time", times, problem, consumers=consumers)
+    return half.result("Consumers scaled by a goal in seconds: replicas over time", times, problem, consumers=consumers)
 
 
 async def _wait_for_broker(half: Half, ready: asyncio.Future[None]) -> None:
@@ -56,41 +57,66 @@ async def _play(stage: Stage, half: Half, broker: Broker, timing: Timing, url: s
     def consumers(expected: int, moment: Moment) -> bool:
         return broker.check() and broker.consumers == expected == moment.processes
 
-    environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": f"{timing.task:.1f}"}
-    deployment, hpa = await asyncio.to_thread(documents.load, NAME, environment)
-    await stage.apply([deployment])
-    half.note("applied: Deployment worker")
-    await half.until(lambda moment: consumers(AT_REST, moment), timing.timeout, f"{AT_REST} consumers")
-    await stage.apply([hpa])
-    half.note(f"applied: HPA worker (External queue_messages, target {MESSAGES_PER_WORKER} per worker)")
-    await half.until(
-        lambda moment: consumers(AT_REST, moment) and moment.reading is not None,
-        timing.timeout,
-        f"{AT_REST} consumers and a reading of the queue",
-    )
-    await half.wait(timing.pause)
-    await broker.publish(MESSAGES)
+    with tempfile.TemporaryDirectory(prefix="hpad-demo-") as folder:
+        jobs = Path(folder) / "long-jobs"
+        environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": f"{timing.task:.1f}", "LONG_JOBS": str(jobs)}
+        deployment, hpa = await asyncio.to_thread(documents.load, NAME, environment)
+        hpa["spec"]["metrics"][0]["external"]["metric"]["selector"]["matchLabels"] |= _times(timing)
+        await stage.apply([deployment])
+        half.note("applied: Deployment worker")
+        await half.until(lambda moment: consumers(AT_REST, moment), timing.timeout, f"{AT_REST} consumers")
+        await stage.apply([hpa])
+        goal = GOAL * timing.task
+        half.note(f"applied: HPA worker (queue_workers_to_clear: the backlog is gone within {goal:.0f} s)")
+        await half.until(
+            lambda moment: consumers(AT_REST, moment) and moment.reading is not None,
+            timing.timeout,
+            f"{AT_REST} consumers and a reading of the queue",
+        )
+        await half.wait(timing.pause)
+        await _spike(half, broker, timing, times, consumers)
+        await half.until(
+            lambda moment: consumers(AT_REST, moment) and moment.desired == AT_REST,
+            timing.timeout,
+            f"{AT_REST} consumers again",
+        )
+        times.back = half.now
+        half.note(f"back at {AT_REST} consumers, one of them still at the long job")
+        await half.until(lambda _: len(_notes(jobs)) > 1, timing.timeout + LONG * timing.task, "the long job's end")
+        began, ended, *more = [*_notes(jobs), "", ""]
+        if not ended.startswith("finished") or any(more[:-2]):
+            raise DemoError(f"the long job was interrupted: {began}, {ended}")
+        half.note("the long job is finished, by the worker that began it: idle workers went first")
+        await half.wait(timing.pause)
+
+
+async def _spike(
+    half: Half, broker: Broker, timing: Timing, times: Times, consumers: Callable[[int, Moment], bool]
+) -> None:
+    """Sends the messages, and waits until none of them waits any more."""
+    long = round(LONG * timing.task)
+    await broker.send([str(long).encode(), *(f"task {number}".encode() for number in range(1, MESSAGES + 1))])
     times.load = half.now
-    half.note(f"{MESSAGES} messages sent; each takes {timing.task:.1f} s and counts until it is acknowledged")
-    half.note(FORMULA)
-    await half.until(
-        lambda moment: consumers(AT_PEAK, moment),
-        timing.timeout,
-        f"{AT_PEAK} consumers",
+    half.note(f"{MESSAGES} messages of {timing.task:.1f} s each sent, and a long job of {long} s")
+    half.note(
+        f"{MESSAGES} / ({GOAL * timing.task:.0f} s - {STARTUP * timing.task:.0f} s) * {timing.task:.1f} s = {AT_PEAK}"
     )
+    await half.until(lambda moment: consumers(AT_PEAK, moment), timing.timeout, f"{AT_PEAK} consumers")
     half.note(f"the broker counts {broker.consumers} consumers")
     await half.until(
-        lambda moment: broker.check() and broker.ready == 0 == moment.reading,
+        lambda _: broker.check() and broker.ready == 0,
         timing.timeout + MESSAGES / AT_PEAK * timing.task,
         "an empty queue",
     )
     times.over = half.now
-    half.note("the queue is empty")
-    await half.until(
-        lambda moment: consumers(AT_REST, moment) and moment.desired == AT_REST,
-        timing.timeout,
-        f"{AT_REST} consumers again",
-    )
-    times.back = half.now
-    half.note(f"back at {AT_REST} consumers")
-    await half.wait(timing.pause)
+    half.note(f"the backlog is gone {times.over - times.load:.0f} s after it came")
+
+
+def _times(timing: Timing) -> dict[str, str]:
+    """Returns the labels of the metric's selector that hold times."""
+    found = {"goal": GOAL * timing.task, "startup": STARTUP * timing.task, "service_time": timing.task}
+    return {name: f"{seconds:.2f}s" for name, seconds in found.items()}
+
+
+def _notes(jobs: Path) -> list[str]:
+    return jobs.read_text(encoding="utf-8").splitlines() if jobs.exists() else []

@@ -31,4 +31,4 @@ class Timing:
     @property
     def spans(self) -> tuple[float, float]:
         """The expected duration of each half, with the stabilization windows of its HPA."""
-        return 22 + 2 * self.pause + self.peak, 12 + 2 * self.pause + 5 * self.task
+        return 22 + 2 * self.pause + self.peak, 8 + 2 * self.pause + 11 * self.task

@@ -44,7 +44,10 @@ def test_the_manifests_contain_the_numbers_of_the_demo():
     deployment, hpa = documents.load(queue.NAME, {})
     external = hpa["spec"]["metrics"][0]["external"]
     assert deployment["spec"]["replicas"] == hpa["spec"]["minReplicas"] == queue.AT_REST
-    assert external["metric"]["name"] == "queue_messages"
-    assert external["metric"]["selector"] == {"matchLabels": {"queue": queue.QUEUE}}
-    assert external["target"] == {"type": "AverageValue", "averageValue": str(queue.MESSAGES_PER_WORKER)}
-    assert -(-queue.MESSAGES // queue.MESSAGES_PER_WORKER) == queue.AT_PEAK == hpa["spec"]["maxReplicas"]
+    assert external["metric"]["name"] == "queue_workers_to_clear"
+    task, goal, startup = 4.0, queue.GOAL * 4.0, queue.STARTUP * 4.0
+    assert external["metric"]["selector"]["matchLabels"] == {
+        "queue": queue.QUEUE, "goal": f"{goal:g}s", "startup": f"{startup:g}s", "service_time": f"{task:g}s",
+    }  # fmt: skip
+    assert external["target"] == {"type": "AverageValue", "averageValue": "1"}
+    assert queue.MESSAGES / (goal - startup) * task == queue.AT_PEAK == hpa["spec"]["maxReplicas"]

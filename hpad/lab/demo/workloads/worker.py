@@ -1,6 +1,7 @@
 """A worker of a task queue: consumes one message at a time, and acknowledges it after its task.
 
-Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (duration of one task). After SIGTERM, a busy worker finishes and
+Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (duration of a task), `LONG_JOBS` (a file). A message that is a number
+is a long job of so many seconds; its begin and end are written to the file. After SIGTERM, a busy worker finishes and
 acknowledges its message; an idle one exits at once.
 """
 
@@ -29,11 +30,26 @@ class Worker:
     def run(self, connection: amqp.Connection, queue: str) -> None:
         for delivery in connection.consume(queue):
             self.busy = True
-            time.sleep(self.task_seconds)
+            self._work(delivery.body)
             connection.ack(delivery)
             self.busy = False
             if self.stopping:
                 return
+
+    def _work(self, body: bytes) -> None:
+        if not body.isdigit():
+            time.sleep(self.task_seconds)
+            return
+        note("began")
+        time.sleep(int(body))
+        note("finished")
+
+
+def note(what: str) -> None:
+    """Appends a line about the long job of this process."""
+    if path := os.environ.get("LONG_JOBS"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{what} {os.getpid()}\n")
 
 
 def main() -> int | str:
