@@ -17,6 +17,7 @@ install: $(STAMP)
 
 # Targets that only run hpad do without the development tools, which double the time to install.
 $(STAMP): EXTRAS := [dev]
+$(RUNS): EXTRAS := [demo]
 $(STAMP) $(RUNS): pyproject.toml hpad/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hpad needs Python 3.11 or newer; $(PYTHON) is older: try make PYTHON=python3.11"; exit 1; }

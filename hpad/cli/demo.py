@@ -20,8 +20,8 @@ DESCRIPTION = """\
 Starts an API server, hpad, and a few real programs on this machine, and shows hpad scaling them:
 
   cpu    php-apache, a web server that burns CPU for each request, by its CPU usage (1 to 7 replicas and back)
-  queue  worker, consumers of a real RabbitMQ queue, by a goal in seconds (3 to 16 consumers and back, idle ones first);
-         skipped unless Debian's package rabbitmq-server is installed
+  queue  worker, Celery workers or plain consumers of a real RabbitMQ queue, by a goal in seconds (3 to 16 and back,
+         idle ones first); skipped unless Debian's package rabbitmq-server is installed
 
 Everything listens on 127.0.0.1 only and is stopped and removed at the end. The applied manifests are
 hpad/lab/demo/manifests/*.yaml; their `behavior` shortens the stabilization windows, so that the demo is short.
@@ -52,6 +52,11 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help=f"take about N seconds for both halves, {MINIMUM:.0f} to 3600 (default {DEFAULT:.0f})",
     )
+    parser.add_argument(
+        "--workers",
+        choices=("celery", "plain"),
+        help="of the second half: Celery's (default where it is installed, as with hpad[demo]), or a plain program",
+    )
     parser.add_argument("--no-color", action="store_true", help="no colors (also: NO_COLOR in the environment)")
     parser.add_argument(
         "--keep-logs",
@@ -80,13 +85,17 @@ def _seconds(text: str) -> float:
 
 
 async def _play(args: argparse.Namespace) -> int:
-    from hpad.lab.demo import report, screen, show, style  # imported late, so that --help is quick
+    from hpad.lab.demo import report, screen, show, style, workers  # imported late, so that --help is quick
+    from hpad.lab.demo.errors import DemoError
 
     terminal = output.raw(sys.stdout)
     ink = style.Style.of(terminal, os.environ, enabled=not args.no_color)
     on = screen.of(terminal, ink)
     halves = (args.only,) if args.only else show.HALVES
-    options = show.Options(halves, args.seconds, args.keep_logs)
+    try:
+        options = show.Options(halves, args.seconds, args.keep_logs, workers.chosen(args.workers))
+    except DemoError as error:
+        raise Failure(f"--workers: {error}") from error
     playing = asyncio.create_task(show.run(options, on))
     _stop_on_signals(playing)
     played = None

@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from hpad.lab.demo import documents
 from hpad.lab.demo.broker import Broker
@@ -13,6 +14,7 @@ from hpad.lab.demo.report import Result
 from hpad.lab.demo.screen import Screen
 from hpad.lab.demo.stage import Stage
 from hpad.lab.demo.timing import Timing
+from hpad.lab.demo.workers import Workers
 
 NAME, QUEUE = "worker", "worker_tasks"
 TITLE = "hpad demo · RabbitMQ consumers that clear a backlog within a goal in seconds"
@@ -21,20 +23,28 @@ GOAL, STARTUP, LONG = 6.25, 1.25, 11
 """The goal, the part of it that starting workers takes, and the duration of the long job, by the time of a message."""
 
 
-async def show(stage: Stage, screen: Screen, timing: Timing, url: str, ready: asyncio.Future[None]) -> Result:
-    """Runs the half with the broker at the AMQP `url`, once that is `ready`; deletes its objects and processes.
+class Queue(NamedTuple):
+    """The AMQP URL of the broker, when it is ready, and the kind of its workers (`workers.KINDS`)."""
+
+    url: str
+    ready: asyncio.Future[None]
+    kind: str
+
+
+async def show(stage: Stage, screen: Screen, timing: Timing, queue: Queue) -> Result:
+    """Runs the half, once the broker is ready; deletes its objects and processes.
 
     A failure is the `problem` of the result.
     """
     half = Half(stage, screen, NAME, TITLE, "queue", span=timing.spans[1])
     times, problem, consumers = Times(), "", 0
     try:
-        await _wait_for_broker(half, ready)
-        async with Broker(url, QUEUE, stage.clock) as broker:
+        await _wait_for_broker(half, queue.ready)
+        async with Broker(queue.url, QUEUE, stage.clock) as broker:
             half.aside = lambda: str(broker)
             half.curve = lambda: float(broker.ready)
             try:
-                await _play(stage, half, broker, timing, url, times)
+                await _play(stage, half, broker, timing, queue, times)
             finally:
                 consumers = broker.most_consumers
     except DemoError as error:
@@ -53,17 +63,20 @@ async def _wait_for_broker(half: Half, ready: asyncio.Future[None]) -> None:
         raise DemoError(str(error)) from None
 
 
-async def _play(stage: Stage, half: Half, broker: Broker, timing: Timing, url: str, times: Times) -> None:
+async def _play(stage: Stage, half: Half, broker: Broker, timing: Timing, queue: Queue, times: Times) -> None:
     def consumers(expected: int, moment: Moment) -> bool:
         return broker.check() and broker.consumers == expected == moment.processes
 
     with tempfile.TemporaryDirectory(prefix="hpad-demo-") as folder:
         jobs = Path(folder) / "long-jobs"
-        environment = {"AMQP_URL": url, "QUEUE": QUEUE, "TASK_SECONDS": f"{timing.task:.1f}", "LONG_JOBS": str(jobs)}
+        task = f"{timing.task:.1f}"
+        environment = {"AMQP_URL": queue.url, "QUEUE": QUEUE, "TASK_SECONDS": task, "LONG_JOBS": str(jobs)}
+        workers = Workers(queue.kind, environment)
         deployment, hpa = await asyncio.to_thread(documents.load, NAME, environment)
+        workers.fill_in(deployment)
         hpa["spec"]["metrics"][0]["external"]["metric"]["selector"]["matchLabels"] |= _times(timing)
         await stage.apply([deployment])
-        half.note("applied: Deployment worker")
+        half.note(f"applied: Deployment worker ({workers})")
         await half.until(lambda moment: consumers(AT_REST, moment), timing.timeout, f"{AT_REST} consumers")
         await stage.apply([hpa])
         goal = GOAL * timing.task
@@ -74,7 +87,7 @@ async def _play(stage: Stage, half: Half, broker: Broker, timing: Timing, url: s
             f"{AT_REST} consumers and a reading of the queue",
         )
         await half.wait(timing.pause)
-        await _spike(half, broker, timing, times, consumers)
+        await _spike(half, broker, timing, times, workers, consumers)
         await half.until(
             lambda moment: consumers(AT_REST, moment) and moment.desired == AT_REST,
             timing.timeout,
@@ -91,11 +104,16 @@ async def _play(stage: Stage, half: Half, broker: Broker, timing: Timing, url: s
 
 
 async def _spike(
-    half: Half, broker: Broker, timing: Timing, times: Times, consumers: Callable[[int, Moment], bool]
+    half: Half,
+    broker: Broker,
+    timing: Timing,
+    times: Times,
+    workers: Workers,
+    consumers: Callable[[int, Moment], bool],
 ) -> None:
     """Sends the messages, and waits until none of them waits any more."""
     long = round(LONG * timing.task)
-    await broker.send([str(long).encode(), *(f"task {number}".encode() for number in range(1, MESSAGES + 1))])
+    await workers.send(broker, long, timing.task, MESSAGES)
     times.load = half.now
     half.note(f"{MESSAGES} messages of {timing.task:.1f} s each sent, and a long job of {long} s")
     half.note(

@@ -14,7 +14,7 @@ import structlog
 from hpad import settings
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ConfigError
-from hpad.lab.demo import cpu, queue, stage
+from hpad.lab.demo import cpu, queue, stage, workers
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.report import Report, Result
 from hpad.lab.demo.screen import Screen
@@ -33,11 +33,15 @@ FAILURES = (DemoError, OSError, errors.ApiError, ConfigError)
 
 @dataclass(frozen=True)
 class Options:
-    """`halves` to run, total `seconds`, and the folder that keeps the `logs` of all processes, None to drop them."""
+    """`halves` to run, total `seconds`, and the folder that keeps the `logs` of all processes, None to drop them.
+
+    `workers` of the second half: one of `workers.KINDS`.
+    """
 
     halves: Sequence[str] = HALVES
     seconds: float = DEFAULT
     logs: Path | None = None
+    workers: str = workers.PLAIN
 
 
 async def run(options: Options, screen: Screen) -> Report:
@@ -59,7 +63,8 @@ async def run(options: Options, screen: Screen) -> Report:
         if "cpu" in options.halves:
             results.append(await cpu.show(on, screen, timing))
         if server is not None:
-            results.append(await queue.show(on, screen, timing, _url(server), ready))
+            consumed = queue.Queue(_url(server), ready, options.workers)
+            results.append(await queue.show(on, screen, timing, consumed))
         return Report(results, on.clock.monotonic() - started, on.requests(), skipped)
 
 

@@ -110,9 +110,10 @@ def test_a_web_server_is_scaled_by_its_cpu_usage(demo: Demo):
 @pytest.mark.cluster
 @pytest.mark.rabbitmq
 @pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT)
-def test_consumers_are_scaled_by_a_goal_in_seconds(demo: Demo):
+@pytest.mark.parametrize("workers", ["plain", "celery"])
+def test_consumers_are_scaled_by_a_goal_in_seconds(demo: Demo, workers: str):
     """The tasks are slow, so that the queue is still long when all consumers run, also on a busy machine."""
-    summary = demo.play("--only", "queue", "--seconds", "80")
+    summary = demo.play("--only", "queue", "--seconds", "80", "--workers", workers)
     (half,) = summary["halves"]
     assert summary["ok"]
     assert half["replicas"] == {"start": 3, "peak": 16, "end": 3}
