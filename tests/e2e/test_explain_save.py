@@ -19,6 +19,11 @@ async def explain(world: Any, *args: str) -> int:
     return await asyncio.to_thread(main, ["explain", *args, "--address", address])
 
 
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the lines of a command. Between them are the log lines of the daemon, which runs in this process."""
+    return [line for line in capsys.readouterr().out.splitlines() if not line.startswith("[")]
+
+
 async def names(folder: Path) -> list[str]:
     return await asyncio.to_thread(lambda: [each.name for each in folder.iterdir()])
 
@@ -42,7 +47,8 @@ async def test_the_saved_decisions_of_one_hpa_replay_alike(
     file = tmp_path / "web.jsonl"
     capsys.readouterr()
     assert await explain(world, "web", "--save", str(file)) == 0
-    assert capsys.readouterr().out.startswith(f"{file}: ")
+    [line] = printed(capsys)
+    assert line.startswith(f"{file}: ")
     assert file.stat().st_mode & 0o777 == 0o600
     text = file.read_text()
     assert "confidential" not in text
@@ -51,7 +57,7 @@ async def test_the_saved_decisions_of_one_hpa_replay_alike(
     assert 3 in [step["expect"]["scaleTo"] for each in scenarios for step in each["steps"]]
     capsys.readouterr()
     assert await asyncio.to_thread(main, ["replay", str(file)]) == 0
-    replayed = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    replayed = list(map(json.loads, printed(capsys)))
     assert [[step["expect"] for step in each["steps"]] for each in scenarios] == [each["steps"] for each in replayed]
 
 

@@ -50,7 +50,7 @@ def test_a_connection_with_an_unfinished_answer_is_not_used_again(run):
             await until(lambda: len(server.requests) == 1)
             cancelled.cancel()
             await asyncio.wait({cancelled})
-            failure = await fails(client, timeout=0.05)
+            failure = await fails(client, timeout=1.0)  # enough to connect and to send the request
             assert (failure.reason, failure.status in (0, 200)) == ("Timeout", True)
             await until(lambda: server.closed == 2)
             server._replies = [says_a_part_and_closes, OK]
