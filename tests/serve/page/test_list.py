@@ -119,8 +119,7 @@ async def test_a_column_sorts_and_sorts_the_other_way(site: Site) -> None:
 async def test_a_row_leads_to_the_page_of_its_hpa_and_the_way_back_to_the_same_place(site: Site) -> None:
     page = await site.open("#/?sort=replicas", height=500)
     await page.until("document.querySelectorAll('.row').length > 5")
-    await page.value("scrollTo(0, 300)")
-    await page.until("scrollY === 300")
+    await page.until("scrollTo(0, 300), scrollY === 300")
     await page.click(".row[data-index='6'] .sentence")
     await page.until("location.hash.startsWith('#/hpas/') && scrollY === 0")
     await page.value("history.back()")

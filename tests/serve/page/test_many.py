@@ -22,8 +22,8 @@ async def test_five_thousand_hpas(opening: Opening) -> None:
         assert 10 < await page.value("document.querySelectorAll('.row').length") < MOST_ROWS
         assert await page.value("document.querySelectorAll('*').length") < MOST_NODES
         assert await page.text(".row .title") == names[0]
-        await page.value("scrollTo(0, document.body.scrollHeight)")
-        await page.until(f"document.querySelector('.row:last-child .title').innerText === {names[-1]!r}")
+        last = f"document.querySelector('.row:last-child .title').innerText === {names[-1]!r}"
+        await page.until(f"scrollTo(0, document.body.scrollHeight), {last}")
         assert await page.value("document.querySelectorAll('.row').length") < MOST_ROWS
         await page.value("scrollTo(0, document.body.scrollHeight / 2)")
         await page.until("Number(document.querySelector('.row:last-child').dataset.index) < 3000")
@@ -47,8 +47,8 @@ async def test_the_rows_are_reused_and_stand_in_order_once_the_list_rests(openin
         await page.until("document.querySelector('.grid').getAttribute('aria-rowcount') === '301'")
         await page.value("window.made = new Set(document.querySelectorAll('.row'))")
         for end in ("document.body.scrollHeight", "0", "3000", "2000"):
-            await page.value(f"scrollTo(0, {end})")
-            await page.until(f"Math.abs(scrollY - Math.min({end}, document.body.scrollHeight - innerHeight)) < 2")
+            there = f"Math.abs(scrollY - Math.min({end}, document.body.scrollHeight - innerHeight)) < 2"
+            await page.until(f"scrollTo(0, {end}), {there}")  # again where the page has grown meanwhile
             await page.until(f"{PLACES}.includes(Math.round(scrollY / 62))")
             await page.until(f"{PLACES}.every((each, at, all) => !at || each > all[at - 1])")
             made = await page.value("document.querySelectorAll('.row').forEach((row) => made.add(row)), made.size")
