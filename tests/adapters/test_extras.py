@@ -50,3 +50,10 @@ async def test_without_the_extra_the_error_names_the_command(
 def test_a_fault_of_our_own_is_not_a_missing_extra() -> None:
     with pytest.raises(ModuleNotFoundError):
         extras.load("hpad_adapters.no_such_module", "kafka")
+
+
+@pytest.mark.parametrize("adapter", [KedaExternal, Kafka, Sqs])
+def test_a_source_without_its_extra_takes_no_metric_of_other_sources(adapter: Any) -> None:
+    """The class says what it answers, since no instance can: without `metrics` it would be all names."""
+    assert "redis_list_length" not in adapter.metrics
+    assert "*" not in adapter.metrics

@@ -29,6 +29,7 @@ class Kafka:
     """External metrics of the lag of consumer groups; a batch has one connection to each broker that it needs."""
 
     serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = (LAG,)
     Settings = KafkaSettings
 
     def __init__(self, settings: KafkaSettings, context: Context) -> None:

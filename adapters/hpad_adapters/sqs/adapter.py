@@ -25,6 +25,7 @@ class Sqs:
     """External metrics of queues: one request for each queue of a batch."""
 
     serves = frozenset({EXTERNAL})
+    metrics: tuple[str, ...] = tuple(_BUILT_IN)
     Settings = SqsSettings
 
     def __init__(self, settings: SqsSettings, context: Context) -> None:
