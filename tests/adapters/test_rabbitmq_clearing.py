@@ -126,6 +126,16 @@ def test_the_workers_clear_the_waiting_and_keep_up_with_the_published() -> None:
     assert workers(found, Goal(60.0, startup=10.0)) == pytest.approx(30.0)
 
 
+@pytest.mark.parametrize("age", range(1, 13))
+def test_a_burst_counts_as_backlog_alone_also_in_a_young_queue(age: int) -> None:
+    """600 messages within ten seconds, which may be the first ones: two samples of five seconds show them."""
+    for begun in range(age):
+        counts = [0 if at <= begun else 300 if at == begun + 1 else 600 for at in range(age + 1)]
+        found = queue(ready=counts[-1], published=counter(*counts))
+        expected = counts[-1] / 60 * 2.0
+        assert workers(found, Goal(60.0, service=2.0)) == pytest.approx(max(expected, 0.001)), counts
+
+
 def test_a_burst_counts_as_backlog_alone() -> None:
     burst = counter(0, 0, 0, 0, 600, 600, 600, 600, 600, 600, 600, 600, 600)
     assert workers(queue(ready=600, unacked=4, published=burst, **BUSY)) == pytest.approx(20.0)

@@ -12,7 +12,7 @@ longer; without this rule the count would shrink with the backlog, which would t
 | what | source |
 | --- | --- |
 | waiting | ready messages, and those that wait in consumers, as of now |
-| publish rate | the mean over `rate_window` without the busiest and the quietest sixth of it: a burst is a backlog |
+| publish rate | the mean over `rate_window` without its busiest and quietest sixth, or two intervals: a burst is backlog |
 | service time | measured and remembered (`service_time`), else `service_time` of the settings |
 """
 
@@ -30,6 +30,8 @@ LONG_SECONDS = 0.5
 _MOST = 100_000
 _TRIMMED = 6
 """Of the intervals of the publish rate, one in six is left out at each end."""
+_FEWEST = 2
+"""At least so many are left out: a burst is in up to two intervals, and in a young queue there are no others."""
 _LEAST = 0.001
 """A queue that holds a message needs a worker."""
 
@@ -124,7 +126,7 @@ def _consumers(queue: Queue, where: str) -> int:
 
 
 def _publish_rate(queue: Queue, where: str) -> float:
-    """Returns messages per second, 0 where the broker keeps rates and none was ever published."""
+    """Returns messages per second, 0 where too few intervals are known: then all that was published is backlog."""
     if queue.message_stats is None:
         raise AdapterError(
             f"the answer about {named(queue, where)} has no message_stats: the broker keeps no rates "
@@ -137,6 +139,6 @@ def _publish_rate(queue: Queue, where: str) -> float:
         max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
         for earlier, later in itertools.pairwise(points)
     )
-    left_out = len(rates) // _TRIMMED
+    left_out = max(_FEWEST, len(rates) // _TRIMMED)
     usual = rates[left_out : len(rates) - left_out]
     return statistics.fmean(usual) if usual else 0.0
