@@ -12,7 +12,7 @@ longer; without this rule the count would shrink with the backlog, which would t
 | what | source |
 | --- | --- |
 | waiting | ready messages, and those that wait in consumers, as of now |
-| publish rate | the mean over `rate_window` without its busiest and quietest sixth, or two intervals: a burst is backlog |
+| publish rate | the mean over `rate_window` without its busiest and quietest intervals: a burst is backlog |
 | service time | measured and remembered (`service_time`), else `service_time` of the settings |
 """
 
