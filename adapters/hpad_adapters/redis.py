@@ -47,13 +47,15 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
     keys: the key in a metric's selector -> the real key, for keys that label values cannot hold ("jobs:mail").
     only_keys: selectors may name the keys of `keys` only.
-    missing_stream: a stream that does not exist is an error, or zero. A list, set or hash that does not exist is empty:
-    Redis removes it with its last element.
+    missing_stream: a stream that does not exist is an error, or zero.
+    missing_key: a list, set or hash that does not exist is zero, as Redis removes it with its last element; or an
+    error, for keys that are never empty.
     """
 
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     only_keys: bool = False
     missing_stream: Literal["error", "zero"] = "error"
+    missing_key: Literal["error", "zero"] = "zero"
 
 
 class Redis:
@@ -115,14 +117,20 @@ class Redis:
             if isinstance(reply, ReplyError) and (reply is kind or kind == wanted):
                 return AdapterError(f'{self._where}: "{query.name}" of "{query.selector}": {reply}')
         if kind == "none":
-            if wanted != "stream" or self._settings.missing_stream == "zero":
-                return ExternalSample((0,), self._clock.now())
-            return AdapterError(f'{self._where}: there is no stream for "{query.selector}"', "spec")
+            return self._absent(query, wanted)
         if not isinstance(kind, str):
             return AdapterError(f'{self._where}: the reply to TYPE of "{query.selector}" is not a type')
         if kind != wanted:
             return AdapterError(f'{self._where}: the key of "{query.selector}" is a {kind}, not a {wanted}', "spec")
         return self._counted(query, count)
+
+    def _absent(self, query: Query, wanted: str) -> Answer:
+        """Returns the answer for a key that does not exist."""
+        settings = self._settings
+        kind, choice = ("stream", settings.missing_stream) if wanted == "stream" else ("key", settings.missing_key)
+        if choice == "zero":
+            return ExternalSample((0,), self._clock.now())
+        return AdapterError(f'{self._where}: there is no {kind} for "{query.selector}"', "spec")
 
     def _counted(self, query: Query, count: Reply) -> Answer:
         """Returns the sample of a count, which XPENDING and XINFO hold in an array."""

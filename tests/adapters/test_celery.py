@@ -1,12 +1,8 @@
 """Tasks of a real Celery application over a real RabbitMQ and a real Redis."""
 
 import asyncio
-import contextlib
 import itertools
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +10,10 @@ import aiohttp
 import msgspec
 import pytest
 from support import redis_lab
+from support.celery_shop import PASSWORD, Application, message
 
 from hpad import settings, testing
-from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad.adapter import AdapterError, ExternalSample
 from hpad.lab.servers import ports
 from hpad.sources import plugins
 from hpad_adapters.celery import Celery, Settings
@@ -24,74 +21,10 @@ from hpad_adapters.celery.settings import RabbitMQBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")
 
-TESTS = Path(__file__).parents[1]
-PASSWORD = "s3cr3t"
-SETTLED = 120.0
-ROUTES = {"mail.*": "mail", "report": "reports"}
 BROKERS = [
     pytest.param("rabbitmq", marks=pytest.mark.rabbitmq),
     pytest.param("redis", marks=[pytest.mark.redis, redis_lab.needs_redis]),
 ]
-
-
-class Application:
-    """The application on one broker: `url` for Celery, `options` for a source of hpad."""
-
-    def __init__(self, url: str, options: dict[str, Any], folder: Path) -> None:
-        self.options = {**options, "queues": ["celery", "mail", "reports"], "routes": ROUTES}
-        self.gate = folder / "gate"
-        self._environment = {**os.environ, "BROKER": url, "GATE": str(self.gate), "PYTHONPATH": str(TESTS)}
-        self._log = folder / "worker.log"
-
-    async def send(self, *tasks: str) -> None:
-        """Sends tasks, each NAME:COUNT:PRIORITY."""
-        await asyncio.to_thread(self._run, [sys.executable, "-m", "support.celery_app", *tasks])
-
-    def _run(self, command: Sequence[str]) -> None:
-        subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=SETTLED)
-
-    @contextlib.asynccontextmanager
-    async def worker(self, queues: str) -> AsyncIterator[None]:
-        """A worker that works on two tasks at once."""
-        command = [sys.executable, "-m", "celery", "-A", "support.celery_app", "worker", "-P", "threads", "-c", "2"]
-        with self._log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command, "-Q", queues, env=self._environment, stdout=log, stderr=log
-            )
-        try:
-            yield
-        finally:
-            self.gate.touch()
-            process.terminate()
-            await process.wait()
-
-    async def ask(self, *asked: tuple[str, str | None], **changed: Any) -> list[Answer]:
-        """Returns the answers to (name, selector), which keep the contract of adapters."""
-        source = msgspec.convert(self.options | changed, Settings)
-        async with testing.context("celery") as context:
-            return await testing.check_adapter(
-                Celery(source, context), [testing.external(name, selector) for name, selector in asked]
-            )
-
-    async def until(self, right: Callable[[list[int]], bool], *asked: tuple[str, str | None]) -> list[int]:
-        """Asks again until the values fulfil the condition."""
-        async with asyncio.timeout(SETTLED):
-            while True:
-                found = [values(answer) for answer in await self.ask(*asked)]
-                if right(found):
-                    return found
-                await asyncio.sleep(0.1)
-
-
-def values(answer: Answer) -> int:
-    """Returns the total of a sample, -1 for an error."""
-    return sum(answer.values) // 1000 if isinstance(answer, ExternalSample) else -1
-
-
-def message(answer: Answer) -> str:
-    assert isinstance(answer, AdapterError), answer
-    assert PASSWORD not in answer.message
-    return answer.message
 
 
 @pytest.fixture(scope="module")
@@ -193,45 +126,6 @@ async def test_a_goal_in_seconds_needs_statistics_of_the_broker(shop: Applicatio
 async def test_redis_has_no_rates(shop: Application) -> None:
     [answer] = await shop.ask(("celery_workers_to_clear", "queue=mail,goal=60s"))
     assert "Redis keeps no rates of messages" in message(answer)
-
-
-@on("redis")
-async def test_fetched_tasks_of_an_unknown_queue_are_an_error(shop: Application) -> None:
-    """The hash of fetched tasks is that of all queues: a task that cannot be attributed might be one of them."""
-    await shop.send("mail.send:2:0")
-    async with shop.worker("mail"):
-        await shop.until(lambda found: found == [2], ("celery_tasks_unacknowledged", "queue=mail"))
-        reports = ("celery_tasks", "queue=reports")
-        unknown, whole, waiting = await shop.ask(
-            reports, ("celery_tasks", "queue=celery"), ("celery_tasks_waiting", "queue=reports"), queues=["celery"],
-            routes={},
-        )  # fmt: skip
-        assert 'routing key "mail", which is no queue that hpad' in message(unknown).replace("'", '"')
-        assert values(whole) == 2  # all fetched tasks are those of the only queue
-        assert values(waiting) == 0
-
-
-@on("redis")
-async def test_keys_of_another_type_and_foreign_entries_are_errors(
-    shop: Application, redis_server: redis_lab.Server
-) -> None:
-    redis_server.cli("-n", "1", "set", "celery", "text")
-    redis_server.cli("-n", "1", "hset", "unacked", "tag", "not of Celery")
-    wrong, foreign = await shop.ask(("celery_tasks", "queue=celery"), ("celery_tasks_unacknowledged", "queue=mail"))
-    assert "the key 'celery' is a string, not a list" in message(wrong)
-    assert "holds other entries than Celery's" in message(foreign)
-
-
-@on("redis")
-async def test_options_of_the_transport_name_other_keys(shop: Application, redis_server: redis_lab.Server) -> None:
-    for key in ("shop:mail", "shop:mail|5", "mail"):
-        redis_server.cli("-n", "1", "rpush", key, "task")
-    redis_server.cli("-n", "1", "hset", "shop:held", "tag", "task")
-    broker = shop.options["redis"] | {"priority_steps": [0, 5], "sep": "|", "global_keyprefix": "shop:"}
-    [answer] = await shop.ask(
-        ("celery_tasks", None), redis=broker | {"unacked_key": "held"}, queues=["mail"], routes={}
-    )
-    assert values(answer) == 3
 
 
 @on("rabbitmq", "redis")

@@ -1,14 +1,17 @@
 """A Celery application of tests: its workers run as `celery -A support.celery_app worker`, or by `main` below.
 
-Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait.
+Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait; `CONFIGURATION`, settings of
+Celery as JSON; `QUEUES`, the JSON list of task_queues: name, exchange, its type, and routing key.
 """
 
+import json
 import os
 import sys
 import time
 from pathlib import Path
 
 from celery import Celery
+from kombu import Exchange, Queue
 
 app = Celery("shop", broker=os.environ.get("BROKER", "memory://"))
 app.conf.update(
@@ -17,7 +20,10 @@ app.conf.update(
     task_ignore_result=True,
     task_routes={"mail.*": {"queue": "mail"}, "report": {"queue": "reports"}},
     broker_connection_retry_on_startup=True,
+    **json.loads(os.environ.get("CONFIGURATION", "{}")),
 )
+if queues := json.loads(os.environ.get("QUEUES", "[]")):
+    app.conf.task_queues = [Queue(name, Exchange(exchange, kind), key) for name, exchange, kind, key in queues]
 
 
 @app.task(name="mail.send")

@@ -1,23 +1,20 @@
 """Celery over Redis: a list for each queue and priority, and one hash of all tasks that workers have fetched.
 
-Source: kombu/transport/redis.py, Channel._put, Channel._q_for_pri and QoS.append: an entry of the hash is the JSON list
-of message, exchange and routing key.
+A queue without waiting tasks counts only if the application has declared it. Source: kombu/transport/redis.py,
+Channel._put and Channel._q_for_pri.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
+from hpad_adapters.celery.bindings import Bindings, Replies
+from hpad_adapters.celery.fetched import Attribution
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, Wanted
 from hpad_adapters.redis_servers import Reply, ReplyError, Request, servers
 
-_ENTRY = msgspec.json.Decoder(tuple[msgspec.Raw, str | None, str | None])
 _NO_RATES = f"Redis keeps no rates of messages: {TO_CLEAR} needs RabbitMQ; scale by celery_tasks"
 _NO_MEMBERS = "Redis does not say which worker has fetched a task"
-_Replies = Mapping[Request, list[Reply] | AdapterError]
 
 
 class OverRedis:
@@ -28,6 +25,7 @@ class OverRedis:
         self._broker = broker
         self._clock = context.clock
         self._servers = servers(broker, context)
+        self._bindings = Bindings(broker, settings.default_queue)
         self._size = Request(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
         self._entries = Request(broker.unacked, (("TYPE", broker.unacked), ("HVALS", broker.unacked)))
 
@@ -50,14 +48,16 @@ class OverRedis:
         """Does nothing: a connection ends with its batch."""
 
     def _requests(self, wanted: Wanted) -> list[Request]:
-        """Returns the requests for waiting tasks, then the one for fetched tasks."""
+        """Returns the requests for waiting tasks, for the declared queues and for fetched tasks."""
         if wanted.query.name == TO_CLEAR or wanted.query.members is not None:
             return []
-        found = [] if wanted.query.name == UNACKED else [_length(key) for key in self._lists(wanted)]
+        queues = self._queues(wanted)
+        found = [request for queue in queues for request in self._lists(queue)]
+        found += self._bindings.requests(queues)
         return found if wanted.query.name == WAITING else [*found, self._fetched(wanted)]
 
-    def _lists(self, wanted: Wanted) -> Iterable[str]:
-        return (key for queue in self._queues(wanted) for key in self._broker.lists(queue))
+    def _lists(self, queue: str) -> list[Request]:
+        return [_length(key) for key in self._broker.lists(queue)]
 
     def _queues(self, wanted: Wanted) -> tuple[str, ...]:
         return wanted.queues or tuple(self._settings.queues)
@@ -66,53 +66,64 @@ class OverRedis:
         """Returns the request for the size of the hash; for the tasks themselves, where other queues share it."""
         return self._size if self._settings.known <= set(self._queues(wanted)) else self._entries
 
-    def _answer(self, wanted: Wanted, replies: _Replies) -> Answer:
+    def _answer(self, wanted: Wanted, replies: Replies) -> Answer:
         if wanted.query.members is not None:
             return AdapterError(_NO_MEMBERS, "spec")
         if wanted.query.name == TO_CLEAR:
             return AdapterError(_NO_RATES, "spec")
         try:
-            total = sum(self._count(wanted, request, replies[request]) for request in self._requests(wanted))
+            total = self._total(wanted, replies)
         except AdapterError as error:
             return AdapterError(f"{self._servers.name}: {error.message}", error.blame)
         return ExternalSample((total * 1000,), self._clock.now())
 
-    def _count(self, wanted: Wanted, request: Request, replies: list[Reply] | AdapterError) -> int:
+    def _total(self, wanted: Wanted, replies: Replies) -> int:
         """Returns the number of tasks; raises AdapterError."""
-        if isinstance(replies, AdapterError):
-            raise replies
-        kind, found = replies
-        expected = "hash" if request.key == self._broker.unacked else "list"
-        if isinstance(kind, ReplyError):
-            raise AdapterError(f"TYPE of the key {shown(request.key)}: {kind}")
-        if kind == "none":  # Redis removes a list or hash with its last element
-            return 0
-        if kind != expected:
-            raise AdapterError(f"the key {shown(request.key)} is a {kind}, not a {expected}", "spec")
-        if request is self._entries:
-            return self._attributed(found, self._queues(wanted))
-        if not isinstance(found, int) or found < 0:
-            raise AdapterError(f"the size of the key {shown(request.key)} is {shown(str(found))}, not a number")
-        return found
+        waiting = [self._waiting(queue, replies) for queue in self._queues(wanted)]
+        fetched = 0 if wanted.query.name == WAITING else self._count_fetched(wanted, replies)
+        return fetched if wanted.query.name == UNACKED else sum(waiting) + fetched
 
-    def _attributed(self, entries: Reply, queues: Sequence[str]) -> int:
-        """Returns how many fetched tasks are of these queues; raises AdapterError for one of an unknown queue."""
-        known, counts = self._settings.known | set(queues), Counter[str]()
-        for entry in entries if isinstance(entries, list) else [entries]:
-            try:
-                _, exchange, key = _ENTRY.decode(entry if isinstance(entry, str) else "")
-            except msgspec.MsgspecError:
-                raise AdapterError(f"the key {shown(self._broker.unacked)} holds other entries than Celery's") from None
-            queue = next((name for name in (key, exchange) if name in known), None)
-            if queue is None:
-                raise AdapterError(
-                    f"workers have fetched a task with the routing key {shown(str(key))}, which is no queue that "
-                    "hpad's configuration names (queues)",
-                    "spec",
-                )
-            counts[queue] += 1
-        return sum(counts[queue] for queue in queues)
+    def _waiting(self, queue: str, replies: Replies) -> int:
+        """Returns the number of waiting tasks of a queue; raises AdapterError if it does not exist."""
+        count = sum(_size(request.key, "list", replies[request]) for request in self._lists(queue))
+        if not count and self._broker.on_missing_queue == "error":
+            self._bindings.check(queue, replies)
+        return count
+
+    def _count_fetched(self, wanted: Wanted, replies: Replies) -> int:
+        request, queues = self._fetched(wanted), self._queues(wanted)
+        if request is self._size:
+            return _size(request.key, "hash", replies[request])
+        entries = _checked(request.key, "hash", replies[request])
+        bindings = self._bindings.read(queues, replies)
+        return Attribution(self._settings.known | set(queues), bindings).count(entries or [], queues)
 
 
 def _length(key: str) -> Request:
     return Request(key, (("TYPE", key), ("LLEN", key)))
+
+
+def _size(key: str, expected: str, replies: list[Reply] | AdapterError) -> int:
+    """Returns the number of elements; raises AdapterError."""
+    found = _checked(key, expected, replies)
+    if found is None:
+        return 0
+    if not isinstance(found, int) or found < 0:
+        raise AdapterError(f"the size of the key {shown(key)} is {shown(str(found))}, not a number")
+    return found
+
+
+def _checked(key: str, expected: str, replies: list[Reply] | AdapterError) -> Reply:
+    """Returns the reply after that to TYPE, None for an absent key; raises AdapterError for one of another type."""
+    if isinstance(replies, AdapterError):
+        raise replies
+    kind, found = replies
+    if isinstance(kind, ReplyError):
+        raise AdapterError(f"TYPE of the key {shown(key)}: {kind}")
+    if kind == "none":  # Redis removes a list or hash with its last element
+        return None
+    if kind != expected:
+        raise AdapterError(f"the key {shown(key)} is a {kind}, not a {expected}", "spec")
+    if isinstance(found, ReplyError):
+        raise AdapterError(f"the key {shown(key)}: {found}")
+    return found

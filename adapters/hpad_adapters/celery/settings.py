@@ -2,14 +2,16 @@
 
 import fnmatch
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import RedisServers
 
+OnMissing = Literal["error", "zero"]
 _GLOB = re.compile(r"[*?\[]")
+_HASH_TAG = re.compile(r"\{[^}]+\}")
 
 
 def is_glob(name: str) -> bool:
@@ -27,18 +29,36 @@ class RedisBroker(RedisServers, frozen=True, forbid_unknown_fields=True, kw_only
     ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
     priority_steps, sep, global_keyprefix, unacked_key: as in broker_transport_options of the application. Each queue
     has a list for each step of priority.
+    exchanges: the names of exchanges in task_queues and task_default_exchange. Celery notes each declared queue under
+    its exchange; the name of the queue itself and default_queue are known without it.
+    on_missing_queue: a queue that holds no waiting tasks, and that no binding of these exchanges names, is an error, so
+    that replicas are held or a fallback applies, or zero.
     """
 
     priority_steps: list[Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=lambda: [0, 3, 6, 9])
     sep: str = "\x06\x16"
     global_keyprefix: str = ""
     unacked_key: str = "unacked"
+    exchanges: list[str] = msgspec.field(default_factory=list)
+    on_missing_queue: OnMissing = "error"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cluster is not None and not _HASH_TAG.search(self.global_keyprefix):
+            raise ValueError(
+                "cluster: Celery uses keys of one hash slot only, which its broker_transport_options must say: write"
+                ' their global_keyprefix with braces, such as "{celery}:", here too'
+            )
 
     def lists(self, queue: str) -> tuple[str, ...]:
         """Returns the keys of a queue, one for each step of priority."""
         # Source: kombu/transport/redis.py, Channel._q_for_pri. Step 0 has the plain name.
         names = (f"{queue}{self.sep}{step}" if step else queue for step in self.priority_steps)
         return tuple(self.global_keyprefix + name for name in names)
+
+    def bindings(self, exchange: str) -> str:
+        """Returns the key of the set of bindings of an exchange."""
+        return f"{self.global_keyprefix}_kombu.binding.{exchange}"
 
     @property
     def unacked(self) -> str:

@@ -1,0 +1,189 @@
+"""A real Celery application over a real Redis: one server, the master of a sentinel, and a node of a cluster.
+
+Redis removes empty lists, so the bindings that Celery leaves there tell an empty queue from one that does not exist.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.celery_shop import PASSWORD, Application, message, values
+from support.redis_lab import Server, needs_redis, started
+
+from hpad.adapter import AdapterError
+from hpad.lab.servers import ports
+from hpad_adapters.celery.settings import RedisBroker
+
+pytest.importorskip("celery", reason="needs celery from PyPI")
+pytestmark = [needs_redis, pytest.mark.redis]
+
+TASKS, WAITING, FETCHED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
+Shops = Callable[..., Application]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    [port] = ports.free(1)
+    made = Server(tmp_path_factory.mktemp("redis"), port, {"requirepass": PASSWORD})
+    with started(made):
+        yield made
+
+
+@pytest.fixture
+def shops(server: Server, tmp_path: Path) -> Shops:
+    """Makes applications on the server, whose database is empty."""
+    server.cli("flushall")
+    at = f"127.0.0.1:{server.port}/1"
+
+    def shop(options: dict[str, Any] | None = None, **celery: Any) -> Application:
+        redis = {"url": f"redis://{at}", "password": PASSWORD, **(options or {})}
+        return Application(f"redis://:{PASSWORD}@{at}", {"redis": redis}, tmp_path, **celery)
+
+    return shop
+
+
+async def test_a_queue_that_no_application_has_declared_is_an_error(shops: Shops, server: Server) -> None:
+    """A worker or a producer declares a queue, which it stays when it is empty and its worker is gone."""
+    shop = shops()
+    mail, reports, misspelt = (TASKS, "queue=mail"), (TASKS, "queue=reports"), (TASKS, "queue=mial")
+    [before] = await shop.ask(mail)
+    assert "queue 'mail' does not exist: it holds no tasks" in message(before)
+    assert isinstance(before, AdapterError)
+    assert before.blame == "spec"
+    await shop.send("report:2:0")
+    async with shop.worker("mail,reports"):
+        await shop.until(lambda found: found == [2, 0], reports, mail)
+        shop.gate.touch()
+        await shop.until(lambda found: found == [0, 0], reports, mail)
+    found = await shop.ask(reports, mail, (WAITING, "queue=mail"), (FETCHED, "queue=mail"))
+    assert [values(answer) for answer in found] == [0, 0, 0, 0]
+    wrong = await shop.ask(misspelt, (WAITING, "queue=mial"), (FETCHED, "queue=mial"), (TASKS, "queue in (mail,mial)"))
+    assert all("queue 'mial' does not exist" in message(each) for each in wrong)
+    [zero] = await shop.ask(misspelt, redis=shop.options["redis"] | {"on_missing_queue": "zero"})
+    assert values(zero) == 0
+    server.cli("-n", "1", "rpush", "mial", "task")
+    assert [values(answer) for answer in await shop.ask(misspelt)] == [1]
+
+
+async def test_a_queue_of_another_exchange_is_found_if_it_is_named(shops: Shops) -> None:
+    """Of task_queues: one with the default exchange, and one with a topic, whose tasks do not name their queue."""
+    queues = [("mail", "", "direct", ""), ("reports", "statistics", "topic", "report.#")]
+    shop = shops({"exchanges": ["statistics"]}, queues=queues, configuration={"task_default_exchange": "celery"})
+    mail, reports = (FETCHED, "queue=mail"), (FETCHED, "queue=reports")
+    async with shop.worker("mail,reports"):
+        await shop.send("mail.send:1:0", "report:1:0")
+        assert await shop.until(lambda found: sum(found) == 2, mail, reports) == [1, 1]
+        shop.gate.touch()
+        await shop.until(lambda found: found == [0, 0], mail, reports)
+    unnamed = [await shop.ask(each, redis=shop.options["redis"] | {"exchanges": []}) for each in (mail, reports)]
+    assert values(unnamed[0][0]) == 0
+    assert "no binding of the exchanges 'reports', 'celery' names it" in message(unnamed[1][0])
+
+
+async def test_options_of_the_transport_name_other_keys(shops: Shops, server: Server) -> None:
+    same = {"priority_steps": [0, 5], "sep": "|", "global_keyprefix": "shop:"}
+    shop = shops(same, configuration={"broker_transport_options": same})
+    await shop.send("mail.send:2:0", "mail.send:1:7")
+    server.cli("-n", "1", "hset", "shop:held", "tag", "task")
+    mail = (TASKS, "queue=mail")
+    assert [values(each) for each in await shop.ask(mail)] == [3]
+    held = shop.options["redis"] | {"unacked_key": "held"}
+    assert [values(each) for each in await shop.ask((TASKS, None), redis=held, queues=["mail"], routes={})] == [4]
+    server.cli("-n", "1", "del", "shop:mail", "shop:mail|5")
+    assert [values(each) for each in await shop.ask(mail)] == [0]
+    [other] = await shop.ask(mail, redis=shop.options["redis"] | {"global_keyprefix": ""})
+    assert "queue 'mail' does not exist" in message(other)
+
+
+async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
+    server.cli("flushall")
+    [port] = ports.free(1)
+    monitored = {"sentinel monitor": f"main 127.0.0.1 {server.port} 1", "sentinel auth-pass": f"main {PASSWORD}"}
+    sentinel = Server(tmp_path / "sentinel", port, monitored, sentinel=True)
+    broker = {"sentinel": {"master": "main", "nodes": [f"127.0.0.1:{port}"], "database": 2}, "password": PASSWORD}
+    transport = {"broker_transport_options": {"master_name": "main"}}
+    with started(sentinel):
+        url = f"sentinel://:{PASSWORD}@127.0.0.1:{port}/2"
+        shop = Application(url, {"redis": broker}, tmp_path, configuration=transport)
+        await shop.send("mail.send:2:0", "mail.send:1:9")
+        found, missing = await shop.ask((TASKS, "queue=mail"), (TASKS, "queue=reports"))
+    assert values(found) == 3
+    assert "queue 'reports' does not exist" in message(missing)
+
+
+async def test_celery_in_one_slot_of_a_cluster(tmp_path: Path) -> None:
+    """Celery knows no clusters: it works with a node whose slot has all keys, by the braces in their prefix."""
+    port, bus = ports.free(2)
+    node = Server(tmp_path / "node", port, {"cluster-enabled": "yes", "cluster-port": bus})
+    prefix = {"global_keyprefix": "{celery}:"}
+    with started(node):
+        node.cli("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+        node.until("cluster_state:ok", "CLUSTER", "INFO")
+        broker = {"cluster": {"nodes": [f"127.0.0.1:{port}"]}, **prefix}
+        shop = Application(
+            f"redis://127.0.0.1:{port}/0",
+            {"redis": broker},
+            tmp_path,
+            configuration={"broker_transport_options": prefix},
+        )
+        await shop.send("mail.send:3:0")
+        mail, fetched = (TASKS, "queue=mail"), (FETCHED, "queue=mail")
+        async with shop.worker("mail"):
+            await shop.until(lambda found: found == [3, 2], mail, fetched)
+            shop.gate.touch()
+            await shop.until(lambda found: found == [0, 0], mail, fetched)
+
+
+def test_a_cluster_needs_keys_of_one_slot() -> None:
+    for prefix in ("", "celery:", "{}:"):
+        with pytest.raises(msgspec.ValidationError, match="cluster: Celery uses keys of one hash slot only"):
+            msgspec.convert({"cluster": {"nodes": ["a"]}, "global_keyprefix": prefix}, RedisBroker)
+
+
+async def test_the_user_needs_the_documented_rights(shops: Shops, server: Server) -> None:
+    shop = shops({"username": "reader"})
+    await shop.send("mail.send:1:0")
+    rights = ("+select", "+type", "+llen", "+hlen", "+hvals")
+    server.cli("ACL", "SETUSER", "reader", "on", f">{PASSWORD}", "~*", *rights)
+    asked = ((TASKS, "queue=celery"), (TASKS, "queue=mail"))
+    [denied, _] = await shop.ask(*asked)
+    assert "SMEMBERS of the key '_kombu.binding.celery': NOPERM" in message(denied)
+    server.cli("ACL", "SETUSER", "reader", "+smembers")
+    missing, counted = await shop.ask(*asked)
+    assert "queue 'celery' does not exist" in message(missing)
+    assert values(counted) == 1
+
+
+async def test_redis_has_no_rates(shops: Shops) -> None:
+    [answer] = await shops().ask(("celery_workers_to_clear", "queue=mail,goal=60s"))
+    assert "Redis keeps no rates of messages" in message(answer)
+
+
+async def test_fetched_tasks_of_an_unknown_queue_are_an_error(shops: Shops) -> None:
+    """The hash of fetched tasks is that of all queues: a task that cannot be attributed might be one of them."""
+    shop = shops()
+    await shop.send("mail.send:2:0", "report:1:0")
+    async with shop.worker("mail"):
+        await shop.until(lambda found: found == [2], (FETCHED, "queue=mail"))
+        reports = (TASKS, "queue=reports")
+        known: dict[str, Any] = {"queues": ["celery"], "routes": {}}
+        unknown, waiting = await shop.ask(reports, (WAITING, "queue=reports"), **known)
+        assert "routing key 'mail', which is no queue that hpad" in message(unknown)
+        assert values(waiting) == 1
+        [whole] = await shop.ask((TASKS, None), **known | {"queues": ["reports"]})
+        assert values(whole) == 3  # all fetched tasks are those of the only queue
+
+
+async def test_keys_of_another_type_and_foreign_entries_are_errors(shops: Shops, server: Server) -> None:
+    server.cli("-n", "1", "set", "celery", "text")
+    server.cli("-n", "1", "rpush", "mail", "task")
+    server.cli("-n", "1", "hset", "unacked", "tag", "not of Celery")
+    server.cli("-n", "1", "set", "_kombu.binding.reports", "text")
+    wrong, foreign, unbound = await shops().ask(
+        (TASKS, "queue=celery"), (FETCHED, "queue=mail"), (TASKS, "queue=reports")
+    )
+    assert "the key 'celery' is a string, not a list" in message(wrong)
+    assert "holds other entries than Celery's" in message(foreign)
+    assert "SMEMBERS of the key '_kombu.binding.reports': WRONGTYPE" in message(unbound)

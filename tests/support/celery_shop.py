@@ -1,0 +1,98 @@
+"""A real Celery application on one broker: its producers and workers as processes, and a source of hpad that counts."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hpad import testing
+from hpad.adapter import AdapterError, Answer, ExternalSample
+from hpad_adapters.celery import Celery, Settings
+
+TESTS = Path(__file__).parents[1]
+PASSWORD = "s3cr3t"
+SETTLED = 120.0
+ROUTES = {"mail.*": "mail", "report": "reports"}
+
+
+class Application:
+    """The application on one broker: `url` for Celery, `options` for a source of hpad.
+
+    `configuration` is that of Celery, beside `queues` of task_queues: name, exchange, its type, and routing key.
+    """
+
+    def __init__(
+        self, url: str, options: dict[str, Any], folder: Path, *,
+        configuration: dict[str, Any] | None = None, queues: Sequence[Sequence[str]] = (),
+    ) -> None:  # fmt: skip
+        self.options = {**options, "queues": ["celery", "mail", "reports"], "routes": ROUTES}
+        self.gate = folder / "gate"
+        self._environment = {
+            **os.environ,
+            "BROKER": url,
+            "GATE": str(self.gate),
+            "PYTHONPATH": str(TESTS),
+            "CONFIGURATION": json.dumps(configuration or {}),
+            "QUEUES": json.dumps(queues),
+        }
+        self._log = folder / "worker.log"
+
+    async def send(self, *tasks: str) -> None:
+        """Sends tasks, each NAME:COUNT:PRIORITY."""
+        await asyncio.to_thread(self._run, [sys.executable, "-m", "support.celery_app", *tasks])
+
+    def _run(self, command: Sequence[str]) -> None:
+        subprocess.run(command, env=self._environment, check=True, capture_output=True, timeout=SETTLED)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, queues: str) -> AsyncIterator[None]:
+        """A worker that works on two tasks at once."""
+        command = [sys.executable, "-m", "celery", "-A", "support.celery_app", "worker", "-P", "threads", "-c", "2"]
+        with self._log.open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, "-Q", queues, env=self._environment, stdout=log, stderr=log
+            )
+        try:
+            yield
+        finally:
+            self.gate.touch()
+            process.terminate()
+            await process.wait()
+
+    async def ask(self, *asked: tuple[str, str | None], **changed: Any) -> list[Answer]:
+        """Returns the answers to (name, selector), which keep the contract of adapters."""
+        source = msgspec.convert(self.options | changed, Settings)
+        async with testing.context("celery") as context:
+            return await testing.check_adapter(
+                Celery(source, context), [testing.external(name, selector) for name, selector in asked]
+            )
+
+    async def until(self, right: Callable[[list[int]], bool], *asked: tuple[str, str | None]) -> list[int]:
+        """Asks again until the values fulfil the condition; -1 stands for an error."""
+        queries = [testing.external(name, selector) for name, selector in asked]
+        async with asyncio.timeout(SETTLED), testing.context("celery") as context:
+            adapter = Celery(msgspec.convert(self.options, Settings), context)
+            while True:
+                found = [values(answer) for answer in await adapter.answer(queries)]
+                if right(found):
+                    await adapter.aclose()
+                    return found
+                await asyncio.sleep(0.1)
+
+
+def values(answer: Answer) -> int:
+    """Returns the total of a sample, -1 for an error."""
+    return sum(answer.values) // 1000 if isinstance(answer, ExternalSample) else -1
+
+
+def message(answer: Answer) -> str:
+    assert isinstance(answer, AdapterError), answer
+    assert PASSWORD not in answer.message
+    return answer.message
