@@ -1,6 +1,5 @@
 """The fields of a pod that decisions depend on."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -9,17 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
+from hpad.api import deletion_cost
+from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Moment
 from hpad.api.quantity import Quantity
 
 _ALWAYS: Final = "Always"
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-COST_BEFORE: Final = "hpad.io/deletion-cost-before"
-"""The annotation of a pod whose deletion cost hpad has set: the cost before, or `UNSET`."""
-UNSET: Final = "unset"
 _IPV4: Final = 2**32
-_COST: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
-_COSTS: Final = range(-(2**31), 2**31)
 
 
 class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
@@ -39,23 +34,6 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f'{self.kind} "{self.name}"'
-
-
-class DeletionCost(msgspec.Struct, frozen=True, gc=False):
-    """The annotation `controller.kubernetes.io/pod-deletion-cost` of a pod; None without it.
-
-    `before` is set while hpad has set the cost for a scale-down: the text that it replaced, `UNSET` for none.
-    """
-
-    text: str | None = None
-    before: str | None = None
-
-    @property
-    def users(self) -> str | None:
-        """The text that a user has set; None for none."""
-        if self.before is None:
-            return self.text
-        return None if self.before == UNSET else self.before
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -91,14 +69,13 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def users_cost(self) -> int:
-        """The deletion cost that a user has set, as the ReplicaSet controller reads it: 0 for none and an invalid one.
+        """The deletion cost that a user has set, as the ReplicaSet controller reads it."""
+        return 0 if self.deletion_cost is None else deletion_cost.value(self.deletion_cost.users)
 
-        Source: Kubernetes 1.36, pkg/apis/core/helper: GetDeletionCostFromPodAnnotations.
-        """
-        text = None if self.deletion_cost is None else self.deletion_cost.users
-        if text is None or not _COST.fullmatch(text) or int(text) not in _COSTS:
-            return 0
-        return int(text)
+    @property
+    def is_marked(self) -> bool:
+        """Whether hpad has set the deletion cost."""
+        return self.deletion_cost is not None and self.deletion_cost.mark is not None
 
 
 def effective_requests(
@@ -216,14 +193,8 @@ def from_wire(wire: Wire) -> Pod:
             [(restartable, each.requests) for restartable, each in initial],
             _amounts(spec.overhead),
         ),
-        deletion_cost=deletion_cost(wire.metadata.annotations or {}),
+        deletion_cost=deletion_cost.of_annotations(wire.metadata.annotations or {}),
     )
-
-
-def deletion_cost(annotations: Mapping[str, str]) -> DeletionCost | None:
-    """Returns the deletion cost in the annotations of a pod; None where there is none."""
-    text, before = annotations.get(DELETION_COST), annotations.get(COST_BEFORE)
-    return None if text is None and before is None else DeletionCost(text, before)
 
 
 def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
@@ -256,7 +227,7 @@ def to_builtins(pod: Pod, now: datetime) -> dict[str, Any]:
 def _annotations(cost: DeletionCost | None) -> dict[str, str] | None:
     if cost is None:
         return None
-    return {name: text for name, text in ((DELETION_COST, cost.text), (COST_BEFORE, cost.before)) if text is not None}
+    return {name: text for name, text in deletion_cost.to_annotations(cost).items() if text is not None}
 
 
 def _amounts(requests: Mapping[str, Quantity] | None) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Protocols of the cluster: the reads and writes of a reconcile."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
@@ -28,13 +28,10 @@ class HpaSource(Protocol):
     def subscribe(self, callback: Change) -> object: ...
 
 
-Annotations = Mapping[str, str | None]
-"""Annotations to be set, and to be removed (None)."""
-
-
 class Pods(Protocol):
     @property
     def marked(self) -> Collection[Key]: ...
+    def get(self, key: Key) -> Pod | None: ...
     def select(self, namespace: str, selector: Selector) -> list[Pod]: ...
 
 
@@ -62,7 +59,8 @@ class Cluster(Protocol):
     async def write_scale(
         self, namespace: str, ref: CrossVersionObjectReference, scale: Scale, allowed: Callable[[], None]
     ) -> Scale: ...
-    async def annotate_pod(self, key: Key, annotations: Annotations, allowed: Callable[[], None]) -> None: ...
+    async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Callable[[], None]) -> None: ...
+    async def remove_deletion_cost(self, pod: Pod, allowed: Callable[[], None]) -> None: ...
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Callable[[], None]
     ) -> HorizontalPodAutoscaler: ...

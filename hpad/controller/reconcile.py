@@ -246,14 +246,12 @@ class Reconciler:
         view = turn.view
         turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
         if decision.scale_to is None or view.scale is None:
-            if self._cluster.pods.marked:  # nearly never
-                await self._remove_costs(turn, worker)
             return None, settle.settle(view, decision, None)
         withheld = report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields)
         if withheld is not None:
             outcome = settle.Outcome(attempts=(), withheld=withheld)
             return outcome, settle.settle(view, decision, outcome)
-        if decision.spared is not None or self._cluster.pods.marked:
+        if decision.spared is not None:
             await self._set_costs(turn, decision, worker)
         # The settlement of a success is made before the write, because the pending rescale contains its status.
         settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
@@ -267,12 +265,6 @@ class Reconciler:
         if error is not None:
             text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
             self._record(turn.view, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
-
-    async def _remove_costs(self, turn: Turn, worker: Worker) -> None:
-        """Removes the deletion costs that an earlier scale-down has left, unless nothing may be written."""
-        view = turn.view
-        if report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields) is None:
-            await self._sparing.restore(turn, worker)
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""

@@ -192,8 +192,7 @@ class Record(msgspec.Struct):
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
     was edited. `competitors`, `minimum_reported` and `annotation_error` are what the log has reported: other writers, a
-    minimum of 0 without the feature gate HPAScaleToZero, and the errors in annotations. `costs_since` is when pods of
-    the target last got deletion costs, or were first seen with some, in monotonic seconds; None: they have none.
+    minimum of 0 without the feature gate HPAScaleToZero, and the errors in annotations.
     """
 
     phase: Phase = Phase.UNKNOWN
@@ -209,7 +208,6 @@ class Record(msgspec.Struct):
     competitors: tuple[Competitor, ...] = ()
     minimum_reported: bool = False
     annotation_error: str | None = None
-    costs_since: float | None = None
 
     def change(self, change: Change) -> Phase:
         """Moves to the next phase. Raises KeyError for a change that the phase does not allow."""

@@ -1,22 +1,21 @@
 """Asks before a scale-down what each pod is working on, and writes the deletion costs that make idle pods go first.
 
-A cost is written with an annotation of hpad's own, which holds the cost before. Costs of pods that stay are removed in
-the first turn that sees the scale-down done, or a minute later, by the process that owns the HPA then. So a crash or
-another leader leaves none. Writes of costs are best effort: they end after `_PATIENCE` of a period, and the scale is
-written whatever became of them. Source: KEP-2255.
+`hpad.controller.cost_removal` removes them again. Writes of costs are best effort: they end after `_PATIENCE` of a
+period, and the scale is written whatever became of them. Source: KEP-2255.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.api.pod import COST_BEFORE, DELETION_COST, UNSET, Pod
+from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, HPAIdentity, Sample
 from hpad.clock import Clock
-from hpad.controller.cluster import Annotations, Cluster, Metrics
+from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
 from hpad.engine import spare
@@ -30,21 +29,13 @@ _PATIENCE: Final = 0.15
 _LONGEST: Final = 5.0
 """The largest number of seconds for each of the two."""
 _CONCURRENCY: Final = 8
-_LEFT_OVER_SECONDS: Final = 60.0
-"""After this time costs are removed, even if the target still has more pods than it shall have."""
 
 Answers = Sequence[Sample | AdapterError]
-
-
-class _Write(NamedTuple):
-    """One write: a pod, and its annotations, where None removes one."""
-
-    pod: Key
-    annotations: Annotations
+_Write = Callable[[], Awaitable[None]]
 
 
 class Sparing:
-    """Reads the work of pods, and writes and removes their deletion costs."""
+    """Reads the work of pods, and writes their deletion costs."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics, clock: Clock) -> None:
         self._cluster = cluster
@@ -81,46 +72,41 @@ class Sparing:
         Raises NotOwned or Edited if the permit ends.
         """
         planned = {} if decision.spared is None else dict(decision.spared.costs)
-        pods = spare.active(turn.view.pods)
-        writes = [_marking(pod, planned[pod.name]) for pod in pods if pod.name in planned]
-        writes += [_restoring(pod) for pod in pods if _is_marked(pod) and pod.name not in planned]
-        if not writes:
-            return None
-        turn.record.costs_since = self._clock.monotonic()
-        return await self._written(turn, writes, worker)
+        pods, allowed = spare.active(turn.view.pods), turn.permit.require
+        set_cost = self._cluster.set_deletion_cost
+        writes: list[_Write] = [
+            functools.partial(set_cost, pod, planned[pod.name], allowed) for pod in pods if pod.name in planned
+        ]
+        left = [pod for pod in pods if pod.is_marked and pod.name not in planned]
+        writes += [functools.partial(self._remove, pod, allowed) for pod in left]
+        return await self._written(turn, writes[:MOST], worker) if writes else None
 
-    async def restore(self, turn: Turn, worker: Worker) -> None:
-        """Removes the costs of an earlier scale-down, if it is done or long ago. Raises as `mark` does."""
-        view, record, now = turn.view, turn.record, self._clock.monotonic()
-        pods = spare.active(view.pods)
-        marked = [pod for pod in pods if _is_marked(pod)]
-        if not marked:
-            record.costs_since = None
-            return
-        if record.costs_since is None:  # those of an earlier process
-            record.costs_since = now
-        if len(pods) > view.target_replicas and now - record.costs_since < _LEFT_OVER_SECONDS:
-            return
-        await self._written(turn, [_restoring(pod) for pod in marked[:MOST]], worker)
+    async def _remove(self, pod: Pod, allowed: Callable[[], None]) -> None:
+        """Removes the cost of an earlier scale-down, unless it was changed a moment ago."""
+        try:
+            await self._cluster.remove_deletion_cost(pod, allowed)
+        except errors.ApiError as error:
+            if not error.test_failed:
+                raise
 
-    async def _written(self, turn: Turn, writes: Iterable[_Write], worker: Worker) -> str | None:
+    async def _written(self, turn: Turn, writes: Sequence[_Write], worker: Worker) -> str | None:
         key = turn.view.hpa.metadata.key
         async with worker.released():
-            error = await self._write(writes, turn.permit.require, _seconds(turn))
+            error = await self._write(writes, _seconds(turn))
         if error is None:
             self._failing.ended(subject=key, hpa=str(key))
             return None
         self._failing.occurred(subject=key, cause=error, hpa=str(key), error=error)
         return error
 
-    async def _write(self, writes: Iterable[_Write], allowed: Callable[[], None], seconds: float) -> str | None:
+    async def _write(self, writes: Sequence[_Write], seconds: float) -> str | None:
         """Writes a few at the same time, until one is refused for good. Returns the last error."""
         waiting, found = iter(writes), list[errors.ApiError]()
 
         async def run() -> None:
             for write in waiting:
                 try:
-                    await self._cluster.annotate_pod(write.pod, write.annotations, allowed)
+                    await write()
                 except errors.ApiError as error:
                     if not error.not_found:  # a pod that is gone needs no cost
                         found.append(error)
@@ -141,19 +127,3 @@ class Sparing:
 
 def _seconds(turn: Turn) -> float:
     return min(_LONGEST, turn.timing.plan.period * _PATIENCE)
-
-
-def _is_marked(pod: Pod) -> bool:
-    return pod.deletion_cost is not None and pod.deletion_cost.before is not None
-
-
-def _marking(pod: Pod, cost: int) -> _Write:
-    users = None if pod.deletion_cost is None else pod.deletion_cost.users
-    return _Write(
-        Key(pod.namespace, pod.name), {DELETION_COST: str(cost), COST_BEFORE: UNSET if users is None else users}
-    )
-
-
-def _restoring(pod: Pod) -> _Write:
-    users = None if pod.deletion_cost is None else pod.deletion_cost.users
-    return _Write(Key(pod.namespace, pod.name), {DELETION_COST: users, COST_BEFORE: None})

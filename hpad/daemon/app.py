@@ -216,6 +216,8 @@ class App:
             # State is read before the first decision, and saved after the last.
             keep = functools.partial(made.store.run, lambda key: made.hpas.get(key) is not None)
             ordered.append(background("store", keep, after_end=made.store.stop))
+        if not self.settings.dry_run:
+            ordered.append(background("removal of deletion costs", made.costs.run))
         ordered.append(background("controller", self._run_controller, before_end=self._drain))
         return ordered
 

@@ -13,6 +13,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
+from hpad.controller.cost_removal import CostRemoval, kept_seconds
 from hpad.controller.handoff import Handoff
 from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.overlap import SelectorIndex
@@ -62,6 +63,7 @@ class Components:
     reconciler: Reconciler
     controller: Controller
     handoff: Handoff | None
+    costs: CostRemoval
 
 
 def build(
@@ -134,6 +136,7 @@ def build(
         reconciler=reconciler,
         controller=controller,
         handoff=handoff,
+        costs=CostRemoval(watched, owner, clock, kept=kept_seconds(period)),
     )
 
 
@@ -144,6 +147,7 @@ def apply(settings: Settings, components: Components) -> None:
     components.recent.retune(seconds=seconds, memory=settings.record_recent_memory)
     period, tick = settings.sync_period.total_seconds(), settings.sync_tick.total_seconds()
     components.controller.retune(period=period, workers=settings.workers, tick=tick)
+    components.costs.kept = kept_seconds(period)
     if components.handoff is not None and components.coordinator is not None:
         components.handoff.retune(components.coordinator.cooldown(options(settings).patience))
     if isinstance(components.store, persistent.PersistentStore):

@@ -328,12 +328,7 @@ class PodCache(Cache[Pod]):
     def _index(self, key: Key, old: Pod | None, new: DecodedObject[Pod] | None) -> None:
         pod = None if new is None else new.value
         self._labels.replace(old, pod)
-        if (
-            pod is not None
-            and pod.deletion_cost is not None
-            and pod.deletion_cost.before is not None
-            and not pod.deleted
-        ):
+        if pod is not None and pod.is_marked and not pod.deleted:
             self.marked.add(key)
         elif self.marked:
             self.marked.discard(key)

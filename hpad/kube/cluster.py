@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from hpad.api import duration
+from hpad.api.deletion_cost import set_by_hpad
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import errors, events, managed_fields, owners, paths, scale
+from hpad.kube import deletion_cost, errors, events, managed_fields, owners, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, HpaCache, PodCache
 from hpad.kube.client import Allowed, Client
@@ -24,7 +23,6 @@ from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
-_MERGE_PATCH = "application/merge-patch+json"
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
@@ -190,13 +188,22 @@ class Cluster:
         self._competitors.written(target, written)
         return written
 
-    async def annotate_pod(
-        self, key: Key, annotations: Mapping[str, str | None], allowed: Allowed | None = None
-    ) -> None:
-        """Sets annotations of a pod, and removes those that are None, in one attempt. Raises as `write_scale` does."""
-        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
-        path = paths.PODS.object(key)
-        await self.client.request("PATCH", path, body=body, content_type=_MERGE_PATCH, allowed=allowed)
+    async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Allowed | None = None) -> None:
+        """Sets and marks the deletion cost of a pod in one attempt. Raises as `write_scale` does."""
+        body = deletion_cost.setting(set_by_hpad(pod.deletion_cost, cost, self.clock.now()))
+        await self._patch(pod, body, deletion_cost.MERGE, allowed)
+
+    async def remove_deletion_cost(self, pod: Pod, allowed: Allowed | None = None) -> None:
+        """Restores the user's cost of a marked pod in one attempt.
+
+        Raises as `write_scale` does; ApiError with status 422 if the pod has another cost or mark meanwhile.
+        """
+        if pod.deletion_cost is not None:
+            await self._patch(pod, deletion_cost.removing(pod.deletion_cost), deletion_cost.JSON, allowed)
+
+    async def _patch(self, pod: Pod, body: bytes, content_type: str, allowed: Allowed | None) -> None:
+        path = paths.PODS.object(Key(pod.namespace, pod.name))
+        await self.client.request("PATCH", path, body=body, content_type=content_type, allowed=allowed)
 
     async def write_status(
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None

@@ -11,9 +11,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from hpad.api import deletion_cost, quantity
 from hpad.api import pod as pods
-from hpad.api import quantity
 from hpad.api import selector as selector_module
+from hpad.api.deletion_cost import DeletionCost
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -295,11 +296,11 @@ def _compact(wire: _Pod) -> Pod:
     )
 
 
-def _deletion_cost(annotations: bytes) -> pods.DeletionCost | None:
+def _deletion_cost(annotations: bytes) -> DeletionCost | None:
     # Nearly no pod has one, and annotations are long: they are searched, not decoded.
     if _COST not in annotations:
         return None
-    return pods.deletion_cost(_TEXTS.decode(annotations) or {})
+    return deletion_cost.of_annotations(_TEXTS.decode(annotations) or {})
 
 
 def _address_number(text: str) -> int:

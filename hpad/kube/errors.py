@@ -73,6 +73,11 @@ class ApiError(Exception):
         return self.status == 404
 
     @property
+    def test_failed(self) -> bool:
+        """Whether a JSON patch was refused, as after a `test` in it has failed."""
+        return self.status == 422
+
+    @property
     def unauthenticated(self) -> bool:
         """Returns whether authentication of the client or of the server failed: the credentials may be outdated."""
         return self.status == 401 or self.reason == CERTIFICATE

@@ -1,4 +1,4 @@
-"""Scale-downs that spare busy pods: costs before the scale, their removal, and what may go wrong in between."""
+"""Scale-downs that spare busy pods: costs before the scale, and what may go wrong in between."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ import pytest
 from support.controller import Bench, annotated, hpa
 from support.virtual_time import in_virtual_time
 
+from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Key
-from hpad.api.pod import UNSET, DeletionCost
 from hpad.api.sample import AdapterError
 from hpad.kube import errors
 from hpad.recording import replay
@@ -51,47 +51,43 @@ async def test_costs_are_written_before_the_scale() -> None:
     world.cluster.write_scale = noted  # type: ignore[method-assign]
     await world.advance(1)
     assert written == [(["web-0", "web-1"], 4)]
-    assert [cost.before for cost in world.cluster.costs.values()] == [UNSET, UNSET]
+    assert [cost.before for cost in world.cluster.costs.values()] == [None, None]
     assert all(int(cost.text or "") < 0 for cost in world.cluster.costs.values())
 
 
 @in_virtual_time
-async def test_costs_of_pods_that_stay_are_removed_once_the_scale_down_is_done() -> None:
-    """The fake removes the last pods, so those that were to go stay: as where the ReplicaSet prefers others."""
+async def test_a_mark_says_what_was_written_and_when_and_keeps_the_users_cost() -> None:
     world = bench(ORDER)
-    world.cluster.costs["web-1"] = DeletionCost("10")
-    async with running(world):
-        await asyncio.sleep(1)
-        assert world.cluster.costs["web-1"].before is None
-        assert world.cluster.costs["web-0"].before == UNSET
-        await asyncio.sleep(20)
-    assert world.cluster.costs == {"web-1": DeletionCost("10")}
-
-
-@pytest.mark.parametrize("named", [ORDER, {}])
-@in_virtual_time
-async def test_costs_that_another_process_has_left_are_removed(named: dict[str, str]) -> None:
-    """By whichever process owns the HPA, also after the annotation was removed."""
-    world = bench(named, replicas=4)
-    world.cluster.costs["web-1"] = DeletionCost("-3", "10")
-    world.cluster.costs["web-2"] = DeletionCost("-2", UNSET)
+    edited = DeletionCost("-9", "-7 2025-12-31T23:00:00Z", "8")
+    world.cluster.costs = {"web-0": DeletionCost("-10"), "web-1": edited}
     await world.advance(1)
-    assert world.cluster.costs == {"web-1": DeletionCost("10")}
+    assert world.cluster.costs == {
+        "web-0": DeletionCost("-2", "-2 2026-01-01T00:00:00Z", "-10"),
+        "web-1": DeletionCost("-1", "-1 2026-01-01T00:00:00Z", "-9"),
+    }
+    assert world.cluster.scales["web"] == 4
 
 
 @in_virtual_time
-async def test_costs_stay_while_the_scale_down_is_not_done_and_a_minute_at_most() -> None:
-    world = bench(ORDER, replicas=6, messages=60)
-    world.cluster.costs["web-1"] = DeletionCost("-3", UNSET)
-    seen = world.cluster.select
-    world.cluster.select = lambda *args: [  # type: ignore[method-assign]  # one pod more than the scale says
-        *seen(*args), *[msgspec.structs.replace(each, name="web-9") for each in seen(*args)[:1]]
-    ]  # fmt: skip
-    async with running(world):
-        await asyncio.sleep(50)
-        assert world.cluster.annotated == []
-        await asyncio.sleep(30)
-    assert "web-1" in world.cluster.annotated
+async def test_a_scale_down_begins_with_the_costs_of_users() -> None:
+    """Marks of an earlier scale-down are removed where no new cost replaces them, but not a cost edited since."""
+    world = bench(ORDER)
+    world.cluster.costs = {
+        "web-2": DeletionCost("-3", "-3 2025-12-31T23:59:00Z", "10"),
+        "web-3": DeletionCost("7", "-3 2025-12-31T23:59:00Z", "10"),
+    }
+    await world.advance(1)
+    left = {name: world.cluster.costs[name] for name in ("web-2", "web-3")}
+    assert left == {"web-2": DeletionCost("10"), "web-3": DeletionCost("7")}
+
+
+@in_virtual_time
+async def test_marks_of_another_hpa_stay() -> None:
+    """Of an HPA that selects the same pods, and has no order of its own."""
+    world = bench({"pod-selection": "label"})
+    world.cluster.costs["web-2"] = DeletionCost("-3", "-3 2025-12-31T23:59:00Z", "10")
+    await world.advance(40)
+    assert (world.cluster.scales["web"], world.cluster.annotated) == (4, [])
 
 
 @in_virtual_time
@@ -106,7 +102,7 @@ async def test_without_the_annotations_nothing_is_asked_or_written() -> None:
 @in_virtual_time
 async def test_nothing_is_patched_where_nothing_may_be_written(options: dict[str, Any]) -> None:
     world = bench(ORDER if options else ORDER | {"mode": "paused"}, **options)
-    world.cluster.costs["web-1"] = DeletionCost("-3", UNSET)
+    world.cluster.costs["web-1"] = DeletionCost("-3", "-3 2025-12-31T23:59:00Z")
     await world.advance(40)
     assert (world.cluster.scales["web"], world.cluster.annotated) == (6, [])
 
@@ -131,7 +127,7 @@ async def test_an_api_server_that_hangs_delays_the_scale_by_two_seconds_and_no_o
         hangs.set()
         await asyncio.sleep(1000)
 
-    world.cluster.annotate_pod = annotate  # type: ignore[method-assign]
+    world.cluster.set_deletion_cost = annotate  # type: ignore[method-assign]
     async with running(world):
         await hangs.wait()
         began = world.clock.monotonic()

@@ -88,7 +88,6 @@ class World(Gathering):
         self.refusals: list[str] = []
         self.wrote: int | None = None
         self.pods = self
-        self.marked = frozenset[Any]()
         self.event_recorder = self
         self._pulse = pulse
 

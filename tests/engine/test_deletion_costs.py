@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engine import pod
 
-from hpad.api.pod import COST_BEFORE, DELETION_COST, UNSET, DeletionCost, Pod
+from hpad.api.deletion_cost import DELETION_COST, DeletionCost
+from hpad.api.pod import Pod
 from hpad.engine.deletion_costs import HIGHEST, LOWEST, MOST, Work, costs, in_order
 from hpad.lab.cluster.pods import deletion_rank
 
@@ -86,12 +87,3 @@ def test_of_equally_idle_pods_the_costs_of_users_decide() -> None:
     order = [each.name for each in in_order(pods, work)]
     assert order == ["cheap", "plain", "kept", "busy"]
     assert removed(pods, dict(costs(pods, work, in_order(pods, work)[:2])), 2) == {"cheap", "plain"}
-
-
-def test_the_cost_before_is_that_of_the_user() -> None:
-    assert DeletionCost("-3", UNSET).users is None
-    assert DeletionCost("-3", "7").users == "7"
-    assert pod("a", deletion_cost=DeletionCost("-3", "7")).users_cost == 7
-    assert pod("a", deletion_cost=DeletionCost("+3")).users_cost == 0
-    assert pod("a", deletion_cost=DeletionCost(str(2**31))).users_cost == 0
-    assert COST_BEFORE.startswith("hpad.io/")

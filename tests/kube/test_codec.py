@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from hpad.api.deletion_cost import COST_BEFORE, COST_SET, DELETION_COST, DeletionCost
 from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, dec_hook, to_builtins
 from hpad.api.metadata import Key
-from hpad.api.pod import COST_BEFORE, DELETION_COST, UNSET, ContainerRequests, DeletionCost, Wire, from_wire
+from hpad.api.pod import ContainerRequests, Wire, from_wire
 from hpad.api.pod import to_builtins as pod_to_builtins
 from hpad.kube import codec
 
@@ -190,8 +191,9 @@ def test_the_address_of_a_pod_is_kept_as_a_number(text, address):
         ({"other": "1"}, None),
         ({"deletion-cost": "1"}, None),
         ({DELETION_COST: "-5"}, DeletionCost("-5")),
-        ({DELETION_COST: "-5", COST_BEFORE: UNSET}, DeletionCost("-5", UNSET)),
-        ({COST_BEFORE: "7"}, DeletionCost(None, "7")),
+        ({DELETION_COST: "-5", COST_SET: "-5 x"}, DeletionCost("-5", "-5 x")),
+        ({DELETION_COST: "-5", COST_SET: "-5 x", COST_BEFORE: "7"}, DeletionCost("-5", "-5 x", "7")),
+        ({COST_SET: "-5 x"}, DeletionCost(None, "-5 x")),
     ],
 )
 def test_the_deletion_cost_of_a_pod(annotations, expected):

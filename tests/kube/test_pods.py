@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpad.api import selector
+from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Key
-from hpad.api.pod import UNSET, DeletionCost, Pod
+from hpad.api.pod import Pod
 from hpad.clock import SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Index, PodCache
@@ -67,11 +68,11 @@ async def test_pods_whose_cost_hpad_has_set_are_marked_until_they_end() -> None:
         return set(cache.marked)
 
     assert put(DeletionCost("7")) == set()
-    assert put(DeletionCost("-1", "7")) == {key}
+    assert put(DeletionCost("-1", "-1 x", "7")) == {key}
     assert put(DeletionCost("7")) == set()
-    assert put(DeletionCost("-1", UNSET)) == {key}
-    assert put(DeletionCost("-1", UNSET), deleted=True) == set()
-    put(DeletionCost("-1", UNSET))
+    assert put(DeletionCost("-1", "-1 x")) == {key}
+    assert put(DeletionCost("-1", "-1 x"), deleted=True) == set()
+    put(DeletionCost("-1", "-1 x"))
     cache.drop(key, "2")
     assert not cache.marked
     await client.aclose()

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from hpad.clock import SystemClock
+from hpad.lab.cluster.resources import PODS as PODS_KIND
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -101,6 +102,28 @@ async def test_unready_pods_are_deleted_first_then_the_youngest(start, workload,
         await until(lambda count=count: len(names(client.cluster)) == count)
         assert set(names(client.cluster)) == remaining
     assert ill not in names(client.cluster)
+
+
+async def test_a_stored_cost_that_is_no_number_counts_as_zero(start, workload, until):
+    """As an API server accepts it without the feature gate PodDeletionCost. Such a pod may be changed otherwise."""
+    client = await start(kubelet=False)
+    client.cluster.apply(workload("ReplicaSet", "web", replicas=3))
+    await until(lambda: len(names(client.cluster)) == 3)
+    costs = dict(zip(sorted(names(client.cluster)), ("low", "5", "-5"), strict=True))
+    for name, cost in costs.items():
+        pod = client.cluster.get("pods", name)
+        annotations = {"controller.kubernetes.io/pod-deletion-cost": cost}
+        client.cluster.store.update(PODS_KIND, {**pod, "metadata": {**pod["metadata"], "annotations": annotations}})
+        ready(client.cluster, name)
+        patch = {"metadata": {"labels": {"color": "blue"}}}
+        assert (await client.ask("PATCH", f"{PODS}/{name}", patch, Content_Type="application/merge-patch+json"))[
+            0
+        ] == 200
+    low, high, _ = costs
+    for count, remaining in ((2, {low, high}), (1, {high})):
+        client.cluster.apply(workload("ReplicaSet", "web", replicas=count))
+        await until(lambda count=count: len(names(client.cluster)) == count)
+        assert set(names(client.cluster)) == remaining
 
 
 async def test_a_failed_pod_is_replaced_and_not_counted(start, workload, until):

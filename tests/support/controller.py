@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from support import virtual_time
 from support.asked import Gathering
 
 from hpad.api import hpa as v2
+from hpad.api.deletion_cost import DeletionCost, set_by_hpad
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -21,7 +22,7 @@ from hpad.api.hpa import (
     from_builtins,
 )
 from hpad.api.metadata import Key
-from hpad.api.pod import DeletionCost, Pod, deletion_cost
+from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
@@ -118,8 +119,9 @@ class FakeCluster:
     Reading the scale of an `unwatched` target takes a request each time.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, clock: virtual_time.VirtualClock) -> None:
         self.source = source
+        self.clock = clock
         self.scales: dict[str, int] = {}
         self.selectors: dict[str, str] = {}
         self.unwatched: set[str] = set()
@@ -144,28 +146,40 @@ class FakeCluster:
 
     @property
     def marked(self) -> set[Key]:
-        return {Key("default", name) for name, cost in self.costs.items() if cost.before is not None}
+        return {Key("default", name) for name, cost in self.costs.items() if cost.mark is not None}
 
-    async def annotate_pod(self, key: Key, annotations: Mapping[str, str | None], allowed: Callable[[], None]) -> None:
+    async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Callable[[], None]) -> None:
+        await self._annotated(pod, set_by_hpad(pod.deletion_cost, cost, self.clock.now()), allowed)
+
+    async def remove_deletion_cost(self, pod: Pod, allowed: Callable[[], None]) -> None:
+        if pod.deletion_cost != self.costs.get(pod.name):
+            raise errors.ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
+        restored = None if pod.deletion_cost is None else pod.deletion_cost.restored
+        await self._annotated(pod, None if restored is None else DeletionCost(restored), allowed)
+
+    async def _annotated(self, pod: Pod, cost: DeletionCost | None, allowed: Callable[[], None]) -> None:
         allowed()
         await asyncio.sleep(self.annotate_seconds)
         if self.annotate_refusal is not None:
             raise self.annotate_refusal
-        self.annotated.append(key.name)
-        found = deletion_cost({name: text for name, text in annotations.items() if text is not None})
-        if found is None:
-            self.costs.pop(key.name, None)
-        else:
-            self.costs[key.name] = found
+        self.annotated.append(pod.name)
+        self.costs |= {} if cost is None else {pod.name: cost}
+        if cost is None:
+            self.costs.pop(pod.name, None)
+
+    def get(self, key: Key) -> Pod | None:
+        return next((pod for pod in self._pods() if pod.name == key.name), None)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        fields = {"namespace": namespace, "phase": "Running", "ready": "True"}
-        pods = [
+        return [pod for pod in self._pods() if selector.matches(pod.labels)]
+
+    def _pods(self) -> list[Pod]:
+        fields = {"namespace": "default", "phase": "Running", "ready": "True"}
+        return [
             Pod(name=f"{name}-{n}", labels={"app": name}, deletion_cost=self.costs.get(f"{name}-{n}"), **fields)
             for name, count in self.scales.items()
             for n in range(count)
         ]
-        return [pod for pod in pods if selector.matches(pod.labels)]
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         self.events.append(event)
@@ -284,7 +298,7 @@ class Bench:
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
         self.source = Source(*found)
-        self.cluster = FakeCluster(self.source)
+        self.cluster = FakeCluster(self.source, self.clock)
         self.metrics = Metrics(self.clock)
         self.store = store or InMemory()
         self.selectors = SelectorIndex()

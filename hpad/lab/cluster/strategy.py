@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from hpad.api import deletion_cost
 from hpad.lab.cluster import defaults, errors, rules, selectors
-from hpad.lab.cluster.resources import DEPLOYMENTS, Object, Resource
+from hpad.lab.cluster.resources import DEPLOYMENTS, PODS, Object, Resource
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names, without vowels, which could form words."""
@@ -72,7 +73,7 @@ def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
             metadata[name] = before[name]
     new["metadata"] = metadata
     defaults.fill(resource, new)
-    check(resource, new)
+    check(resource, new, old)
     if resource.has_status:
         new.pop("status", None)
         if "status" in old:
@@ -121,15 +122,15 @@ def _checked_metadata(resource: Resource, obj: Object, namespace: str) -> dict[s
     return metadata
 
 
-def check(resource: Resource, obj: Object) -> None:
-    """Raises ApiError 422 with all invalid fields."""
+def check(resource: Resource, obj: Object, old: Object | None = None) -> None:
+    """Raises ApiError 422 with all invalid fields. `old` is the stored object of an update."""
     name = obj["metadata"].get("name", "")
     causes = [] if rules.names_itself(resource) else list(_name_causes(name))
     causes += rules.causes(resource, obj)
     if resource.kind in defaults.WORKLOADS:
-        causes += _workload_causes(obj)
-    if resource.kind == "Pod" and not (obj.get("spec") or {}).get("containers"):
-        causes.append(errors.required("spec.containers"))
+        causes += _workload_causes(obj, old)
+    if resource == PODS:
+        causes += _pod_causes(obj, old)
     if causes:
         raise errors.invalid(resource.kind, resource.group, name, causes)
 
@@ -147,10 +148,34 @@ def _name_causes(name: str) -> list[errors.Cause]:
     return [errors.wrong("metadata.name", name, hint)]
 
 
-def _workload_causes(obj: Object) -> list[errors.Cause]:
+def _pod_causes(pod: Object, old: Object | None) -> list[errors.Cause]:
+    causes = _cost_causes("metadata", pod, old)
+    if not (pod.get("spec") or {}).get("containers"):
+        causes.append(errors.required("spec.containers"))
+    return causes
+
+
+def _cost_causes(field: str, pod: Object, old: Object | None) -> list[errors.Cause]:
+    """Returns the fault of the deletion cost. An invalid one that is stored already may stay.
+
+    Source: Kubernetes 1.36, pkg/api/pod/util.go: AllowInvalidPodDeletionCost.
+    """
+    text, before = _deletion_cost(pod), None if old is None else _deletion_cost(old)
+    if text is None or deletion_cost.is_valid(text) or not (before is None or deletion_cost.is_valid(before)):
+        return []
+    return [errors.wrong(f"{field}.annotations[{deletion_cost.DELETION_COST}]", text, "must be a 32bit integer")]
+
+
+def _deletion_cost(pod: Object) -> str | None:
+    found: str | None = ((pod.get("metadata") or {}).get("annotations") or {}).get(deletion_cost.DELETION_COST)
+    return found
+
+
+def _workload_causes(obj: Object, old: Object | None) -> list[errors.Cause]:
     spec = obj.get("spec") or {}
     template = spec.get("template") or {}
-    causes = []
+    before = None if old is None else (old.get("spec") or {}).get("template") or {}
+    causes = _cost_causes("spec.template", template, before)
     if (spec.get("replicas") or 0) < 0:
         causes.append(errors.wrong("spec.replicas", spec["replicas"], "must be greater than or equal to 0"))
     if not spec.get("selector"):
