@@ -2,6 +2,7 @@
 
 Replaced are the names of HPAs, namespaces, targets, described objects, pods and containers, and the keys and values of
 labels and selectors, in every text of the recording. One name has one replacement. Replacements sort like the names.
+Pods of a StatefulSet keep their ordinals, on which its floor at busy pods depends.
 
 Fields that the format does not know, such as annotations, are left out. Kept are numbers, times, the names of metrics,
 and words of error texts, unless they contain one of the names.
@@ -65,6 +66,7 @@ _ANSWERS: Final = frozenset({"answers", "work"})
 _DECISION: Final = ("scaleTo", "scaleUpdateAttempts", "action", "errorLabel", "metricComputations")
 _RESULTS: Final = (*_DECISION, "statusUpdate", "events", "error")
 _LONGEST_LABEL: Final = 63
+_STATEFUL_SET: Final = "statefulset"
 
 
 class Redaction:
@@ -72,11 +74,15 @@ class Redaction:
 
     def __init__(self) -> None:
         self._found: set[str] = set()
+        self._ordinal: set[str] = set()
         self.names: dict[str, str] = {}
 
     def collect(self, scenario: dict[str, Any]) -> None:
         """Notes the names of a scenario. Raises RecordingError."""
-        self._found.update(_names(_known(scenario)))
+        known = _known(scenario)
+        found = set(_names(known))
+        self._found |= found
+        self._ordinal |= _with_ordinal(known, found)
         self.names = {}
 
     def redact(self, scenario: dict[str, Any], name: str) -> dict[str, Any]:
@@ -102,7 +108,7 @@ class Redaction:
         parts = {part.lower() for name in self._found for part in _SEPARATORS.split(name)}
         while any(re.fullmatch(f"{prefix}[0-9]+", part) for part in parts):
             prefix += "n"
-        ordered = sorted(self._found)
+        ordered = sorted(self._found - self._ordinal)
         width = len(str(len(ordered)))
         made = {}
         for number, name in enumerate(ordered, start=1):
@@ -162,6 +168,15 @@ def _known_step(value: Any, where: str) -> dict[str, Any]:
 
 def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
     return {field: metadata[field] for field in ("name", "namespace") if field in metadata}
+
+
+def _with_ordinal(known: dict[str, Any], names: Iterable[str]) -> set[str]:
+    """Returns the names that consist of the name of a StatefulSet, which is replaced, and an ordinal, which is kept."""
+    target = known["hpa"]["spec"]["scaleTargetRef"]
+    if target["kind"].lower() != _STATEFUL_SET:
+        return set()
+    pod = re.compile(rf"{re.escape(target['name'])}-[0-9]+")
+    return {name for name in names if pod.fullmatch(name)}
 
 
 def _names(value: Any, field: str = "", parent: str = "") -> Iterator[str]:

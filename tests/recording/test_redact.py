@@ -4,13 +4,17 @@ import gzip
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.controller import Bench, annotated, hpa
 from support.replays import scenario, step
+from support.virtual_time import in_virtual_time
 
 from hpad import cli
 from hpad.recording import replay
+from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
 from hpad.recording.redact import Redaction
 
 VECTORS = Path(__file__).parents[1] / "data/vectors"
@@ -53,6 +57,28 @@ def test_a_copy_has_no_annotation_and_the_names_stand_in_a_private_file(tmp_path
     assert (out.stat().st_mode & 0o777, names.stat().st_mode & 0o777) == (0o600, 0o600)
     assert cli.main(["replay", str(out)]) == 0
     assert cli.main(arguments) == 2  # an existing file is never overwritten
+
+
+@pytest.mark.parametrize("name", ["web", "db-1"])
+@in_virtual_time
+async def test_pods_of_a_stateful_set_keep_their_ordinals_on_which_its_floor_depends(name: str) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name}
+    done: list[RecordedReconcile] = []
+    recorder = SimpleNamespace(note=done.append)
+    made = annotated(hpa(name, scaleTargetRef=target), **{"keep-busy": "true"})
+    world = Bench(made, recorder=recorder)
+    world.cluster.scales[name], world.metrics.values[name] = 12, 1
+    world.metrics.work = {f"{name}-{n}": int(n in (1, 10)) for n in range(12)}
+    await world.advance(1)
+    assert world.cluster.scales[name] == 11
+    row = encode_head(done[0], name) | {"steps": [encode_reconcile(each, new_spec=False) for each in done]}
+    redaction = Redaction()
+    redaction.collect(row)
+    redacted = redaction.redact(row, "one")
+    assert [step["scaleTo"] for step in replay.replay(redacted)["steps"]] == [11]
+    assert not re.search(rf"(?<![\w-]){name}(?![\w])", json.dumps(redacted))
+    pods = {pod["metadata"]["name"] for pod in redacted["steps"][0]["pods"]}
+    assert pods == {f"{redaction.names[name]}-{n}" for n in range(12)}
 
 
 def test_names_that_are_fields_of_the_format_are_replaced_as_names_only() -> None:

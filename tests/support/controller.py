@@ -56,9 +56,9 @@ def hpa(
     return v2.defaulted(from_builtins({"metadata": metadata, "spec": body}))
 
 
-def annotated(**annotations: str) -> HorizontalPodAutoscaler:
-    """The HPA "web" with these annotations of hpad, named without their prefix."""
-    made = hpa("web")
+def annotated(made: HorizontalPodAutoscaler | None = None, /, **annotations: str) -> HorizontalPodAutoscaler:
+    """The HPA, by default "web", with these annotations of hpad, named without their prefix."""
+    made = made or hpa("web")
     prefixed = {f"{own.PREFIX}{name}": value for name, value in annotations.items()}
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=prefixed))
 
