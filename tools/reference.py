@@ -187,9 +187,10 @@ with the same labels then distorts the metrics, and two such HPAs with one selec
 pods are left out of metrics of the types Resource, ContainerResource and Pods, and a `Value` of an Object or External
 metric counts only the ready pods of the target. KEP-5325 proposes the same for Kubernetes.
 
-Such an HPA competes only with HPAs of the same target. Another HPA without the annotation that selects the same pods
-stays ambiguous, so both need it. Between a custom resource and its pods hpad follows Deployments, ReplicaSets,
-StatefulSets and ReplicationControllers; pods behind other kinds do not belong to it.
+Such an HPA competes with HPAs of the same target, and of a controller between the target and its pods or above the
+target: HPAs of a custom resource and of the Deployment that it owns would scale the same pods. Another HPA without the
+annotation that selects the same pods stays ambiguous, so both need it. Between a custom resource and its pods hpad
+follows Deployments, ReplicaSets, StatefulSets and ReplicationControllers; pods behind other kinds do not belong to it.
 
 For a Deployment hpad needs the right to list and watch ReplicaSets, which `config/rbac.yaml` grants. While it is not
 known of a pod whether it belongs to the target, as before its ReplicaSet is seen or without that right, metrics of pods

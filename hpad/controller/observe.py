@@ -6,6 +6,7 @@ Nothing is written here, neither to the API server nor to the store.
 import asyncio
 import math
 import zlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -169,7 +170,7 @@ class Observer:
             scale=scale,
             scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
-            competing_hpas=self._overlap.others(key, scale, pods if own_pods is None else ()),
+            competing_hpas=self._competing(key, scale, pods, own_pods),
             set_by_other=self._set_by_other(hpa, loaded, scale),
             competitors=self._competitors(hpa),
             fallback_policies=own.policies,
@@ -232,6 +233,14 @@ class Observer:
         """Returns the target's pods; none if its selector is unusable, which the engine reports."""
         selector = None if scale is None else scale.pod_selector
         return [] if selector is None else self._cluster.pods.select(namespace, selector)
+
+    def _competing(
+        self, key: Key, scale: Scale | None, pods: Sequence[Pod], own_pods: OwnPods | None
+    ) -> tuple[str, ...]:
+        """Returns the names of the HPAs that select the same pods, or, for pods by owner, those that scale them."""
+        if own_pods is None:
+            return self._overlap.others(key, scale, pods)
+        return self._overlap.others(key, scale, (), own_pods.related)
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
         """Whether another client is known to have set the target to zero."""

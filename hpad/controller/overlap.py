@@ -6,6 +6,7 @@ of two competing HPAs takes a step before the second is known. Here all HPAs of 
 
 - HPAs that name the same group, kind and name compete without any request.
 - The selector of a watched target is known.
+- An HPA that selects its pods by owner competes with HPAs of the controllers of its target and of its pods instead.
 - The scale of any other target is read by the first turn in the namespace, also after HPAs were gained from another
   replica or refer to another target.
 
@@ -24,7 +25,7 @@ import structlog
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import Owner, Pod
 from hpad.api.selector import Operator, Selector
 from hpad.controller.cluster import Cluster
 from hpad.engine.spec import compiled_spec
@@ -136,6 +137,11 @@ class Targets:
         others = (other for other in self._groups.keys(_group(key, ref)) if other != key)
         return [other.name for other in others if _is_same_kind(self._references[other].kind, ref.kind)]
 
+    def scaling(self, namespace: str, owner: Owner) -> list[str]:
+        """Returns the names of the HPAs that scale a controller."""
+        keys = self._groups.keys((namespace, owner.group, owner.kind.lower(), owner.name))
+        return [key.name for key in keys if _is_same_kind(self._references[key].kind, owner.kind)]
+
 
 def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
     return key.namespace, *_group_and_kind(ref.api_version, ref.kind), ref.name
@@ -230,13 +236,20 @@ class Overlap:
         if selector is not None:
             self._selectors.put(key, selector)
 
-    def others(self, key: Key, scale: Scale | None, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """Returns the sorted names of the HPAs of the namespace that compete with this one."""
+    def others(
+        self, key: Key, scale: Scale | None, pods: Iterable[Pod], related: Iterable[Owner] = ()
+    ) -> tuple[str, ...]:
+        """Returns the sorted names of the HPAs of the namespace that compete with this one.
+
+        They select any of the pods, or scale the same target or one of the `related` objects.
+        """
         found = set(self._selectors.competing(key, pods))
         # Kubernetes compares HPAs by their pods, so without replicas none competes
         # (horizontal.go: hpasControllingPodsUnderSelector).
         if scale is not None and scale.spec.replicas:
             found.update(self._targets.others(key))
+            for owner in related:
+                found.update(self._targets.scaling(key.namespace, owner))
         return tuple(sorted(found))
 
     async def _read(self, key: Key) -> errors.ApiError | None:

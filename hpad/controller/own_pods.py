@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
-from hpad.api.pod import Pod
+from hpad.api.pod import Owner, Pod
 from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.controller.cluster import Cluster
 from hpad.engine.examine import Proceed, Verdict
@@ -15,10 +15,14 @@ from hpad.kube import errors
 
 
 class OwnPods(NamedTuple):
-    """The names of the pods of a target, for an HPA that selects pods by owner; or why they are not known."""
+    """The names of the pods of a target, for an HPA that selects pods by owner; or why they are not known.
+
+    An HPA of a controller in `related` scales the same pods.
+    """
 
     names: frozenset[str] = frozenset()
     error: AdapterError | None = None
+    related: frozenset[Owner] = frozenset()
 
     def of(self, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
         """Returns the answers without the values of other pods; the error for each metric that depends on pods."""
@@ -45,7 +49,7 @@ async def read_own_pods(
         owned = await cluster.owned(target, scale, pods)
     except errors.ApiError as error:
         return [], OwnPods(error=AdapterError(error.message, "cluster"))
-    if not owned:
+    if not owned.pods:
         message = f'of the pods that match the selector ({len(pods)}), none belongs to {target.kind} "{target.name}"'
         return [], OwnPods(error=AdapterError(message, "spec"))
-    return owned, OwnPods(frozenset([pod.name for pod in owned]))
+    return owned.pods, OwnPods(frozenset([pod.name for pod in owned.pods]), related=owned.related)

@@ -170,7 +170,7 @@ class Cluster:
         self.follow((ref,))
         return self._scales.peek(namespace, ref)
 
-    async def owned(self, ref: CrossVersionObjectReference, scale: Scale, pods: Iterable[Pod]) -> list[Pod]:
+    async def owned(self, ref: CrossVersionObjectReference, scale: Scale, pods: Iterable[Pod]) -> owners.Owned:
         """Returns those of the pods that belong to the target. Raises ApiError where that is not known of a pod."""
         return await self._owners.owned(ref, str(scale.metadata.get("uid", "")), pods)
 

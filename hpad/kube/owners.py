@@ -7,8 +7,8 @@ own. These are watched from the first HPA on that selects its pods by owner. Sou
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
@@ -39,6 +39,13 @@ _BETWEEN: Final[dict[_GroupKind, frozenset[_GroupKind]]] = {
 """The kinds between a target of a built-in kind and its pods."""
 
 
+class Owned(NamedTuple):
+    """The pods of a target. `related` are the controllers between them, and the known ones above the target."""
+
+    pods: list[Pod]
+    related: frozenset[Owner] = frozenset()
+
+
 class Owners:
     """Finds the pods of targets. `follow` starts the watch of a kind of `caches`, if it is not watched yet.
 
@@ -59,7 +66,7 @@ class Owners:
         self._until: dict[_GroupKind, float] = {}
         """By kind: the monotonic time up to which its first list is waited for."""
 
-    async def owned(self, target: CrossVersionObjectReference, uid: str, pods: Iterable[Pod]) -> list[Pod]:
+    async def owned(self, target: CrossVersionObjectReference, uid: str, pods: Iterable[Pod]) -> Owned:
         """Returns those of the pods that belong to the target with this uid, in their order.
 
         Raises ApiError where that is not known of a pod: one that is left out by mistake could cause a scale-down.
@@ -67,15 +74,15 @@ class Owners:
         if not uid:
             raise errors.ApiError(0, "NoUid", f'the scale of {target.kind} "{target.name}" has no metadata.uid')
         between = _BETWEEN.get(watched(target), frozenset(self._caches))
-        known: dict[Owner, bool] = {}
-        found = []
+        known: dict[Owner, tuple[Owner, ...] | None] = {}
+        found, related = list[Pod](), set[Owner]()
         for pod in pods:
             owner = pod.owner
             if owner is None:
                 continue
             try:
                 if owner not in known:
-                    known[owner] = await self._leads(pod.namespace, owner, uid, between)
+                    known[owner] = await self._between(pod.namespace, owner, uid, between)
             except errors.ApiError as error:
                 if pod.deleted:  # its controller may be gone before it; decisions leave it out as well
                     continue
@@ -83,25 +90,40 @@ class Owners:
                     f'it is unknown whether the pod "{pod.name}" belongs to {target.kind} "{target.name}": {error}'
                 )
                 raise errors.ApiError(error.status, error.reason, message) from error
-            if known[owner]:
+            passed = known[owner]
+            if passed is not None:
                 found.append(pod)
-        return found
+                related.update(passed)
+        if found:
+            related.update(self._above(Key(found[0].namespace, target.name), watched(target), uid))
+        return Owned(found, frozenset(related))
 
-    async def _leads(self, namespace: str, owner: Owner, uid: str, between: frozenset[_GroupKind]) -> bool:
-        """Returns whether the owner is the object with this uid, or is controlled by it."""
-        for _ in range(_LONGEST):
-            if owner.uid == uid:
-                return True
-            if (owner.group, owner.kind) not in between:
-                return False
+    async def _between(
+        self, namespace: str, owner: Owner, uid: str, between: frozenset[_GroupKind]
+    ) -> tuple[Owner, ...] | None:
+        """Returns the controllers from the owner to the object with this uid; None where they do not lead to it."""
+        passed: list[Owner] = []
+        while owner.uid != uid:
+            if len(passed) == _LONGEST or _kind(owner) not in between:
+                return None
+            passed.append(owner)
             controller = (await self._read(namespace, owner)).controller
             if controller is None:
-                return False
+                return None
             owner = controller
-        return owner.uid == uid
+        return tuple(passed)
+
+    def _above(self, key: Key, kind: _GroupKind, uid: str) -> Iterator[Owner]:
+        """Yields the controllers of a target, of its controller, and so on, as far as they are known."""
+        for _ in range(_LONGEST):
+            found = self._caches[kind].get(key) if kind in self._caches else None
+            if found is None or found.uid != uid or found.controller is None:
+                return
+            yield found.controller
+            key, kind, uid = Key(key.namespace, found.controller.name), _kind(found.controller), found.controller.uid
 
     async def _read(self, namespace: str, owner: Owner) -> Target:
-        cache = self._caches[owner.group, owner.kind]
+        cache = self._caches[_kind(owner)]
         if not cache.answered.is_set():
             await self._first_list(owner, cache)
         if not cache.covers(namespace):
@@ -119,8 +141,12 @@ class Owners:
         """Starts the watch of the kind of an owner, and waits for its list for a limited time."""
         self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
         now = self._clock.monotonic()
-        left = self._until.setdefault((owner.group, owner.kind), now + _FIRST_LIST) - now
+        left = self._until.setdefault(_kind(owner), now + _FIRST_LIST) - now
         if left > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await cache.answered.wait()
+
+
+def _kind(owner: Owner) -> _GroupKind:
+    return owner.group, owner.kind

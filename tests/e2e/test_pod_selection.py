@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import widgets
 
 from hpad import settings
 from hpad.cli import main
+from hpad.lab.cluster.pods import owner_reference
 
 OWNER = {"hpad.io/pod-selection": "owner"}
 LABELS = {"app": "shared"}
@@ -99,6 +101,33 @@ async def test_two_hpas_of_one_target_stay_ambiguous(shared: Shared) -> None:
     shared.world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
     await shared.world.hpad()
     await shared.until(lambda: shared.active("api")[1] == shared.active("other")[1] == "AmbiguousSelector")
+
+
+async def test_hpas_of_a_custom_resource_and_of_its_deployment_stay_ambiguous(shared: Shared) -> None:
+    """They scale the same pods. The HPA of another Deployment with the same labels goes on."""
+    world = shared.world
+    shared.usage = {"api": 200, "batch": 200}
+    world.cluster.apply(widgets.DEFINITION)
+    body = {"spec": {"replicas": 2}, "status": {"replicas": 2, "selector": "app=shared"}}
+    widget = world.cluster.apply(
+        {"apiVersion": widgets.API_VERSION, "kind": "Widget", "metadata": {"name": "w"}, **body}
+    )
+    for name in ("api", "batch"):
+        shared.apply(name, OWNER)
+    api = world.cluster.get("deployments", "api")
+    api["metadata"]["ownerReferences"] = [owner_reference(widgets.WIDGETS, widget)]
+    world.cluster.apply({key: api[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    made = world.hpa("outer", scaleTargetRef={"apiVersion": widgets.API_VERSION, "kind": "Widget", "name": "w"})
+    made["metadata"]["annotations"] = OWNER
+    world.cluster.apply({key: made[key] for key in ("apiVersion", "kind", "metadata", "spec")})
+    await world.hpad()
+    await shared.until(lambda: shared.active("api")[1] == shared.active("outer")[1] == "AmbiguousSelector")
+    assert "default/outer" in shared.active("api")[2]
+    assert "default/api" in shared.active("outer")[2]
+    await shared.until(lambda: shared.replicas("batch") == 4)
+    assert (shared.replicas("api"), world.replicas("widgets", "w")) == (2, 2)
+    world.cluster.delete("horizontalpodautoscalers", "outer")
+    await shared.until(lambda: shared.replicas("api") == 4)
 
 
 async def test_pods_of_nobody_and_of_a_job_do_not_count(

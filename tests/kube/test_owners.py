@@ -72,7 +72,7 @@ def pod(name: str, controller: Owner | None, *, deleted: bool = False) -> Pod:
 
 async def owned(cluster: Cluster, target: CrossVersionObjectReference, uid: str, *pods: Pod) -> list[str]:
     found = await cluster.owned(target, Scale(metadata={"uid": uid}), pods)
-    return [each.name for each in found]
+    return [each.name for each in found.pods]
 
 
 async def test_pods_of_a_deployment_are_those_of_its_replica_sets(cluster: Cluster) -> None:
@@ -138,11 +138,31 @@ def test_a_list_that_does_not_come_is_waited_for_once() -> None:
         found = await owners.owned(DEPLOYMENT, "uid-web", pods)
         first = clock.monotonic()
         await owners.owned(DEPLOYMENT, "uid-web", pods)
-        return found, first, clock.monotonic() - first
+        return found.pods, first, clock.monotonic() - first
 
     found, first, second = virtual_time.run(main())
     assert found == []
     assert (first, second) == (5.0, 0.0)
+
+
+async def test_the_controllers_between_the_target_and_its_pods_and_above_it_are_related(cluster: Cluster) -> None:
+    inner, replica_set = owner("Deployment", "inner"), owner("ReplicaSet", "inner-1")
+    widget = owner("Widget", "web", "uid-widget", "example.com")
+    pods = [pod("mine", replica_set), pod("other", owner("ReplicaSet", "alone"))]
+
+    async def related(target: CrossVersionObjectReference, uid: str) -> set[Owner]:
+        return set((await cluster.owned(target, Scale(metadata={"uid": uid}), pods)).related)
+
+    assert await related(WIDGET, "uid-widget") == {inner, replica_set}
+    assert await related(CrossVersionObjectReference("Deployment", "inner", "apps/v1"), "uid-inner") == {
+        replica_set,
+        widget,
+    }
+    assert await related(CrossVersionObjectReference("ReplicaSet", "inner-1", "apps/v1"), "uid-inner-1") == {
+        inner,
+        widget,
+    }
+    assert await related(CrossVersionObjectReference("Deployment", "none", "apps/v1"), "uid-none") == set()
 
 
 async def test_a_scale_without_a_uid_is_an_error(cluster: Cluster) -> None:
