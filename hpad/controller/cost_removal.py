@@ -7,7 +7,7 @@ A request changes a pod only if its mark is still the one seen.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -76,17 +76,19 @@ class CostRemoval:
         self._note()
         now = self._clock.monotonic()
         due = [key for key, mark in self._marks.items() if now - mark.since >= mark.wait and self._owner.owns(key)]
-        if not due:
-            return
+        if due:
+            await self._remove_all(due[:MOST])
+        if not any(mark.failed for mark in self._marks.values()):
+            self._failing.ended()
+
+    async def _remove_all(self, keys: Sequence[Key]) -> None:
         self._refused.clear()
-        waiting, removed = iter(due[:MOST]), list[Key]()
+        waiting, removed = iter(keys), list[Key]()
         async with asyncio.TaskGroup() as group:
             for _ in range(_CONCURRENCY):
                 group.create_task(self._remove_each(waiting, removed), name="removal of deletion costs")
         if removed:
             self._log.info("deletion costs of earlier scale-downs removed", pods=len(removed))
-        if not any(mark.failed for mark in self._marks.values()):
-            self._failing.ended()
 
     def _note(self) -> None:
         """Notes new and changed marks, and drops those of other pods."""
@@ -100,16 +102,16 @@ class CostRemoval:
 
     async def _remove_each(self, keys: Iterator[Key], removed: list[Key]) -> None:
         for key in keys:
-            pod = self._cluster.pods.get(key)
-            if pod is None or not pod.is_marked or key not in self._marks:
-                continue
-            if await self._remove(key, pod):
+            pod, mark = self._cluster.pods.get(key), self._marks[key]
+            if pod is None or pod.deletion_cost is None or pod.deletion_cost.mark != mark.text:
+                continue  # gone, or another scale-down needs the cost since this look began
+            if await self._remove(pod, mark):
                 removed.append(key)
-                self._marks.pop(key, None)
+                del self._marks[key]
 
-    async def _remove(self, key: Key, pod: Pod) -> bool:
+    async def _remove(self, pod: Pod, mark: _Mark) -> bool:
         """Removes the cost of a pod in one attempt. Returns whether it had one, and has it no more."""
-        mark = self._marks[key]
+        key = Key(pod.namespace, pod.name)
         mark.since, mark.wait = self._clock.monotonic(), min(2 * mark.wait, _LONGEST_WAIT * self.kept)
         if key.namespace in self._refused:
             return False

@@ -31,7 +31,7 @@ class Bench:
         self.mark("0")
 
     def mark(self, at: str) -> None:
-        names = [pod.name for pod in self.cluster._pods()]
+        names = [f"web-{number}" for number in range(self.cluster.scales["web"])]
         self.cluster.costs = {name: DeletionCost("-3", f"-3 {at}", self.before) for name in names}
 
     @contextlib.asynccontextmanager
@@ -148,6 +148,19 @@ async def test_a_pod_that_another_client_has_just_changed_is_left_and_no_line_is
 
 
 @in_virtual_time
+async def test_a_cost_that_a_scale_down_sets_while_others_are_removed_stays() -> None:
+    bench = Bench(pods=MOST)
+    bench.cluster.annotate_seconds = 1
+    async with bench.running():
+        await asyncio.sleep(80)
+        assert 8 <= len(bench.cluster.annotated) < MOST
+        last = list(bench.removal._marks)[-1].name  # its turn comes many requests later
+        bench.cluster.costs[last] = DeletionCost("-3", "-3 later", "10")
+        await asyncio.sleep(50)
+        assert [name for name, cost in bench.cluster.costs.items() if cost.mark is not None] == [last]
+
+
+@in_virtual_time
 async def test_pods_that_are_gone_are_forgotten() -> None:
     bench = Bench(pods=3)
     async with bench.running():
@@ -168,6 +181,24 @@ async def test_a_pod_that_is_deleted_meanwhile_is_no_failure() -> None:
         async with bench.running():
             await asyncio.sleep(1000)
     assert logs == []
+
+
+@in_virtual_time
+async def test_failures_end_with_their_pods_and_are_logged_again_for_others() -> None:
+    bench = Bench()
+    bench.cluster.annotate_refusal = FORBIDDEN
+    with capture_logs() as logs:
+        async with bench.running():
+            await asyncio.sleep(1000)
+            bench.cluster.scales["web"] = 0
+            await asyncio.sleep(1000)
+            bench.cluster.scales["web"] = 1
+            await asyncio.sleep(1000)
+    assert [line["event"].partition(" from pods")[0] for line in logs] == [
+        "deletion costs of earlier scale-downs cannot be removed",
+        "deletion costs are removed",
+        "deletion costs of earlier scale-downs cannot be removed",
+    ]
 
 
 @in_virtual_time

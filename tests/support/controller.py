@@ -149,37 +149,35 @@ class FakeCluster:
         return {Key("default", name) for name, cost in self.costs.items() if cost.mark is not None}
 
     async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Callable[[], None]) -> None:
-        await self._annotated(pod, set_by_hpad(pod.deletion_cost, cost, self.clock.now()), allowed)
+        await self._annotating(pod, allowed)
+        self.costs[pod.name] = set_by_hpad(pod.deletion_cost, cost, self.clock.now())
 
     async def remove_deletion_cost(self, pod: Pod, allowed: Callable[[], None]) -> None:
+        await self._annotating(pod, allowed)
         if pod.deletion_cost != self.costs.get(pod.name):
             raise errors.ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
-        restored = None if pod.deletion_cost is None else pod.deletion_cost.restored
-        await self._annotated(pod, None if restored is None else DeletionCost(restored), allowed)
+        self.costs.pop(pod.name, None)
+        if pod.deletion_cost is not None and pod.deletion_cost.restored is not None:
+            self.costs[pod.name] = DeletionCost(pod.deletion_cost.restored)
 
-    async def _annotated(self, pod: Pod, cost: DeletionCost | None, allowed: Callable[[], None]) -> None:
+    async def _annotating(self, pod: Pod, allowed: Callable[[], None]) -> None:
         allowed()
         await asyncio.sleep(self.annotate_seconds)
         if self.annotate_refusal is not None:
             raise self.annotate_refusal
         self.annotated.append(pod.name)
-        self.costs |= {} if cost is None else {pod.name: cost}
-        if cost is None:
-            self.costs.pop(pod.name, None)
 
     def get(self, key: Key) -> Pod | None:
-        return next((pod for pod in self._pods() if pod.name == key.name), None)
+        app, _, number = key.name.rpartition("-")
+        return self._pod(app, int(number)) if int(number) < self.scales.get(app, 0) else None
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        return [pod for pod in self._pods() if selector.matches(pod.labels)]
+        pods = [self._pod(name, n) for name, count in self.scales.items() for n in range(count)]
+        return [pod for pod in pods if selector.matches(pod.labels)]
 
-    def _pods(self) -> list[Pod]:
-        fields = {"namespace": "default", "phase": "Running", "ready": "True"}
-        return [
-            Pod(name=f"{name}-{n}", labels={"app": name}, deletion_cost=self.costs.get(f"{name}-{n}"), **fields)
-            for name, count in self.scales.items()
-            for n in range(count)
-        ]
+    def _pod(self, app: str, number: int) -> Pod:
+        name, fields = f"{app}-{number}", {"namespace": "default", "phase": "Running", "ready": "True"}
+        return Pod(name=name, labels={"app": app}, deletion_cost=self.costs.get(name), **fields)
 
     def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
         self.events.append(event)
