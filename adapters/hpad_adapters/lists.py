@@ -72,7 +72,9 @@ class LabelIndex(Generic[T]):
 
     def select(self, selector: Selector) -> list[T]:
         """Returns the objects that the selector matches, in their order."""
-        exact = (term for term in selector.requirements if term.operator in _EQUALITY and len(term.values) == 1)
-        narrowed = (self._labelled.get((term.key, term.values[0]), ()) for term in exact)
+        exact = [term for term in selector.requirements if term.operator in _EQUALITY and len(term.values) == 1]
+        narrowed = [self._labelled.get((term.key, term.values[0]), ()) for term in exact]
+        if len(narrowed) == len(selector.requirements) == 1:
+            return list(narrowed[0])  # as with most selectors: nothing else is required
         candidates = min(narrowed, key=len, default=self._objects)
         return [each for each in candidates if selector.matches(self._labels(each) or {})]

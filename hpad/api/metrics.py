@@ -150,14 +150,18 @@ def _nothing(api: str) -> AdapterError:
 
 def _usage(item: PodMetrics, resource: str, container: str, ignored: Sequence[str]) -> int | None:
     """Returns the usage of one container or, for "", the sum of all but the ignored; None if one of them has none."""
-    total, what = None, f"{resource} of {f'container {container} of ' if container else ''}pod {item.metadata.name}"
+    total = None
     for each in item.containers or ():
         if (container and each.name != container) or each.name in ignored:
             continue
-        usage = (each.usage or {}).get(resource)
+        usage = None if each.usage is None else each.usage.get(resource)
         if usage is None:
             return None
-        total = (total or 0) + _milli(usage, what)
+        try:
+            total = (total or 0) + parse_milli(usage if isinstance(usage, str) else repr(usage))
+        except QuantityError as error:
+            part = f"container {container} of " if container else ""
+            raise _no_quantity(f"{resource} of {part}pod {item.metadata.name}", usage, error) from error
     return total
 
 
@@ -165,7 +169,11 @@ def _milli(value: str | int | float, what: str) -> int:
     try:
         return parse_milli(value if isinstance(value, str) else repr(value))
     except QuantityError as error:
-        raise AdapterError(f"{what} is {shown(value)}, which is not a quantity: {error}") from error
+        raise _no_quantity(what, value, error) from error
+
+
+def _no_quantity(what: str, value: str | int | float, error: QuantityError) -> AdapterError:
+    return AdapterError(f"{what} is {shown(value)}, which is not a quantity: {error}")
 
 
 def _seconds(seconds: int, what: str) -> timedelta:

@@ -277,21 +277,20 @@ class Controller:
             return TurnResult.NOT_OWNED
         record = self._records[key]
         record.owned = True
-        if self._schedule.cooldown(key) > _NOTHING:
+        if record.cooldown_until is not None and self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
         record.cooldown_until = None
         # Before the deadline starts, because the first turn waits here until the store has been read.
         await self._reconciler.loaded(key)
         if record.planned is None:
             record.planned = self._reconciler.last(key)
-        late, moment = self._schedule.lateness(key), self._schedule.moment(key)
+        late, timing = self._schedule.begin(key)
         if late is not None:
             self._telemetry.controller.lateness.observe(late)
         began = self._clock.monotonic()
         try:
             with self._deadlines.within(self._schedule.deadline_period(key) * _DEADLINE):
                 permit = Permit(self._owner, hpa, functools.partial(self._source.get, key))
-                timing = self._schedule.timing(key, moment)
                 settlement = await self._reconciler.reconcile(permit, worker, timing, record)
         except TooEarly as early:
             self._log.warning("a turn before its planned time is delayed: the state cannot be saved", hpa=str(key))

@@ -45,6 +45,11 @@ class _Groups:
     def keys(self, group: Group) -> tuple[Key, ...]:
         return self._keys.get(group, ())
 
+    def neighbours(self, key: Key) -> tuple[Key, ...]:
+        """Returns the HPAs of this one's group, itself included; none if it is unknown."""
+        group = self._groups.get(key)
+        return () if group is None else self._keys[group]
+
     def put(self, key: Key, group: Group) -> None:
         self.remove(key)
         self._groups[key] = group
@@ -85,12 +90,16 @@ class SelectorIndex:
 
     def competing(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
         """Returns the sorted names of the other HPAs of the namespace whose selectors match any of these pods."""
-        found: set[Key] = set()
-        for labels in {id(pod.labels): pod.labels for pod in pods}.values():  # equal labels of replicas are one object
+        found: set[str] = set()
+        labels: Mapping[str, str] | None = None
+        for pod in pods:
+            if pod.labels is labels:  # replicas share one mapping
+                continue
+            labels = pod.labels
             for other in self._candidates(key.namespace, labels):
-                if other != key and other not in found and self._selectors[other].matches(labels):
-                    found.add(other)
-        return tuple(sorted(other.name for other in found))
+                if other != key and self._selectors[other].matches(labels):
+                    found.add(other.name)
+        return tuple(sorted(found)) if found else ()
 
     def _smallest_group(self, namespace: str, selector: Selector) -> Group:
         """Returns the exact requirement of the selector that the fewest others are indexed by."""
@@ -101,10 +110,11 @@ class SelectorIndex:
         ]
         return min(groups, key=lambda group: len(self._groups.keys(group)), default=(namespace,))
 
-    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Key]:
-        yield from self._groups.keys((namespace,))
+    def _candidates(self, namespace: str, labels: Mapping[str, str]) -> list[Key]:
+        found = [*self._groups.keys((namespace,))]
         for label, value in labels.items():
-            yield from self._groups.keys((namespace, label, value))
+            found += self._groups.keys((namespace, label, value))
+        return found
 
 
 class Targets:
@@ -131,11 +141,12 @@ class Targets:
 
     def others(self, key: Key) -> list[str]:
         """Returns the names of the other HPAs that scale the target of this one."""
-        ref = self._references.get(key)
-        if ref is None:
+        neighbours = self._groups.neighbours(key)
+        if len(neighbours) < 2:
             return []
-        others = (other for other in self._groups.keys(_group(key, ref)) if other != key)
-        return [other.name for other in others if _is_same_kind(self._references[other].kind, ref.kind)]
+        kind = self._references[key].kind
+        others = [other for other in neighbours if other != key]
+        return [other.name for other in others if _is_same_kind(self._references[other].kind, kind)]
 
     def scaling(self, namespace: str, owner: Owner) -> list[str]:
         """Returns the names of the HPAs that scale a controller."""
@@ -243,14 +254,15 @@ class Overlap:
 
         They select any of the pods, or scale the same target or one of the `related` objects.
         """
-        found = set(self._selectors.competing(key, pods))
+        found = self._selectors.competing(key, pods)
         # Kubernetes compares HPAs by their pods, so without replicas none competes
         # (horizontal.go: hpasControllingPodsUnderSelector).
-        if scale is not None and scale.spec.replicas:
-            found.update(self._targets.others(key))
-            for owner in related:
-                found.update(self._targets.scaling(key.namespace, owner))
-        return tuple(sorted(found))
+        if scale is None or not scale.spec.replicas:
+            return found
+        same = self._targets.others(key)
+        for owner in related:
+            same += self._targets.scaling(key.namespace, owner)
+        return tuple(sorted({*found, *same})) if same else found
 
     async def _read(self, key: Key) -> errors.ApiError | None:
         """Reads one scale and registers it. Returns the error if the caches are too old to decide."""

@@ -88,13 +88,6 @@ class Timing(NamedTuple):
     plan: Plan
     tolerance: float
 
-    @classmethod
-    def of(cls, moment: Moment | None, plan: Plan, clock: Clock) -> "Timing":
-        """Returns the timing of a turn planned for `moment`; None for a turn before its planned time."""
-        if moment is None:
-            return cls(Moment.now(clock), plan, 0.0)
-        return cls(moment, plan, plan.tolerance)
-
     def answered(self, clock: Clock) -> Moment:
         """Returns the moment that the turn counts as, if its metrics were read now: the planned one if in time."""
         moment, seconds = self.moment, clock.monotonic() - self.moment.monotonic
@@ -267,8 +260,9 @@ class Schedule:
 
         After a rescale (`scaled`) by a turn before its planned time, a planned time that follows too soon is skipped.
         """
-        due, now, record = self.next(key), self._clock.monotonic(), self.records[key]
-        if scaled and self.lateness(key) is None and due - now < _APART * self.deadline_period(key):
+        now, record = self._clock.monotonic(), self.records[key]
+        due = self._next(key, record, now)
+        if scaled and _lateness(record, now) is None and due - now < _APART * self.deadline_period(key):
             due += self.period(key)
             self._queue.call_off(key)  # the queue keeps the earlier of two deadlines
         record.due = due
@@ -285,30 +279,28 @@ class Schedule:
             record.due = None
             self.plan(key)
 
-    def lateness(self, key: Key) -> float | None:
-        """Returns the seconds since the planned time of the turn; None for a turn before its planned time."""
-        due, now = self.records[key].due, self._clock.monotonic()
-        return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)
+    def begin(self, key: Key) -> tuple[float | None, Timing]:
+        """Returns lateness (seconds) and timing of a turn that starts now; call it once per turn.
 
-    def moment(self, key: Key) -> Moment | None:
-        """Returns the planned moment of the turn that starts now; None before its planned time, or far behind it."""
-        late, record = self.lateness(key), self.records[key]
-        if late is None or record.due is None or late > IN_TIME * self.deadline_period(key):
-            return None
+        The lateness is None for a turn before its planned time. Such a turn has no planned moment, nor has one that is
+        far behind it.
+        """
+        record, now = self.records[key], self._clock.monotonic()
+        period = self._period if record.period is None else record.period
+        tolerance = IN_TIME * min(period, self._period)
+        plan, late = Plan(self._next(key, record, now), period, tolerance), _lateness(record, now)
+        if record.due is None or late is None or late > tolerance:
+            return late, Timing(Moment.now(self._clock), plan, 0.0)
         record.planned = planned_moment(self._clock, record.due, record.planned)
-        return record.planned
-
-    def timing(self, key: Key, moment: Moment | None) -> Timing:
-        """Returns the timing of a turn that starts now; `moment` is its planned moment."""
-        plan = Plan(self.next(key), self.period(key), IN_TIME * self.deadline_period(key))
-        return Timing.of(moment, plan, self._clock)
+        return late, Timing(record.planned, plan, tolerance)
 
     def first(self, key: Key) -> float:
         """Returns the time of the first turn after a start (monotonic seconds).
 
         It comes within the common period: an HPA with a longer one may have been edited while hpad did not run.
         """
-        return self._on_grid(key) if self.period(key) > self._period else self.next(key)
+        record, now = self.records[key], self._clock.monotonic()
+        return self._on_grid(key) if self.period(key) > self._period else self._next(key, record, now)
 
     def _on_grid(self, key: Key) -> float:
         members = self._namespaces[key.namespace]
@@ -319,10 +311,9 @@ class Schedule:
         begin = math.floor((self._clock.monotonic() - place) / period) + 1  # equal places need equal due times
         return begin * period + place
 
-    def next(self, key: Key) -> float:
+    def _next(self, key: Key, record: Record, now: float) -> float:
         """Returns the planned time after this turn (monotonic seconds): no regular turn comes earlier."""
-        record, now = self.records[key], self._clock.monotonic()
-        due, period = record.due, self.period(key)
+        due, period = record.due, self._period if record.period is None else record.period
         if due is None and record.period is not None:
             return self._following(own_place(key, period, self._tick), period)
         if due is None:
@@ -347,3 +338,9 @@ class Schedule:
         record = self.records.pop(key, None)
         if record is not None and record.change(Change.DELETE) is Phase.DELETED:
             self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it
+
+
+def _lateness(record: Record, now: float) -> float | None:
+    """Returns the seconds since the planned time of the turn; None for a turn before its planned time."""
+    due = record.due
+    return None if due is None or due > now + _AT_ONCE else max(now - due, 0.0)

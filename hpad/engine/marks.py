@@ -1,6 +1,7 @@
 """The conditions of hpad's own: other writers, pauses, shadow mode, schedules, busy pods, invalid annotations."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -24,6 +25,9 @@ from hpad.engine.conditions import (
 from hpad.engine.decide import Decision
 from hpad.engine.view import REASONS, View
 
+_OWN: Final = frozenset({COMPETING_WRITERS, PAUSED, SHADOW, SCHEDULE_ACTIVE, IDLE_FIRST, ANNOTATIONS_VALID})
+"""The conditions that `mark_own` sets and removes."""
+
 
 class Draft(msgspec.Struct):
     """The conditions and events of a settlement while it is built."""
@@ -41,12 +45,19 @@ class Draft(msgspec.Struct):
 
 def mark_own(view: View, draft: Draft, decided: int | None) -> None:
     """Sets the conditions of hpad's own that do not depend on the metrics; `decided` is None where nothing is known."""
+    if _has_nothing_own(view) and not any([condition.type in _OWN for condition in draft.conditions]):
+        return  # nearly always
     _mark_competing(view, draft)
     _mark_paused(view, draft)
     _mark_shadow(view, draft, decided)
     _mark_schedule(view, draft)
     _mark_order(view, draft)
     _mark_annotations(view, draft)
+
+
+def _has_nothing_own(view: View) -> bool:
+    """Whether no condition of `_OWN` can apply: annotations, shadow mode and other writers are their only causes."""
+    return not (view.controls.texts or view.competitors or view.shadow is not None or view.annotation_error is not None)
 
 
 def _mark_competing(view: View, draft: Draft) -> None:

@@ -146,7 +146,9 @@ def requests(pods: Sequence[Pod], query: Query) -> dict[str, int]:
     Pod-level requests (KEP-2837) take precedence over those of the containers. Raises Unmeasurable naming the first
     container without a request. Source: Kubernetes 1.36, replica_calculator.go: calculateRequests.
     """
-    return {pod.name: request_of(pod, query) for pod in pods}
+    if query.container or query.ignored_containers:
+        return {pod.name: request_of(pod, query) for pod in pods}
+    return {pod.name: _of_pod(pod, query.name) for pod in pods}
 
 
 def request_of(pod: Pod, query: Query) -> int:
@@ -183,7 +185,10 @@ def _of_pod(pod: Pod, resource: str) -> int:
         if requested is None:
             raise Unmeasurable(f"missing pod-level request for {resource} in Pod {pod.name}")
         return requested
-    return sum(_request(container, resource, pod) for container in pod.containers)
+    total = 0
+    for container in pod.containers:  # no sum() of a generator: this runs for each pod of each decision
+        total += _request(container, resource, pod)
+    return total
 
 
 def _of_container(pod: Pod, resource: str, name: str) -> int:

@@ -285,5 +285,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def _marked_scaled_to_zero(self) -> bool:
+        if not self.tunables.gates.HPAScaleToZero:
+            return False
         condition = conditions.find(self.hpa.status.conditions, conditions.SCALED_TO_ZERO)
-        return self.tunables.gates.HPAScaleToZero and condition is not None and condition.status == conditions.TRUE
+        return condition is not None and condition.status == conditions.TRUE

@@ -5,6 +5,8 @@
 
 import asyncio
 import contextlib
+import math
+import operator
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
@@ -65,9 +67,10 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def covers(self, namespace: str) -> bool:
-        """Returns whether the cache is synced and watches that namespace."""
-        return self.synced.is_set() and self._reflector_of(namespace) is not None
+    def covers(self, namespace: str, since: float = -math.inf) -> bool:
+        """Returns whether the cache is synced, and has watched that namespace and heard of it since (monotonic)."""
+        reflector = self._reflector_of(namespace) if self.synced.is_set() else None
+        return reflector is not None and reflector.last_received >= since
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Calls back on every change from now on.
@@ -247,6 +250,7 @@ def _same_spec(
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value
 _BY_VALUE = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN})
 _Bucket = dict[str, Pod]
+_NAME = operator.attrgetter("name")
 
 
 class Index:
@@ -291,15 +295,22 @@ class Index:
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the pods of the namespace that match, sorted by name."""
-        found = [pod for pod in self._candidates(namespace, selector) if selector.matches(pod.labels)]
-        return sorted(found, key=lambda pod: pod.name)
+        found, labels, fits = [], None, False
+        for pod in self._candidates(namespace, selector):
+            if pod.labels is not labels:  # replicas share one mapping
+                labels = pod.labels
+                fits = selector.matches(labels)
+            if fits:
+                found.append(pod)
+        return sorted(found, key=_NAME)
 
     def _candidates(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the smallest indexed set of pods that includes all matching ones."""
         best = [self._buckets.get(_whole(namespace), {})]
         for term in selector.requirements:
             if term.operator in _BY_VALUE and term.key not in _UNIQUE:
-                buckets = [self._buckets.get((namespace, term.key, value), {}) for value in set(term.values)]
+                values = term.values if len(term.values) == 1 else set(term.values)
+                buckets = [self._buckets.get((namespace, term.key, value), {}) for value in values]
                 if sum(map(len, buckets)) < sum(map(len, best)):
                     best = buckets
         return [pod for bucket in best for pod in bucket.values()]

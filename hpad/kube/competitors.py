@@ -114,6 +114,8 @@ class Competitors:
 
     def of(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """Returns the other writers of the target and of the status of an HPA."""
+        if self._others is None and not (self._scaled or self._reported):
+            return ()
         target = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(target)]
         writes = ((SCALE, self._scaled.get(target)), (STATUS, self._reported.get(hpa.metadata.key)))

@@ -52,8 +52,8 @@ class Scales:
 
     def peek(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         """Returns the scale of the watched object; None if it is unknown or too old."""
-        cache, now = self._caches.get(watched(ref)), self._client.clock.monotonic()
-        if cache is None or not cache.covers(namespace) or cache.staleness(now, namespace) > self._max_staleness:
+        cache = self._caches.get(watched(ref))
+        if cache is None or not cache.covers(namespace, self._client.clock.monotonic() - self._max_staleness):
             return None
         target = cache.get(Key(namespace, ref.name))
         return None if target is None else target.scale

@@ -24,7 +24,8 @@ _KEPT_APART: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "statu
 _HEAD: Final = f'{{"apiVersion":"{paths.HPAS.group}/{paths.HPAS.version}","kind":"{paths.HPAS.kind}"'.encode()
 _NOTHING: Final = b"{}"  # shared by almost all HPAs, as is the next
 _NO_WRITERS: Final[Mapping[str, str]] = MappingProxyType({})
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
+encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
+"""Returns the JSON of a status as bytes."""
 _MODIFIED = (
     'Operation cannot be fulfilled on {} "{}": the object has been modified;'
     " please apply your changes to the latest version and try again"
@@ -43,7 +44,7 @@ def original(raw: bytes | msgspec.Raw) -> codec.Original:
     writers = managed_fields.writers_of_status(metadata.pop("managedFields", b""))
     metadata.pop("resourceVersion", None)
     return codec.Original(
-        msgspec.json.encode(metadata),
+        encode(metadata),
         bytes(whole.get("spec", _NOTHING)),
         _joined({name: value for name, value in status.items() if name not in _FIELDS}),
         _joined({name: value for name, value in whole.items() if name not in _KEPT_APART}),
@@ -51,10 +52,10 @@ def original(raw: bytes | msgspec.Raw) -> codec.Original:
     )
 
 
-def body(original: codec.Original, version: str, status: HorizontalPodAutoscalerStatus) -> bytes:
-    """Returns the object to PUT: the original of that resourceVersion with that status."""
-    metadata = _merged(original.metadata, msgspec.json.encode({"resourceVersion": version}))
-    written = _merged(original.status, _ENCODER.encode(status))
+def body(original: codec.Original, version: str, status: bytes) -> bytes:
+    """Returns the object to PUT: the original of that resourceVersion with that status, which is encoded already."""
+    metadata = _merged(original.metadata, b'{"resourceVersion":%b}' % encode(version))
+    written = _merged(original.status, status)
     own = b'%b,"metadata":%b,"spec":%b,"status":%b}' % (_HEAD, metadata, original.spec, written)
     return _merged(own, original.rest)
 
@@ -64,21 +65,25 @@ def written(
     stored: HorizontalPodAutoscaler,
     original: codec.Original,
     status: HorizontalPodAutoscalerStatus,
+    sent: bytes,
 ) -> DecodedObject[HorizontalPodAutoscaler]:
     """Decodes the answer to a write of that status of `stored`; raises codec.UNDECODABLE.
 
     Where nothing but resourceVersion, status and managedFields differ from the original, as always unless a webhook
     changes the object, nothing else is decoded. A status that was taken as it is keeps its objects: most of its texts
-    are those of other HPAs, too.
+    are those of other HPAs, too. The server mostly answers with the very bytes that were `sent`.
     """
     found = _ANSWER.decode(answer)
     metadata = _parts(found.metadata)
     metadata.pop("managedFields", None)
-    version: str = msgspec.json.decode(metadata.pop("resourceVersion", b'""'), type=str)
-    if bytes(found.spec) != original.spec or msgspec.json.encode(metadata) != original.metadata:
+    version: str = _TEXT.decode(metadata.pop("resourceVersion", b'""'))
+    if bytes(found.spec) != original.spec or encode(metadata) != original.metadata:
         return decode(answer)
+    if bytes(found.status) != sent:
+        taken = _STATUS.decode(found.status)
+        status = status if taken == status else taken
     renewed = msgspec.structs.replace(stored.metadata, resource_version=version)
-    value = msgspec.structs.replace(stored, metadata=renewed, status=status if found.status == status else found.status)
+    value = msgspec.structs.replace(stored, metadata=renewed, status=status)
     return DecodedObject(value.metadata.key, version, value, original)
 
 
@@ -94,18 +99,19 @@ async def write(
     No request is sent if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
     called before that as well, because an edited HPA is no conflict to its caller.
     """
-    if allowed is not None:
-        allowed()
     key = hpa.metadata.key
     stored, kept = cache.get(key), cache.original(key)
-    if stored is None or kept is None:
-        raise errors.ApiError(404, "NotFound", f'{paths.HPAS} "{key.name}" not found')
-    if stored.metadata.resource_version != hpa.metadata.resource_version:
+    if stored is None or kept is None or stored.metadata.resource_version != hpa.metadata.resource_version:
+        if allowed is not None:
+            allowed()
+        if stored is None or kept is None:
+            raise errors.ApiError(404, "NotFound", f'{paths.HPAS} "{key.name}" not found')
         raise errors.ApiError(409, "Conflict", _MODIFIED.format(paths.HPAS, key.name))
-    content = body(kept, hpa.metadata.resource_version, status)
+    sent = encode(status)
+    content = body(kept, hpa.metadata.resource_version, sent)
     answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=content, allowed=allowed)
     try:
-        return written(answer, stored, kept, status)
+        return written(answer, stored, kept, status, sent)
     except codec.UNDECODABLE as error:
         raise errors.ApiError(0, "BadAnswer", f"the answer is no HorizontalPodAutoscaler: {error}") from error
 
@@ -113,10 +119,12 @@ async def write(
 class _Answer(msgspec.Struct, frozen=True, gc=False):
     metadata: msgspec.Raw
     spec: msgspec.Raw = msgspec.Raw(_NOTHING)
-    status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
+    status: msgspec.Raw = msgspec.Raw(_NOTHING)
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer, dec_hook=dec_hook)
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_STATUS: Final = msgspec.json.Decoder(HorizontalPodAutoscalerStatus, dec_hook=dec_hook)
+_TEXT: Final = msgspec.json.Decoder(str)
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)  # json.decode makes one anew for each call
 
 
@@ -126,7 +134,7 @@ def _parts(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 
 def _joined(parts: Mapping[str, msgspec.Raw]) -> bytes:
-    return msgspec.json.encode(parts) if parts else _NOTHING
+    return encode(parts) if parts else _NOTHING
 
 
 def _merged(one: bytes, other: bytes) -> bytes:

@@ -21,7 +21,13 @@ def raw(body):
 def put(body, new_status):
     """The body of the PUT that gives the recorded object another status."""
     version = body["metadata"].get("resourceVersion", "")
-    return json.loads(status.body(status.original(raw(body)), version, new_status))
+    return json.loads(status.body(status.original(raw(body)), version, status.encode(new_status)))
+
+
+def test_an_api_server_answers_with_the_very_bytes_of_the_status_that_was_sent(recorded):
+    answered = recorded("hpa/status_put_200")["body"]
+    sent = status.encode(from_builtins(answered).status)
+    assert sent == json.dumps(answered["status"], separators=(",", ":")).encode()
 
 
 def without(body, *names):
