@@ -44,6 +44,12 @@ class Workers:
         items: list[Json] = (await self._api.ask("GET", PATH))["items"]
         return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
+    async def want(self, count: int) -> None:
+        await self._api.ask("PATCH", f"{HPAS}/worker", {"spec": {"minReplicas": count}})
+
+    async def delete_hpa(self) -> None:
+        await self._api.ask("DELETE", f"{HPAS}/worker")
+
     async def play(self) -> None:
         """Makes new pods ready, at a free address, until cancelled: the part of a kubelet."""
         while True:
@@ -137,10 +143,9 @@ async def create(api: Api) -> None:
     await api.ask("POST", HPAS, made)
 
 
-async def test_in_fifty_scale_downs_the_replica_set_controller_removes_no_busy_pod(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    """The youngest pods are busy, which go first without costs."""
+@pytest.fixture
+async def workers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Workers]:
+    """Ten pods of a Deployment, whose controllers are the real ones, and hpad."""
     if (reason := apiserver.missing(CONTROLLER)) is not None:
         pytest.skip(reason)
     real = request.getfixturevalue("real")
@@ -159,13 +164,32 @@ async def test_in_fifty_scale_downs_the_replica_set_controller_removes_no_busy_p
         period = timedelta(seconds=5)
         options = settings.Settings(namespaces=(api.namespace,), sync_period=period, listen=None, sources=(source,))
         await stack.enter_async_context(app.App(options, cluster_config=config))
-        for number in range(ROUNDS):
-            await api.ask("PATCH", f"{HPAS}/worker", {"spec": {"minReplicas": PODS}})
-            pods = await workers.until_ready(PODS)
-            workers.busy = {pod["metadata"]["name"] for pod in pods[:BUSY]}
-            for count in range(PODS - 1, BUSY - 1, -1):
-                await api.ask("PATCH", f"{HPAS}/worker", {"spec": {"minReplicas": count}})
-                left = {pod["metadata"]["name"] for pod in await workers.until_ready(count)}
-                assert workers.busy <= left, f"round {number}, from {count + 1} to {count}"
-        assert all(COST not in pod["metadata"].get("annotations", {}) for pod in await workers.pods())
+        yield workers
+
+
+async def test_in_fifty_scale_downs_the_replica_set_controller_removes_no_busy_pod(workers: Workers) -> None:
+    """The youngest pods are busy, which go first without costs."""
+    for number in range(ROUNDS):
+        await workers.want(PODS)
+        pods = await workers.until_ready(PODS)
+        workers.busy = {pod["metadata"]["name"] for pod in pods[:BUSY]}
+        for count in range(PODS - 1, BUSY - 1, -1):
+            await workers.want(count)
+            left = {pod["metadata"]["name"] for pod in await workers.until_ready(count)}
+            assert workers.busy <= left, f"round {number}, from {count + 1} to {count}"
+    assert all(COST not in pod["metadata"].get("annotations", {}) for pod in await workers.pods())
     assert ROUNDS * (PODS - BUSY) >= 50
+
+
+async def test_a_pod_that_stays_loses_its_cost_although_the_hpa_was_deleted(workers: Workers) -> None:
+    """Nine pods go, so the one that is busy gets a higher cost than they have."""
+    [*_, oldest] = await workers.until_ready(PODS)
+    name = oldest["metadata"]["name"]
+    workers.busy = {name}
+    await workers.want(1)
+    [left] = await workers.until_ready(1)
+    assert (left["metadata"]["name"], left["metadata"]["annotations"][COST]) == (name, "1")
+    await workers.delete_hpa()
+    async with asyncio.timeout(120):
+        while (await workers.pods())[0]["metadata"].get("annotations"):  # noqa: ASYNC110  # there is no event for it
+            await asyncio.sleep(0.1)
