@@ -8,115 +8,31 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiohttp import web
+from support.rabbit_queues import counter, length, queue
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.clearing import Clearing, Goal
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Queue, Statistics
-from hpad_adapters.rabbitmq.service_time import HALF_LIFE, MOST_QUEUES, ServiceTimes
+from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
+from hpad_adapters.rabbitmq.queues import Queue, Statistics
 
 SETTLED = 180.0
 GOAL = Goal(60.0)
 
 
-def counter(*samples: int) -> Details:
-    return Details(samples=[Point(sample, 5_000 * index) for index, sample in enumerate(samples)])
-
-
-def length(*samples: int) -> Lengths:
-    """Counts at the times of `counter`: the broker dates them an interval later."""
-    return Lengths(samples=[Point(sample, 5_000 * (index + 1)) for index, sample in enumerate(samples)])
-
-
-def queue(
-    *,
-    ready: int = 0,
-    unacked: int = 0,
-    consumers: int | None = 4,
-    published: Details | None = None,
-    acked: Details | None = None,
-    held: Lengths | None = None,
-    name: str = "tasks",
-) -> Queue:
-    """A queue whose samples are five seconds apart."""
-    return Queue(
-        name,
-        "/",
-        messages=ready + unacked,
-        messages_ready=ready,
-        messages_unacknowledged=unacked,
-        consumers=consumers,
-        message_stats=Statistics(publish_details=published, ack_details=acked),
-        messages_unacknowledged_details=held,
-    )
-
-
 def workers(found: Queue, goal: Goal = GOAL) -> float:
-    return Clearing().workers(found, goal, "the broker")
+    return Clearing(lambda: 0.0).workers(found, goal, "the broker")
 
 
 BUSY = {"acked": counter(0, 10, 20, 30), "held": length(4, 4, 4, 4)}
 """Four messages in work for 15 s, 30 begun: two seconds each."""
 
 
-def test_the_service_time_is_the_work_by_the_messages_begun() -> None:
-    assert ServiceTimes().learn(queue(**BUSY), 1, 1) == pytest.approx(2.0)
-
-
-def test_new_consumers_do_not_make_messages_seem_long() -> None:
-    """The first messages of 40 new consumers take ten seconds: none is acknowledged in five of them."""
-    started = queue(acked=counter(0, 2, 4, 6, 6), held=length(4, 4, 4, 4, 44), consumers=44)
-    assert ServiceTimes().learn(started, 1, 1) <= 10.0
-
-
-def test_of_what_consumers_fetch_ahead_only_a_part_is_worked_on() -> None:
-    assert ServiceTimes().learn(queue(acked=counter(0, 10, 20, 30), held=length(16, 16, 16, 16)), 4, 1) == 2.0
-
-
-def test_the_same_samples_count_once() -> None:
-    times = ServiceTimes()
-    found = [times.learn(queue(**BUSY), 1, 1) for _ in range(3)]
-    longer = queue(acked=counter(0, 10, 20, 30, 35), held=length(4, 4, 4, 4, 4))
-    assert found == [2.0] * 3
-    assert times.learn(longer, 1, 1) == pytest.approx(80 / 35, rel=0.01)
-
-
-def test_a_service_time_is_remembered_and_the_past_fades() -> None:
-    times = ServiceTimes()
-    times.learn(queue(**BUSY), 1, 1)
-    assert times.learn(queue(), 1, 1) == 2.0
-    late = [Point(0, 10_000_000), Point(5, 10_005_000), Point(10, 10_010_000), Point(15, 10_015_000)]
-    assert 10 * HALF_LIFE < 10_000
-    slower = queue(
-        acked=Details(samples=late), held=Lengths(samples=[Point(4, each.timestamp + 5_000) for each in late])
-    )
-    assert times.learn(slower, 1, 1) == pytest.approx(4.0, rel=0.01)
-
-
-def test_a_counter_that_began_anew_is_left_out() -> None:
-    restarted = queue(acked=counter(90, 100, 110, 0, 10), held=length(4, 4, 4, 4, 4))
-    assert ServiceTimes().learn(restarted, 1, 1) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize(
-    "young",
-    [
-        queue(),
-        queue(acked=counter(0, 10), held=length(4, 4)),
-        queue(acked=counter(0, 10, 20, 30), held=length(0, 0, 0, 0)),
-        queue(acked=counter(0, 0, 0, 0, 0), held=length(0, 0, 0, 0, 0)),
-    ],
-)
-def test_young_statistics_tell_no_service_time(young: Queue) -> None:
-    assert ServiceTimes().learn(young, 1, 1) is None
-
-
 def test_the_number_of_remembered_queues_is_limited() -> None:
-    times = ServiceTimes()
+    clearing = Clearing(lambda: 0.0)
     for number in range(MOST_QUEUES + 10):
-        times.learn(queue(name=str(number)), 1, 1)
-    assert len(times) == MOST_QUEUES
+        clearing.workers(queue(name=str(number)), GOAL, "the broker")
+    assert len(clearing) == MOST_QUEUES
 
 
 def test_the_workers_clear_the_waiting_and_keep_up_with_the_published() -> None:
@@ -149,6 +65,36 @@ def test_busy_workers_stay_while_there_is_work() -> None:
     assert workers(queue(ready=10, unacked=4, published=counter(0, 0), **short)) < 1.0
 
 
+def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
+    """80 messages of 4 s in 20 s: 16 workers, also while each of them holds two messages and none is reported yet."""
+    now, goal = 0.0, Goal(25.0, startup=5.0, service=4.0)
+    clearing = Clearing(lambda: now)
+    found = []
+    for at, ready, unacked, consumers in ((0, 0, 0, 0), (1, 74, 6, 0), (4, 52, 28, 0), (6, 46, 32, 3), (9, 30, 32, 3)):
+        now = float(at)
+        found.append(clearing.workers(queue(ready=ready, unacked=unacked, consumers=consumers), goal, "the broker"))
+    assert max(found) <= 80 / (25 - 5) * 4
+    assert found[-1] == max(found)  # those that were asked for have begun, and stay
+
+
+def test_no_more_workers_than_messages_are_needed() -> None:
+    """A message takes longer than the goal: more than one worker for each does not help."""
+    assert workers(queue(ready=30, consumers=0), Goal(60.0, service=300.0)) == pytest.approx(30.0)
+
+
+def test_workers_with_long_messages_do_not_count_for_the_others() -> None:
+    """Four workers have been at one message each for two minutes; 600 of two seconds come, to be gone within one."""
+    clearing = Clearing(lambda: 0.0)
+    goal = Goal(60.0, service=2.0)
+    samples = {"acked": counter(*[0] * 13), "held": length(0, *[4] * 12)}
+    for first in (0, 12):
+        samples = {"acked": counter(*[0] * 13, first=first), "held": length(4 if first else 0, *[4] * 12, first=first)}
+        assert clearing.workers(queue(unacked=4, **samples), goal, "the broker") == 4.0
+    service = (10 * 2.0 + 4 * 60.0) / 14
+    found = clearing.workers(queue(ready=600, unacked=4, **samples), goal, "the broker")
+    assert found == pytest.approx(4 + 600 / 60 * service)
+
+
 def test_a_queue_that_holds_a_message_needs_a_worker() -> None:
     tiny = {"acked": counter(0, 10**6, 2 * 10**6, 3 * 10**6), "held": length(1, 1, 1, 1)}
     assert workers(queue(unacked=1, published=counter(0, 0), **tiny)) > 0
@@ -179,7 +125,7 @@ def test_a_field_that_is_missing_is_an_error(field: str) -> None:
 def test_the_time_is_the_goal_by_the_share_of_workers() -> None:
     """26 workers are needed: four of them take 6.5 times the goal."""
     found = queue(ready=600, unacked=4, published=counter(*range(0, 15 * 13, 15)), **BUSY)
-    assert Clearing().seconds(found, GOAL, "the broker") == pytest.approx(390.0)
+    assert Clearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(390.0)
 
 
 # --- Recorded answers ---------------------------------------------------------------------------------------------
@@ -229,17 +175,17 @@ async def test_growth_may_be_negative(stub, rabbit):
 
 
 class Work:
-    """Real workers of a queue, one message at a time each."""
+    """A real worker of a queue, one message at a time; it holds up to `prefetch` of them."""
 
-    def __init__(self, broker, queue: str, seconds: float) -> None:
+    def __init__(self, broker, queue: str, seconds: float, prefetch: int = 1) -> None:
         self._connection = broker.connect()
         self._gone = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(queue, seconds))
+        self._thread = threading.Thread(target=self._run, args=(queue, seconds, prefetch))
         self._thread.start()
 
-    def _run(self, queue: str, seconds: float) -> None:
+    def _run(self, queue: str, seconds: float, prefetch: int) -> None:
         with contextlib.suppress(Exception):
-            for delivery in self._connection.consume(queue):
+            for delivery in self._connection.consume(queue, prefetch=prefetch):
                 if self._gone.wait(seconds):
                     return
                 self._connection.ack(delivery)
@@ -253,8 +199,8 @@ class Work:
 
 
 @contextlib.asynccontextmanager
-async def working(broker, queue: str, count: int, seconds: float) -> AsyncIterator[None]:
-    found = [await asyncio.to_thread(Work, broker, queue, seconds) for _ in range(count)]
+async def working(broker, queue: str, count: int, seconds: float, prefetch: int = 1) -> AsyncIterator[None]:
+    found = [await asyncio.to_thread(Work, broker, queue, seconds, prefetch) for _ in range(count)]
     try:
         yield
     finally:
@@ -285,7 +231,7 @@ async def publish(broker, queue: str, properties: dict[str, object], count: int 
 
 @pytest.mark.rabbitmq
 async def test_a_real_broker_shows_how_many_workers_a_backlog_needs(broker, source):
-    """6,000 messages of 0.1 s wait for three workers: within a minute up to ten are needed."""
+    """6,000 messages of 0.1 s wait for three workers: within a minute ten are needed, up to twice as many later."""
     name = await broker.declare()
     [empty] = await source.answer([testing.external("queue_workers_to_clear", f"queue={name},goal=60s")])
     assert isinstance(empty, ExternalSample)
@@ -300,9 +246,34 @@ async def test_a_real_broker_shows_how_many_workers_a_backlog_needs(broker, sour
             source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,))[0] > 3_000
         )
         [seconds] = await source.answer([testing.external("queue_time_to_clear", selector)])
-    assert 6_000 <= found.values[0] <= 12_000
+    assert 6_000 <= found.values[0] <= 20_000
     assert isinstance(seconds, ExternalSample)
     assert seconds.values[0] > 60_000
+
+
+@pytest.mark.rabbitmq
+async def test_a_real_spike_on_a_new_queue_asks_for_what_the_formula_says(broker, source):
+    """80 messages of 4 s in 20 s: 16 workers, which hold two messages each. Read until the work is done."""
+    name = await broker.declare()
+    wanted: list[int] = []
+
+    def noted(answer: Answer) -> int:
+        wanted.extend(getattr(answer, "values", ()))
+        return wanted[-1]
+
+    async def read(right: Callable[[int], bool]) -> None:
+        selector = f"queue={name},goal=25s,startup=5s,service_time=4s"
+        await until(source, "queue_workers_to_clear", selector, lambda answer: right(noted(answer)))
+
+    async with working(broker, name, 3, 4.0, prefetch=2):
+        await read(lambda workers: workers == 0)
+        connection = await asyncio.to_thread(broker.connect)
+        await asyncio.to_thread(connection.publish, name, [b"work"] * 80)
+        await asyncio.to_thread(connection.close)
+        await read(lambda workers: workers > 3_000)
+        async with working(broker, name, 13, 4.0, prefetch=2):
+            await read(lambda workers: workers < 3_000)
+    assert max(wanted) <= 17_000
 
 
 @pytest.mark.rabbitmq

@@ -1,7 +1,8 @@
 """The simulated queue with what RabbitMQ reports of it, for the values that the rabbitmq adapter makes of that.
 
 Counts are as of now. Statistics are samples, one each five seconds, and up to five seconds old. Consumers and rates of
-messages come from other processes of the broker than lengths, so they are an interval older still.
+messages come from other processes of the broker than lengths, so they are an interval older still. The newest sample of
+a length repeats the one before until it is collected.
 """
 
 from collections import deque
@@ -29,7 +30,7 @@ class ReportedQueue(QueueModel):
 
     def __init__(self, queue: Queue, load: Load, goal: Goal, quantity: str, **options: Any) -> None:
         self._points: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SAMPLES + 1)
-        self._clearing, self._goal, self._quantity = Clearing(), goal, quantity
+        self._clearing, self._goal, self._quantity = Clearing(lambda: self._at), goal, quantity
         super().__init__(queue, load, scraping=Scraping(interval=SPACING), shown={}, **options)
 
     def _measure(self, at: float) -> Any:
@@ -53,6 +54,8 @@ class ReportedQueue(QueueModel):
         """Returns the queue as the management API shows it now."""
         newest = list(self._points)
         older = newest[:-1] or newest
+        held = [Point(each[4], each[0] + LATE) for each in older]
+        held[-1:] = [Point(held[-2:][0].sample, held[-1].timestamp)]
         return Reported(
             "tasks",
             "/",
@@ -66,5 +69,5 @@ class ReportedQueue(QueueModel):
                 publish_details=Details(samples=[Point(each[1], each[0]) for each in older]),
                 ack_details=Details(samples=[Point(each[2], each[0]) for each in older]),
             ),
-            messages_unacknowledged_details=Lengths(samples=[Point(each[4], each[0] + LATE) for each in newest]),
+            messages_unacknowledged_details=Lengths(samples=held),
         )

@@ -56,7 +56,7 @@ class RabbitMQ:
         self.metrics = (*METRICS, *configured.metrics)
         self._settings = configured
         self._clock = context.clock
-        self._values = Values(configured, context.clock.now)
+        self._values = Values(configured, context)
         kind = Amqp if configured.source == "amqp" else Management
         self._reader: Reader = kind(configured, context)
         self._work = PodWork(configured, context, None if kind is Amqp else self._reader)

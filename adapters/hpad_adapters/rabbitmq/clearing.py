@@ -3,28 +3,37 @@
 A worker here is whatever works on one message at a time. To clear the waiting messages within the goal while more are
 published, it takes
 
-    needed = (waiting / (goal - startup) + publish rate) * service time
+    needed = long + waiting / (goal - startup) * service time + publish rate * service time
 
-of them. This number depends on the present workers in one way only: while there is work for longer than a moment, those
-that are busy stay. A worker that is released before the backlog is gone saves nothing, because the others then work for
+of them, and for the waiting messages no more than one each. Messages that waited before have less time left (`due`).
+
+This number depends on the present workers in one way only: while there is work for longer than a moment, those that
+are busy stay. A worker that is released before the backlog is gone saves nothing, because the others then work for
 longer; without this rule the count would shrink with the backlog, which would then never be gone.
 
 | what | source |
 | --- | --- |
 | waiting | ready messages, and those that wait in consumers, as of now |
+| long | messages that have been in work for longer than the goal: their workers do not help (`service_time`) |
 | publish rate | the mean over `rate_window` without its busiest and quietest intervals: a burst is backlog |
-| service time | measured and remembered (`service_time`), else `service_time` of the settings |
+| service time | measured and remembered; that of the settings is a part of the evidence (`service_time`) |
+| busy | messages in work, as of now; for as many workers as the broker reports or were just asked for (`recent`) |
 """
 
 import itertools
 import statistics
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from hpad.adapter import AdapterError, parse_duration, positive_duration, shown
+from hpad_adapters.rabbitmq.due import Due, Waiting
 from hpad_adapters.rabbitmq.queues import Queue, field, named
-from hpad_adapters.rabbitmq.service_time import ServiceTimes, busy_now
+from hpad_adapters.rabbitmq.recent import Recent
+from hpad_adapters.rabbitmq.service_time import ServiceTime, at_work
 
+MOST_QUEUES = 4096
+"""The number of queues and goals that are remembered; the one that was read longest ago is dropped first."""
 LONG_SECONDS = 0.5
 """Work that takes so long keeps busy workers. Shorter work is noise: a message or two that have just arrived."""
 _MOST = 100_000
@@ -75,21 +84,55 @@ def _whole(field: str, text: str) -> int:
     return int(text or 1)
 
 
-class Clearing:
-    """Makes the values of `workers_to_clear` and `time_to_clear`, and remembers the service times of queues."""
+class _Known:
+    """What is remembered of a queue, for a goal."""
 
-    def __init__(self) -> None:
-        self._times = ServiceTimes()
+    def __init__(self, goal: Goal) -> None:
+        self.time = ServiceTime(goal.service, goal.seconds)
+        self.recent = Recent()
+        self.due = Due(goal.seconds, goal.startup)
+
+
+class _Work(NamedTuple):
+    """Messages of a queue: all, those that wait for a worker, those in work, and of these the long ones.
+
+    `begin`: how many of the waiting ones have to be begun per second; `arriving`: how many come.
+    """
+
+    messages: float
+    waiting: float
+    busy: float
+    long: float
+    begin: float
+    arriving: float
+
+
+class Clearing:
+    """Makes the values of `workers_to_clear` and `time_to_clear`, and remembers the service times of queues.
+
+    `monotonic` returns seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._known: OrderedDict[tuple[str, str, Goal], _Known] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def workers(self, queue: Queue, wanted: Goal, where: str) -> float:
         """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown."""
-        needed, service = self._needed(queue, wanted, where)
-        backlog = field(queue, "messages", where)
-        if not backlog:
+        known = self._remembered(queue, wanted)
+        now = self._monotonic()
+        known.recent.add(now, (queue.consumers or 0) * wanted.concurrency)
+        known.time.learn(queue, wanted.prefetch, known.recent.capacity)
+        service, work = known.time.seconds, _work(queue, wanted, known, now, where)
+        needed = _needed(queue, wanted, work, service, where)
+        known.recent.ask(needed)
+        if not work.messages:
             return needed
-        busy = busy_now(queue, wanted.prefetch, wanted.concurrency)
-        if service is None or backlog * service >= LONG_SECONDS * busy:
-            needed = max(needed, busy)
+        if service is None or work.messages * service >= LONG_SECONDS * work.busy:
+            needed = max(needed, work.busy)
         return max(needed, _LEAST)
 
     def seconds(self, queue: Queue, wanted: Goal, where: str) -> float:
@@ -97,22 +140,47 @@ class Clearing:
         needed = self.workers(queue, wanted, where)
         return wanted.seconds * needed / (max(1.0, _consumers(queue, where)) * wanted.concurrency)
 
-    def _needed(self, queue: Queue, wanted: Goal, where: str) -> tuple[float, float | None]:
-        """Returns the workers that the goal needs, and the service time, None where it is unknown and not needed."""
-        waiting = field(queue, "messages", where) - busy_now(queue, wanted.prefetch, wanted.concurrency)
-        service = self._times.learn(queue, wanted.prefetch, wanted.concurrency) or wanted.service or None
-        arriving = _publish_rate(queue, where)
-        if waiting <= 0 and not arriving:
-            return 0.0, service
-        if service is not None:
-            return (max(0.0, waiting) / (wanted.seconds - wanted.startup) + arriving) * service, service
-        if not _consumers(queue, where):
-            return 1.0, None  # the first worker shows how long a message takes
-        raise AdapterError(
-            f"{named(queue, where)} has had too few acknowledgements to tell how long a message takes "
-            "(until then, service_time gives it)",
-            "spec",
-        )
+    def _remembered(self, queue: Queue, wanted: Goal) -> _Known:
+        place = queue.vhost, queue.name, wanted
+        known = self._known.get(place) or self._known.setdefault(place, _Known(wanted))
+        self._known.move_to_end(place)
+        if len(self._known) > MOST_QUEUES:
+            self._known.popitem(last=False)
+        return known
+
+
+def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> _Work:
+    """Returns the work as of now. The broker reports consumers late, and those of a young queue not at all."""
+    messages, held = field(queue, "messages", where), float(queue.messages_unacknowledged or 0)
+    capacity = (queue.consumers or 0) * wanted.concurrency
+    new = min(known.recent.asked, held / wanted.prefetch)
+    busy = min(held, max(capacity, new))
+    waiting = max(0.0, messages - (busy if capacity else at_work(held, wanted.prefetch, capacity)))
+    arriving = _publish_rate(queue, where)
+    begin = known.due.per_second(Waiting(now, waiting, messages + _acknowledged(queue), arriving))
+    return _Work(messages, waiting, busy, min(known.time.long, busy), begin, arriving)
+
+
+def _acknowledged(queue: Queue) -> int:
+    """Returns the counter of acknowledged messages, 0 where there were none."""
+    details = queue.message_stats.ack_details if queue.message_stats is not None else None
+    points = (details.samples if details is not None else None) or ()
+    return max(points, key=lambda point: point.timestamp).sample if points else 0
+
+
+def _needed(queue: Queue, wanted: Goal, work: _Work, service: float | None, where: str) -> float:
+    """Returns the workers that the goal needs; raises AdapterError where the service time is unknown and needed."""
+    if not work.waiting and not work.arriving:
+        return 0.0
+    if service is not None:
+        return work.long + min(work.waiting, work.begin * service) + work.arriving * service
+    if not _consumers(queue, where):
+        return 1.0  # the first worker shows how long a message takes
+    raise AdapterError(
+        f"{named(queue, where)} has had too few acknowledgements to tell how long a message takes "
+        "(until then, service_time gives it)",
+        "spec",
+    )
 
 
 def _consumers(queue: Queue, where: str) -> int:

@@ -1,100 +1,182 @@
-"""How long a message takes, from the statistics of the broker, remembered per queue.
+"""How long a message occupies a worker, from the statistics of the broker.
 
 The time is measured by Little's law: the messages that consumers work on, summed over time, divided by the messages
 that they began in that time. Both come from the same samples, so that it also holds while consumers start or are idle.
 Source: J. D. C. Little, "A Proof for the Queuing Formula: L = λW", 1961; HTTP API reference of the
 rabbitmq_management plugin (`msg_rates_age`, `lengths_age`).
+
+Evidence is counted in messages, not in seconds:
+
+- A measurement counts once each worker has finished two messages in it. Before, those in work weigh too much: they
+  seem short where workers have just started, and long while their acknowledgements are not collected yet.
+- An unfinished measurement counts where its messages have taken longer already than they should.
+- A given time counts as GIVEN_MESSAGES messages: a few measured ones change it a little, and many outweigh it.
+- A message counts for at most the goal. A longer one occupies its worker all that time, and no other.
 """
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
 
 from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Queue
 
-MOST_QUEUES = 4096
-"""The number of queues that are remembered; the one that was read longest ago is dropped first."""
 HALF_LIFE = 600.0
-"""Seconds of the broker's time after which a measurement has half its weight."""
+"""Seconds of the broker's time after which what was measured has half its weight."""
+GIVEN_MESSAGES = 10
+"""The weight of a given time, and the weight below which what was measured does not fade."""
+_ROUNDS = 2
+"""Messages that each worker finishes in a measurement."""
+_FEWEST = 5
+"""Messages that all of them finish in it."""
+_YOUNG = 2
+"""Intervals with work that it has at least: the counts of one are up to an interval apart."""
+_UNSEEN = 10.0
+"""Seconds until an acknowledgement is collected: messages may seem to be in work for so much longer."""
+_UNCLEAR = 0.25
+"""The number of messages in work is unclear where it may be smaller by more than this part."""
 _LATE = 5_000
 """Milliseconds by which the samples of lengths are dated later than those of rates. Observed in RabbitMQ 3.10."""
-_YOUNG = 2
-"""Intervals with work that a measurement needs: the counts of one are up to an interval apart."""
-
-Place = tuple[str, str, int, int]
-"""Vhost, name, prefetch and concurrency of a queue."""
 
 
-class _Measured(msgspec.Struct):
-    """`busy`: messages worked on, times seconds; `begun`: messages. `until`: the newest sample (ms since 1970)."""
+class _Measurement(msgspec.Struct):
+    """`busy`: messages worked on, times seconds; `begun`: messages that were begun, `done`: those acknowledged.
 
-    until: int = 0
+    `present`: messages in work when it began. `intervals`: with work. `most`: the most messages in work at once.
+    """
+
     busy: float = 0.0
     begun: float = 0.0
+    done: float = 0.0
+    present: float = 0.0
     intervals: int = 0
+    most: float = 0.0
 
+    def add(self, seconds: float, done: float, working: tuple[float, float]) -> None:
+        """Adds an interval; `working`: messages in work at its begin and end.
 
-class ServiceTimes:
-    """The mean time of a message of each queue that was read, over about the last ten minutes of work."""
-
-    def __init__(self) -> None:
-        self._measured: OrderedDict[Place, _Measured] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._measured)
-
-    def learn(self, queue: Queue, prefetch: int, concurrency: int) -> float | None:
-        """Adds what is new in the queue's samples; returns the seconds of a message, None as long as they are unknown.
-
-        Reading the same samples twice changes nothing.
+        Messages count when they are begun. If they counted when they are acknowledged, the first ones of many new
+        consumers would seem to take for ever.
         """
-        place = queue.vhost, queue.name, prefetch, concurrency
-        measured = self._measured.setdefault(place, _Measured())
-        self._measured.move_to_end(place)
-        if len(self._measured) > MOST_QUEUES:
-            self._measured.popitem(last=False)
+        self.busy += sum(working) / 2 * seconds
+        self.begun += done + working[1] - working[0]
+        self.done += done
+        self.intervals += max(working) > 0
+        self.most = max(self.most, *working)
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough messages are done."""
+        return self.done >= max(_ROUNDS * self.most, _FEWEST)
+
+    @property
+    def seen(self) -> float:
+        """Messages that were in work at any time."""
+        return self.begun + self.present
+
+
+class ServiceTime:
+    """The mean time of the messages of one queue, over about the last ten minutes of work.
+
+    `given`: the time in the settings, 0 for none. `limit`: the goal. Seconds.
+    """
+
+    def __init__(self, given: float, limit: float) -> None:
+        self._limit = limit
+        self._busy, self._begun = min(given, limit) * GIVEN_MESSAGES, float(GIVEN_MESSAGES if given else 0)
+        """As in a measurement, of all that count."""
+        self._until = self._faded = 0
+        """The newest sample that was read, and that of the end of the last measurement (milliseconds since 1970)."""
+        self._current = _Measurement()
+        self._open = False
+        """Whether the interval before the newest sample is a part of the measurement."""
+        self.long = 0.0
+        """Messages that have been in work for longer than the goal, and as far as is known still are."""
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of a message, None as long as they are unknown."""
+        current = self._current
+        if not self._begun:
+            known = (current.enough or current.intervals >= _YOUNG) and current.busy > 0 and current.begun > 0
+            return min(self._limit, current.busy / current.begun) if known else None
+        usual = self._busy / self._begun
+        if current.busy > current.seen * (usual + _UNSEEN):
+            return (self._busy + current.busy) / (self._begun + current.seen)
+        return usual
+
+    def learn(self, queue: Queue, prefetch: int, capacity: tuple[float, float]) -> None:
+        """Adds what is new in the queue's samples. Reading the same samples twice changes nothing.
+
+        `capacity`: the fewest and the most messages that all consumers worked on at once at the time of the samples.
+        """
         acked = _ascending(queue.message_stats.ack_details if queue.message_stats is not None else None)
-        unacknowledged = _ascending(queue.messages_unacknowledged_details)
-        busy = {each.timestamp - _LATE: _at_work(queue, each.sample, prefetch, concurrency) for each in unacknowledged}
+        held = _ascending(queue.messages_unacknowledged_details)[:-1]  # the newest repeats the one before, for seconds
+        least, most = capacity if self._begun else (capacity[1], capacity[1])  # any time is better than none
+        working = {each.timestamp - _LATE: _clear(each.sample, prefetch, (least, most)) for each in held}
         for earlier, later in itertools.pairwise(acked):
-            if earlier.timestamp >= measured.until and earlier.timestamp in busy and later.timestamp in busy:
-                _add(measured, (earlier, later), (busy[earlier.timestamp], busy[later.timestamp]))
-        if measured.intervals < _YOUNG or measured.busy <= 0 or measured.begun <= 0:
-            return None
-        return measured.busy / measured.begun
+            if earlier.timestamp >= self._until and earlier.timestamp in working and later.timestamp in working:
+                ends = working[earlier.timestamp], working[later.timestamp]
+                self._add(earlier, later, ends if capacity[0] or ends[0] else (None, ends[1]))
+                self._until = later.timestamp
+
+    def _add(self, earlier: Point, later: Point, working: tuple[float | None, float | None]) -> None:
+        done, seconds = later.sample - earlier.sample, (later.timestamp - earlier.timestamp) / 1000
+        begin, end = working
+        if done < 0:  # the counter began anew, because the broker was restarted
+            self._current, self.long, self._open = _Measurement(), 0.0, False
+            return
+        if begin is None or end is None:
+            self._open = False
+            return
+        before = min(self.long, begin)
+        # Acknowledgements are those of long messages by their share of all messages in work.
+        self.long = min(before * end / ((done + end) or 1.0), end)
+        if not self._open or earlier.timestamp != self._until:
+            self._current.present += begin - before
+        self._current.add(seconds, max(0.0, done - (before - self.long)), (begin - before, end - self.long))
+        self._open = True
+        self._judge(end, later.timestamp)
+
+    def _judge(self, working: float, now: int) -> None:
+        """Ends the measurement if it is finished, or if its messages have been in work for the goal."""
+        current = self._current
+        long = current.seen > 0 and current.busy >= self._limit * current.seen
+        if not long and not (current.enough and current.intervals >= _YOUNG):
+            return
+        if long:
+            current.busy, current.begun = self._limit * current.seen, current.seen
+            self.long = working
+        self._fade(now)
+        self._busy += current.busy
+        self._begun += current.begun
+        self._current = _Measurement(present=working - self.long)
+
+    def _fade(self, now: int) -> None:
+        age = (now - (self._faded or now)) / 1000
+        self._faded = now
+        if self._begun > GIVEN_MESSAGES:
+            kept = max(0.5 ** (age / HALF_LIFE), GIVEN_MESSAGES / self._begun)
+            self._busy *= kept
+            self._begun *= kept
 
 
-def busy_now(queue: Queue, prefetch: int, concurrency: int) -> float:
-    """Returns the number of messages that are worked on now."""
-    return _at_work(queue, queue.messages_unacknowledged or 0, prefetch, concurrency)
-
-
-def _at_work(queue: Queue, unacknowledged: int, prefetch: int, concurrency: int) -> float:
+def at_work(unacknowledged: float, prefetch: int, capacity: float) -> float:
     """Returns how many of the unacknowledged messages are worked on: the others wait in consumers.
 
-    Each consumer works on as many as it can. The broker reports new consumers late, but full ones hold `prefetch`
-    messages for each that they work on.
+    Consumers work on as many as they can. A capacity of 0 is unknown; then full consumers hold `prefetch` messages for
+    each that they work on.
     """
-    return min(unacknowledged, max((queue.consumers or 0) * concurrency, unacknowledged / prefetch))
+    return min(unacknowledged, capacity or unacknowledged / prefetch)
+
+
+def _clear(unacknowledged: int, prefetch: int, capacity: tuple[float, float]) -> float | None:
+    """Returns how many of them are worked on, None where that depends on which consumers were there already."""
+    least, most = (min(unacknowledged, each) for each in capacity)
+    if most - least > _UNCLEAR * most:
+        return None
+    return at_work(unacknowledged, prefetch, capacity[1])
 
 
 def _ascending(details: Details | Lengths | None) -> Sequence[Point]:
     return sorted(details.samples or (), key=lambda point: point.timestamp) if details is not None else ()
-
-
-def _add(measured: _Measured, acked: tuple[Point, Point], busy: tuple[float, float]) -> None:
-    """Adds the interval between two samples.
-
-    Messages count when consumers begin them. If they counted when they are acknowledged, the first ones of many new
-    consumers would seem to take for ever.
-    """
-    seconds, acknowledged = (acked[1].timestamp - acked[0].timestamp) / 1000, acked[1].sample - acked[0].sample
-    kept = 0.5 ** ((acked[1].timestamp - (measured.until or acked[0].timestamp)) / 1000 / HALF_LIFE)
-    measured.until = acked[1].timestamp
-    if acknowledged < 0:  # the counter began anew, because the broker was restarted
-        return
-    measured.busy = measured.busy * kept + (busy[0] + busy[1]) / 2 * seconds
-    measured.begun = measured.begun * kept + acknowledged + busy[1] - busy[0]
-    measured.intervals += max(busy) > 0

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from hpad.adapter import AdapterError
+from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.clearing import Clearing, Goal
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
 from hpad_adapters.rabbitmq.queues import Details, Queue, field, named
@@ -107,11 +107,11 @@ _COUNTS = {
 class Values:
     """Makes the values of a metric from queues."""
 
-    def __init__(self, settings: Settings, now: Callable[[], datetime]) -> None:
+    def __init__(self, settings: Settings, context: Context) -> None:
         self._span = settings.rate_span
         self._smoothing = settings.smoothing
-        self._now = now
-        self._clearing = Clearing()
+        self._now = context.clock.now
+        self._clearing = Clearing(context.clock.monotonic)
 
     def of(self, query: QueueQuery, queues: Sequence[Queue], absent: Sequence[str], where: str) -> tuple[int, ...]:
         """Returns the values in milli-units; for a sum those of each queue, which the engine adds up.

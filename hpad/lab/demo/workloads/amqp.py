@@ -89,12 +89,12 @@ class Connection:
         self._send(1, (50, 10), struct.pack(">H", 0) + short_string(queue) + b"\x01" + long_string(b""))
         return Count(*struct.unpack(">II", self._expect((50, 11))[-8:]))
 
-    def consume(self, queue: str, consumer_tag: str = "") -> Iterator[Delivery]:
-        """Yields one message at a time, endlessly; the next arrives after `ack`, because the prefetch count is 1.
+    def consume(self, queue: str, consumer_tag: str = "", prefetch: int = 1) -> Iterator[Delivery]:
+        """Yields one message at a time, endlessly. The broker sends up to `prefetch` messages before an `ack`.
 
         Without a `consumer_tag` the broker makes one.
         """
-        self._send(1, (BASIC, 10), struct.pack(">IHB", 0, 1, 0))
+        self._send(1, (BASIC, 10), struct.pack(">IHB", 0, prefetch, 0))
         self._expect((BASIC, 11))
         names = struct.pack(">H", 0) + short_string(queue) + short_string(consumer_tag)
         self._send(1, (BASIC, 20), names + b"\0" + long_string(b""))

@@ -1,0 +1,47 @@
+"""What was read and asked for in the last seconds: the broker reports new consumers late."""
+
+from collections import deque
+
+import msgspec
+
+REPORTED = 10.0
+"""Seconds after which the broker has reported a new consumer. Observed in RabbitMQ 3.10."""
+
+
+class _Read(msgspec.Struct):
+    at: float
+    capacity: float
+    needed: float = 0.0
+
+
+class Recent:
+    """The reads of a queue in the last REPORTED seconds, and the one before.
+
+    Workers that the broker does not report yet were asked for: that bounds how many of them there are, whatever number
+    of messages each fetches ahead. Times are seconds of a monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._reads: deque[_Read] = deque()
+
+    def add(self, at: float, capacity: float) -> None:
+        """Adds a read. `capacity`: how many messages the reported consumers work on at once."""
+        if not self._reads or self._reads[-1].at < at:
+            self._reads.append(_Read(at, capacity))
+        while len(self._reads) > 1 and self._reads[1].at <= at - REPORTED:
+            self._reads.popleft()
+
+    def ask(self, workers: float) -> None:
+        """Notes the number of workers that the goal needs, by the last read."""
+        self._reads[-1].needed = workers
+
+    @property
+    def capacity(self) -> tuple[float, float]:
+        """The least and the most that the reported consumers could work on."""
+        found = [read.capacity for read in self._reads]
+        return min(found), max(found)
+
+    @property
+    def asked(self) -> float:
+        """The largest number of workers that the goal needed."""
+        return max(read.needed for read in self._reads)
