@@ -230,10 +230,10 @@ class Controller:
                 # In this order: while the queue is empty, reconciles that have their metrics need all workers.
                 await self._queue.filled()
                 await worker.take()
-                if not len(self._queue):  # the HPA was deleted while this waited for a worker
+                if not self._queue:  # the HPA was deleted while this waited for a worker
                     worker.give()
                     continue
-                key = await self._queue.get()
+                key = self._queue.take()
             except ShutDown:
                 return
             turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
@@ -260,7 +260,8 @@ class Controller:
         try:
             self._plan_next(key, result)
             if result in (TurnResult.DONE, TurnResult.SCALED):
-                self._bugs.ended(subject=key, hpa=str(key))
+                if self._bugs:
+                    self._bugs.ended(subject=key, hpa=str(key))
                 self._timeouts.ended(subject=key)
         except Exception as error:  # noqa: BLE001  # nothing else would plan another turn for this HPA
             self._report_bug(key, error)
@@ -290,7 +291,7 @@ class Controller:
         began = self._clock.monotonic()
         try:
             with self._deadlines.within(self._schedule.deadline_period(key) * _DEADLINE):
-                permit = Permit(self._owner, hpa, functools.partial(self._source.get, key))
+                permit = Permit(self._owner, key, hpa, self._source.get)
                 settlement = await self._reconciler.reconcile(permit, worker, timing, record)
         except TooEarly as early:
             self._log.warning("a turn before its planned time is delayed: the state cannot be saved", hpa=str(key))

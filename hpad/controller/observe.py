@@ -116,20 +116,21 @@ class Observer:
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
-        view, last_scale_time, unreported, own_pods = await self._view(permit.hpa, worker, timing.moment, record)
+        view, last_scale_time, unreported, own_pods = await self._view(permit, worker, timing.moment, record)
         view = self._holding(view, timing, record)
         return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported, own_pods)
 
     async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
         """Returns the turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
         permit = turn.permit
-        hpa = None if permit.current is None else permit.current()
+        hpa = None if permit.current is None else permit.current(permit.key)
         if hpa is None or not permit.is_same:
-            raise Edited(str(permit.hpa.metadata.key))
-        view, last_scale_time, unreported, own_pods = await self._view(hpa, worker, turn.moment, turn.record)
+            raise Edited(str(permit.key))
+        permit = permit._replace(hpa=hpa)
+        view, last_scale_time, unreported, own_pods = await self._view(permit, worker, turn.moment, turn.record)
         turn = turn._replace(last_scale_time=last_scale_time, unreported=unreported, own_pods=own_pods)
         # No values are held: those of the new spec are written at once.
-        return turn._replace(view=view, permit=permit._replace(hpa=hpa))
+        return turn._replace(view=view, permit=permit)
 
     def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
         """Returns the state of this HPA and its present target; empty for an earlier HPA of the same name."""
@@ -141,19 +142,19 @@ class Observer:
         return memory
 
     async def _view(
-        self, hpa: HorizontalPodAutoscaler, worker: Worker, moment: Moment, record: Record
+        self, permit: Permit, worker: Worker, moment: Moment, record: Record
     ) -> tuple[View, datetime | None, PendingRescale | None, OwnPods | None]:
         """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet.
 
         The last one is set for an HPA that selects pods by owner.
         """
-        key = hpa.metadata.key
+        key, hpa = permit.key, permit.hpa
         loaded = assessed(await self._store.get_loaded(key), moment)
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
         own = await asyncio.to_thread(self.own.of, hpa) if self.own.reads_files(hpa) else self.own.of(hpa)
         if memory.status is not None:
             hpa = msgspec.structs.replace(hpa, status=memory.status)
-        scale, failure = await self._read_scale(hpa, worker)
+        scale, failure = await self._read_scale(key, hpa, worker)
         last_scale_time = hpa.status.last_scale_time
         unreported = recovery.unreported(memory.pending, hpa.status, scale)
         if unreported is not None:
@@ -183,7 +184,9 @@ class Observer:
         # of others the count of a shadow does not belong.
         unseen = view.shadow is None and recovery.rescaled_since(loaded, hpa.status)
         history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
-        return msgspec.structs.replace(view, history=history), last_scale_time, unreported, own_pods
+        if history is not view.history:
+            view = msgspec.structs.replace(view, history=history)
+        return view, last_scale_time, unreported, own_pods
 
     def _in_shadow(self, view: View, memory: Memory) -> tuple[View, Memory]:
         """Returns the view and the state to decide with: in shadow mode those of the shadow."""
@@ -207,17 +210,17 @@ class Observer:
     def _holding(self, view: View, timing: Timing, record: Record) -> View:
         """Returns the view with `values_held` set if the status was written in this interval of the HPA."""
         last, interval = record.status_written, self.options.status_refresh.total_seconds()
-        if last is None or interval <= 0:
+        if interval <= 0 or last is None:
             return view
         key, now = view.hpa.metadata.key, timing.moment.monotonic
         held = interval_of(key, last, interval) == interval_of(key, now, interval)
         return msgspec.structs.replace(view, values_held=True) if held else view
 
     async def _read_scale(
-        self, hpa: HorizontalPodAutoscaler, worker: Worker
+        self, key: Key, hpa: HorizontalPodAutoscaler, worker: Worker
     ) -> tuple[Scale | None, errors.ApiError | None]:
         """Returns the target's scale, once all possibly competing HPAs are known, or the error."""
-        key, scale, failure = hpa.metadata.key, None, None
+        scale, failure = None, None
         if not self._overlap.is_complete(key):
             async with worker.released():
                 failure = await self._overlap.complete(key)
@@ -226,7 +229,7 @@ class Observer:
                 scale = await self._cluster.read_scale(key.namespace, hpa.spec.scale_target_ref)
             except errors.ApiError as error:
                 failure = error
-        self._overlap.seen(hpa, scale)
+        self._overlap.seen(key, hpa.spec.scale_target_ref, scale)
         return scale, failure
 
     def _pods(self, namespace: str, scale: Scale | None) -> list[Pod]:

@@ -234,10 +234,9 @@ class Overlap:
                         return stale
         return None
 
-    def seen(self, hpa: HorizontalPodAutoscaler, scale: Scale | None) -> None:
-        """Registers the scale that the HPA's own turn has read; None if it could not be read."""
-        key = hpa.metadata.key
-        self._targets.refer(key, hpa.spec.scale_target_ref)
+    def seen(self, key: Key, ref: CrossVersionObjectReference, scale: Scale | None) -> None:
+        """Registers the target of the HPA, and the scale that its own turn has read; None if it could not be read."""
+        self._targets.refer(key, ref)
         if scale is not None and key in self._unread.get(key.namespace, ()):
             self._register(key, scale)
 

@@ -125,8 +125,8 @@ class Reconciler:
         turn = await self._observer.observe(permit, worker, timing, record)
         observed = self._clock.monotonic() - began
         # Before the metrics are known: a recommendation that a crash could lose must not be made.
-        await schedule.announce(self._store, permit.hpa.metadata.key, worker, timing.moment)
-        gathered = await self._gather(turn, self._examine(turn.view), worker)
+        await schedule.announce(self._store, permit.key, worker, timing.moment)
+        gathered = await self._gather(turn, self._examine(turn), worker)
         done = await self._decide(turn, gathered, worker)
         turn, gathered, decision, outcome, settlement, work = done
         inputs = turn.view, gathered.queries, gathered.answers
@@ -136,7 +136,7 @@ class Reconciler:
         acted = self._clock.monotonic()
         await self._publish(done)
         series, now = self._telemetry.controller, self._clock.monotonic()
-        report.count(series, turn.view, settlement, gathered.seconds, began, now)
+        report.count(series, turn.permit.key, turn.view, settlement, gathered.seconds, began, now)
         stages = TimingTrace(
             late=max(0.0, began - timing.moment.monotonic),
             observe=observed,
@@ -176,13 +176,13 @@ class Reconciler:
             return None
         return now._replace(wall=memory.at, monotonic=memory.validity.ticks)
 
-    def _examine(self, view: View) -> examine.Verdict:
+    def _examine(self, turn: Turn) -> examine.Verdict:
         """Returns the verdict of the first stage. Registers the selector of an HPA that needs its metrics."""
-        verdict = examine.examine(view)
+        verdict = examine.examine(turn.view)
         # Competing HPAs register their selectors as well, before the check (horizontal.go: validateAndParseSelector).
         unobservable = isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
         if unobservable or isinstance(verdict, examine.Proceed):
-            self.overlap.register_selector(view.key, view.scale)
+            self.overlap.register_selector(turn.permit.key, turn.view.scale)
         return verdict
 
     async def _gather(self, turn: Turn, verdict: examine.Verdict, worker: Worker) -> _Gathered:
@@ -230,14 +230,14 @@ class Reconciler:
         """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read."""
         # The answers of some sources depend on the HPA's labels and target. After an edit of these another turn queries
         # again; after `_OUTDATED` such turns in succession the old answers are used.
-        verdict, identity = self._examine(turn.view), HPAIdentity.of(turn.view.hpa)
+        verdict, identity = self._examine(turn), HPAIdentity.of(turn.view.hpa)
         if not verdict.queries:  # the new spec needs no metrics
             return _Gathered(verdict, identity)
         usable = identity == gathered.identity or turn.record.outdated >= _OUTDATED
         if verdict.queries == gathered.queries and usable:
             return gathered._replace(verdict=verdict)
         turn.record.outdated += 1
-        raise Edited(str(turn.view.hpa.metadata.key))
+        raise Edited(str(turn.permit.key))
 
     async def _act(
         self, turn: Turn, decision: decide.Decision, worker: Worker
@@ -272,13 +272,13 @@ class Reconciler:
         ups, downs = done.history.scale_ups, done.history.scale_downs
         pending = PendingRescale(view.replicas, to, ups, downs, done.status, turn.last_scale_time)
         self._remember(turn, decision, pending)
-        await self._store.flush_now(view.hpa.metadata.key)
+        await self._store.flush_now(turn.permit.key)
 
     def _remember(self, turn: Turn, decision: decide.Decision, pending: PendingRescale | None) -> None:
         """Stores the recommendation of this reconcile before anything is written for it."""
         view = turn.view
         memory = msgspec.structs.replace(
-            self._memory(view.hpa),
+            self._memory(turn),
             uid=view.hpa.metadata.uid,
             target=target_of(view.hpa),
             history=next_history(view, decision, rescaled=False),
@@ -289,30 +289,31 @@ class Reconciler:
             validity=turn.validity,
             shadow=view.replicas if view.shadow is not None and view.shadow.replicas else None,
         )
-        self._store.put(view.key, memory)
+        self._store.put(turn.permit.key, memory)
 
     def _give_up(self, turn: Turn, decision: decide.Decision) -> None:
         """Keeps the recommendation of a decision that an edit has discarded."""
         # As in Kubernetes, which stores a recommendation before it writes (horizontal.go: stabilizeRecommendation).
         if turn.view.scale is not None and turn.permit.is_same:
             self._remember(turn, decision, turn.unreported)
-        self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.view.hpa.metadata.key))
+        self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.permit.key))
 
     async def _publish(self, done: _Done) -> None:
         turn, _, decision, outcome, settlement, _ = done
-        view, hpa, key = turn.view, turn.view.hpa, turn.view.key
+        view, key = turn.view, turn.permit.key
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in settlement.events:
             self._record(view, event)
-        before, last = self._memory(hpa), report.last(view, decision, outcome, settlement)
+        before, last = self._memory(turn), report.last(view, decision, outcome, settlement)
         writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
         memory = self._next_memory(done, before, last, writes=writes)
         self._store.put(key, memory)
-        if writes and await self._written_status(turn, settlement.status) and view.scale is not None:
+        written = writes and await self._written_status(turn, settlement.status)
+        unsure = outcome is not None and outcome.unsure
+        if written and view.scale is not None and memory.pending is not None and not unsure:
             # The status reports the rescale now; only a rescale of unknown outcome stays pending.
-            uncertain = memory.pending if outcome is not None and outcome.unsure else None
-            self._store.put(key, msgspec.structs.replace(memory, pending=uncertain))
+            self._store.put(key, msgspec.structs.replace(memory, pending=None))
         report.report_minimum(self._log, view, turn.record)
         report.report_annotations(self._log, view, turn.record)
         report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)
@@ -347,8 +348,8 @@ class Reconciler:
             shadow=None if view.shadow is None else shadow.count_after(view, decision),
         )
 
-    def _memory(self, hpa: HorizontalPodAutoscaler) -> Memory:
-        return self._observer.relevant(hpa, self._store.get(hpa.metadata.key))
+    def _memory(self, turn: Turn) -> Memory:
+        return self._observer.relevant(turn.view.hpa, self._store.get(turn.permit.key))
 
     async def _written_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
         """Writes the status, and notes when. Returns whether it needs no further attempt."""
@@ -372,9 +373,10 @@ class Reconciler:
             if error.not_found:  # deleted meanwhile: there is no status to write
                 return True
             self._record(turn.view, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
-            self._unwritten.occurred(subject=hpa.metadata.key, hpa=str(hpa.metadata.key), error=error.message)
+            key = turn.permit.key
+            self._unwritten.occurred(subject=key, hpa=str(key), error=error.message)
             return False
-        self._unwritten.ended(subject=hpa.metadata.key)
+        self._unwritten.ended(subject=turn.permit.key)
         return True
 
     def _record(self, view: View, event: conditions.Event) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from hpad.api.metadata import Key
 from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle, shadow
 from hpad.engine.addresses import addresses
@@ -33,7 +34,7 @@ def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
         error=(failed or decision.cause or settlement.error) if settlement.error else None,
         # Each count of a shadow is decided once, and then belongs to it.
         withheld=None if view.shadow is not None or outcome is None or outcome.withheld is None else decision.scale_to,
-        fallbacks=tuple(proposal.metric.label for proposal in decision.proposals if proposal.fallback),
+        fallbacks=tuple([proposal.metric.label for proposal in decision.proposals if proposal.fallback]),
     )
 
 
@@ -107,7 +108,10 @@ def _without_durations(error: str | None) -> str | None:
 
 def report_competitors(log: Any, series: ControllerSeries, view: View, record: Record, *, yields: bool) -> None:
     """Sets the series of the other writers, and logs them when they change."""
-    key, competitors = view.key, view.competitors
+    competitors = view.competitors
+    if not (competitors or record.competitors):
+        return  # nearly always
+    key = view.key
     series.competing(key, [(competitor.what, competitor.name) for competitor in competitors])
     if competitors == record.competitors:
         return
@@ -160,10 +164,15 @@ def report_annotations(log: Any, view: View, record: Record) -> None:
 
 
 def count(
-    series: ControllerSeries, view: View, settlement: settle.Settlement, gathering: float, began: float, now: float
+    series: ControllerSeries,
+    key: Key,
+    view: View,
+    settlement: settle.Settlement,
+    gathering: float,
+    began: float,
+    now: float,
 ) -> None:
     """Updates the series of an HPA and its metrics, which took `gathering` seconds. Other times are monotonic."""
-    key = view.key
     series.reconciled(settlement.action, settlement.error_label, now - began)
     series.desired(key, settlement.status.desired_replicas, view.max_replicas, now)
     series.conditions(key, settlement.status.conditions or ())

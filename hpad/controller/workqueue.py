@@ -94,7 +94,7 @@ class DelayingQueue:
 
     async def filled(self) -> None:
         """Waits until a key is queued. Raises ShutDown once the queue is closed and empty."""
-        while not len(self):
+        while not self._turns:
             if self._closed:
                 raise ShutDown
             await self._wait()
@@ -102,10 +102,14 @@ class DelayingQueue:
     async def get(self) -> Key:
         """Waits for the next key and takes it; the caller must pass it to `done`. Raises ShutDown as `filled` does."""
         await self.filled()
+        return self.take()
+
+    def take(self) -> Key:
+        """Takes the next key as `get` does. Raises IndexError if none is queued."""
         now = self._clock.monotonic()
         key = self._turns.popleft()
         self._series.waited(now - self._dirty.pop(key))
-        self._series.depth(len(self))
+        self._series.depth(len(self._turns))
         self._processing[key] = now
         return key
 
@@ -121,7 +125,7 @@ class DelayingQueue:
         self.call_off(key)
         if self._dirty.pop(key, None) is not None and key not in self._processing:
             self._turns.remove(key)
-            self._series.depth(len(self))
+            self._series.depth(len(self._turns))
         self._note_if_drained()
 
     def shutdown(self) -> None:
@@ -162,7 +166,7 @@ class DelayingQueue:
 
     def _enqueue(self, key: Key) -> None:
         self._turns.append(key)
-        self._series.depth(len(self))
+        self._series.depth(len(self._turns))
         self._wake_one()
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -197,7 +201,7 @@ class DelayingQueue:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and len(self):
+            if turn.done() and not turn.cancelled() and self._turns:
                 self._wake_one()  # this worker was woken for a key and is cancelled: another must take the key
             raise
         finally:
@@ -212,5 +216,5 @@ class DelayingQueue:
                 return
 
     def _note_if_drained(self) -> None:
-        if self._closed and not len(self) and not self._processing:
+        if self._closed and not self._turns and not self._processing:
             self._drained.set()

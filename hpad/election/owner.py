@@ -19,7 +19,7 @@ from hpad.settings.model import Election
 from hpad.telemetry import Telemetry
 
 _FLUSH_SECONDS = 2.0
-Current = Callable[[], HorizontalPodAutoscaler | None]
+Current = Callable[[Key], HorizontalPodAutoscaler | None]
 """Returns the HPA as cached at this moment, None if it was deleted. Called before each write."""
 
 
@@ -53,23 +53,23 @@ class Permit(NamedTuple):
     """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
     owner: Owner
+    key: Key
     hpa: HorizontalPodAutoscaler
     current: Current | None = None
 
     def require(self) -> None:
         """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision."""
-        key = self.hpa.metadata.key
-        if not self.owner.owns(key):
-            raise NotOwned(str(key))
+        if not self.owner.owns(self.key):
+            raise NotOwned(str(self.key))
         if self.current is not None:
-            found = self.current()
+            found = self.current(self.key)
             if found is not self.hpa and not decides_alike(self.hpa, found):
-                raise Edited(str(key))
+                raise Edited(str(self.key))
 
     @property
     def is_same(self) -> bool:
         """Whether the HPA still exists under its uid, edited or not."""
-        found = self.hpa if self.current is None else self.current()
+        found = self.hpa if self.current is None else self.current(self.key)
         return found is not None and found.metadata.uid == self.hpa.metadata.uid
 
 

@@ -117,22 +117,31 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     if len(answers) != len(verdict.metrics):
         raise ValueError(f"there are {len(verdict.metrics)} metrics, but {len(answers)} answers")
     current = kept.current
-    proposals = tuple(propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True))
+    proposals = tuple([propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
     if view.fallback_policies:
         proposals = apply_fallback(view, proposals)
     written = view.controls.metric_policy
     policy = None if written is None else metric_policy.of_spec(written, verdict.metrics)
     recommendation = recommend(proposals, current) if policy is None else combine(view, proposals, policy)
-    kept = msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     if recommendation.leader is None:
-        return kept
+        return msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     restrained = restrain(view, recommendation)
     desired, reason = restrained.replicas, _reason(recommendation, recommendation.leader, current)
     # Policies may allow less than the minimum from zero (horizontal.go: reconcileAutoscaler).
     if current == 0 and desired < view.min_replicas:
         desired, reason = view.min_replicas, reason or _BELOW_MINIMUM
     scale_to = desired if desired != current else None
-    return msgspec.structs.replace(kept, desired=desired, scale_to=scale_to, reason=reason, restrained=restrained)
+    return Decision(
+        name=kept.name,
+        verdict=verdict,
+        current=current,
+        desired=desired,
+        scale_to=scale_to,
+        reason=reason,
+        proposals=proposals,
+        recommendation=recommendation,
+        restrained=restrained,
+    )
 
 
 def _reason(recommendation: Recommendation, leader: Proposal, current: int) -> str:

@@ -62,20 +62,14 @@ class Clamp(msgspec.Struct, frozen=True, gc=False):
 
 
 class Proceed(msgspec.Struct, frozen=True, gc=False):
-    """The verdict that the metrics decide. `pods` selects the pods of the target."""
+    """The verdict that the metrics decide. `pods` selects the pods of the target.
+
+    `queries` has one entry per metric of the spec, in its order; an error for a metric that cannot be queried.
+    """
 
     metrics: tuple[CompiledMetric, ...]
     pods: Selector
-
-    @property
-    def queries(self) -> Queries:
-        """One query per metric of the spec, in its order; an error for a metric that cannot be queried."""
-        return tuple(
-            msgspec.structs.replace(metric.query, pods=self.pods if metric.of_pods else None)
-            if metric.error is None
-            else AdapterError(metric.error, blame="spec")
-            for metric in self.metrics
-        )
+    queries: Queries
 
 
 Verdict = Proceed | Clamp | Halt
@@ -118,7 +112,31 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
         names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable(AMBIGUOUS_SELECTOR, message)
-    return Proceed(_metrics(spec, view.controls.ignored_containers), pods)
+    return _proceed(view, spec, pods)
+
+
+_CACHED: Final = "proceed"
+
+
+def _proceed(view: View, spec: CompiledSpec, pods: Selector) -> Proceed:
+    """Returns the verdict that the metrics decide, one object for all turns with the same spec and selector.
+
+    Sources look their answers up by query: a query that was asked before is found by its identity and known hash. Like
+    the compiled spec the verdict is cached in the spec, so both have the same lifetime.
+    """
+    kept = view.hpa.spec.__dict__
+    known: Proceed | None = kept.get(_CACHED)
+    metrics = _metrics(spec, view.controls.ignored_containers)
+    if known is not None and known.metrics is metrics and known.pods is pods:
+        return known
+    found = kept[_CACHED] = Proceed(metrics, pods, tuple([_query(metric, pods) for metric in metrics]))
+    return found
+
+
+def _query(metric: CompiledMetric, pods: Selector) -> Query | AdapterError:
+    if metric.error is not None:
+        return AdapterError(metric.error, blame="spec")
+    return msgspec.structs.replace(metric.query, pods=pods if metric.of_pods else None)
 
 
 def _metrics(spec: CompiledSpec, ignored: tuple[str, ...] | None) -> tuple[CompiledMetric, ...]:

@@ -142,7 +142,7 @@ def _external_fault(answer: Any) -> str | None:
 
 
 def _pods_fault(answer: Any) -> str | None:
-    if not isinstance(answer.values, Mapping):
+    if type(answer.values) is not dict and not isinstance(answer.values, Mapping):
         return "values that are not values of pods"
     for pod, value in answer.values.items():
         # All of `_pod_fault` for the types that nearly all values have: it is called for each pod in each period.

@@ -224,7 +224,10 @@ class Asked:
     @property
     def done(self) -> bool:
         """Whether all answers are known."""
-        return all(isinstance(each, AdapterError) or each.answer.done() for each in self._asked)
+        for each in self._asked:  # noqa: SIM110  # all() takes three times as long, in each reconcile
+            if not isinstance(each, AdapterError) and not each.answer.done():
+                return False
+        return True
 
     async def wait(self) -> None:
         """Waits until all answers are known, or the deadline has passed."""

@@ -40,7 +40,7 @@ from e2e.crash_world import Pulse, StepClock, StoreClock, Witness, World
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
-from hpad.clock import Clock, SystemClock
+from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
@@ -207,7 +207,10 @@ class Life(NamedTuple):
                 plan = Plan(next_of(self.plan, number), 0.0)
                 try:
                     done = await reconcilers[planned.which].reconcile(
-                        Permit(EVERYTHING, planned.hpa), worker, Timing.of(None, plan, clock), Record()
+                        Permit(EVERYTHING, key, planned.hpa),
+                        worker,
+                        Timing(Moment.now(clock), plan, 0.0),
+                        Record(),
                     )
                 except TooEarly:
                     targets.end_step(planned, None)
