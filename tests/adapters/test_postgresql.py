@@ -381,6 +381,11 @@ async def answer_with(what: bytes | None, reader: asyncio.StreamReader, writer: 
         (b"", "closed the connection"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "closed the connection: is this the port of PostgreSQL?"),
         (b"R\x00\x00\x00\x0c\x00\x00\x00\xff" + b"\x00" * 40, "PostgreSQL 127.0.0.1 (shop) "),
+        # The greeting of MySQL 8: after two "messages" the number of its thread stands where a length belongs.
+        (b"J\x00\x00\x00\x0a8.0.32\x00\xf0\x00\x00\x00salt\x00", "is this the port of PostgreSQL?"),
+        (b"R\xff\xff\xff\xf0" + b"x" * 40, "is this the port of PostgreSQL?"),
+        (b"R\x7f\xff\xff\xff" + b"x" * 40, "is this the port of PostgreSQL?"),
+        ((b"N\x00\x10\x00\x00" + b"x" * ((1 << 20) - 4)) * 5, "is this the port of PostgreSQL?"),
         (None, "did not answer within 1s"),
     ],
 )

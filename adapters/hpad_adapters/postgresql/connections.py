@@ -15,8 +15,10 @@ import asyncpg
 
 from hpad.adapter import AdapterError, Context, shown
 from hpad.adapter_http import Tls, failure, read_secrets
+from hpad_adapters.postgresql import guard
 from hpad_adapters.postgresql.settings import PostgreSQLSettings
 
+guard.install()
 _LIFE_SECONDS: Final = 600.0
 """A connection is replaced after this time, so that one to a host whose address has changed does not stay."""
 _CLOSE_SECONDS: Final = 2.0
