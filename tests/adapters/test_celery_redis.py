@@ -3,6 +3,7 @@
 Redis removes empty lists, so the bindings that Celery leaves there tell an empty queue from one that does not exist.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from support.celery_shop import PASSWORD, Application, message, values
 from support.redis_lab import Server, needs_redis, started
 
+from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.lab.servers import ports
+from hpad_adapters.celery import Celery, Settings
 from hpad_adapters.celery.settings import RedisBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")
@@ -174,6 +177,34 @@ async def test_fetched_tasks_of_an_unknown_queue_are_an_error(shops: Shops) -> N
         assert values(waiting) == 1
         [whole] = await shop.ask((TASKS, None), **known | {"queues": ["reports"]})
         assert values(whole) == 3  # all fetched tasks are those of the only queue
+
+
+@pytest.mark.parametrize(
+    ("replies", "error"),
+    [
+        (b"+list\r\n$-1\r\n*0\r\n*0\r\n", "the size of the key 'mail' is 'None', not a number"),
+        (b"+list\r\n$0\r\n\r\n*0\r\n*0\r\n", "the size of the key 'mail' is '', not a number"),
+        (b"$-1\r\n:0\r\n*0\r\n*0\r\n", "the key 'mail' is a None, not a list"),
+        (b"+none\r\n:0\r\n*0\r\n*0\r\n", "queue 'mail' does not exist"),
+        (b"+none\r\n:0\r\n*-1\r\n*0\r\n", "SMEMBERS of the key '_kombu.binding.mail' is not a list of texts"),
+        (b"+none\r\n:0\r\n*1\r\n:5\r\n*0\r\n", "SMEMBERS of the key '_kombu.binding.mail' is not a list of texts"),
+    ],
+)
+async def test_empty_replies_are_no_zero(replies: bytes, error: str) -> None:
+    """The replies to TYPE and LLEN of the list, and to SMEMBERS of two exchanges."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"_kombu.binding.celery")
+        writer.write(b"+OK\r\n" + replies)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as odd:
+        url = f"redis://127.0.0.1:{odd.sockets[0].getsockname()[1]}"
+        broker = {"url": url, "priority_steps": [0]}
+        async with testing.context("celery") as context:
+            adapter = Celery(msgspec.convert({"redis": broker}, Settings), context)
+            [answer] = await adapter.answer([testing.external(WAITING, "queue=mail")])
+    assert error in message(answer)
 
 
 async def test_keys_of_another_type_and_foreign_entries_are_errors(shops: Shops, server: Server) -> None:

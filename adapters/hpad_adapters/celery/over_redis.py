@@ -94,9 +94,9 @@ class OverRedis:
         request, queues = self._fetched(wanted), self._queues(wanted)
         if request is self._size:
             return _size(request.key, "hash", replies[request])
-        entries = _checked(request.key, "hash", replies[request])
+        entries = _checked(request.key, "hash", replies[request], absent=[])
         bindings = self._bindings.read(queues, replies)
-        return Attribution(self._settings.known | set(queues), bindings).count(entries or [], queues)
+        return Attribution(self._settings.known | set(queues), bindings).count(entries, queues)
 
 
 def _length(key: str) -> Request:
@@ -105,23 +105,21 @@ def _length(key: str) -> Request:
 
 def _size(key: str, expected: str, replies: list[Reply] | AdapterError) -> int:
     """Returns the number of elements; raises AdapterError."""
-    found = _checked(key, expected, replies)
-    if found is None:
-        return 0
+    found = _checked(key, expected, replies, absent=0)
     if not isinstance(found, int) or found < 0:
         raise AdapterError(f"the size of the key {shown(key)} is {shown(str(found))}, not a number")
     return found
 
 
-def _checked(key: str, expected: str, replies: list[Reply] | AdapterError) -> Reply:
-    """Returns the reply after that to TYPE, None for an absent key; raises AdapterError for one of another type."""
+def _checked(key: str, expected: str, replies: list[Reply] | AdapterError, absent: Reply) -> Reply:
+    """Returns the reply behind that to TYPE, `absent` where there is no key; raises AdapterError for another type."""
     if isinstance(replies, AdapterError):
         raise replies
     kind, found = replies
     if isinstance(kind, ReplyError):
         raise AdapterError(f"TYPE of the key {shown(key)}: {kind}")
     if kind == "none":  # Redis removes a list or hash with its last element
-        return None
+        return absent
     if kind != expected:
         raise AdapterError(f"the key {shown(key)} is a {kind}, not a {expected}", "spec")
     if isinstance(found, ReplyError):
