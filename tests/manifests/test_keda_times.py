@@ -84,6 +84,18 @@ def test_a_cooldown_is_the_scale_down_window_where_that_is_free(
     assert noted(found, "cooldownPeriod") == lost
 
 
+@pytest.mark.parametrize(("cooldown", "window", "advised"), [(60, None, 60), (7200, 60, 3600)])
+def test_the_advice_about_a_cooldown_is_a_window_that_the_api_accepts(
+    cooldown: int, window: int | None, advised: int
+) -> None:
+    [note] = [
+        note for note in converted(window=window, cooldownPeriod=cooldown).notes if note.field == "spec.cooldownPeriod"
+    ]
+    assert f"set stabilizationWindowSeconds of scaleDown to {advised}," in note.text
+    if advised == cooldown:
+        assert noted(converted(window=advised, cooldownPeriod=cooldown), "cooldownPeriod") == [False]
+
+
 @pytest.mark.parametrize(
     ("spec", "lost"),
     [

@@ -89,9 +89,11 @@ def sync_period(spec: Fields, conversion: Conversion, *, cached: bool) -> None:
 
 
 def cooldown(spec: Fields, behavior: dict[str, Any], conversion: Conversion, *, to_zero: bool) -> dict[str, Any]:
-    """Returns the behavior with the cooldown as its scale-down window, where it sets none itself.
+    """Returns the behavior with a longer cooldown than the default window as its scale-down window, if it sets none.
 
-    KEDA's cooldown delays the step to zero, and hpad's window delays each scale-down.
+    KEDA removes all replicas at once, a cooldown after a trigger was last active, whatever the behavior says; its HPA
+    does the other scale-downs. hpad's window delays each scale-down, so that neither a shorter cooldown nor one beside
+    a window of its own has an equal.
     """
     period, window = spec.count("cooldownPeriod", _COOLDOWN_SECONDS), _window(behavior)
     field = "spec.cooldownPeriod"
@@ -104,13 +106,19 @@ def cooldown(spec: Fields, behavior: dict[str, Any], conversion: Conversion, *, 
         return _with_window(behavior, period, conversion)
     waits = _WINDOW_SECONDS if window is None else window
     if waits != period:
-        text = f"{period} is not carried over: a scale to zero waits as each scale-down does, here {waits} s; to wait "
-        conversion.notes.append(
-            Note(field, f"{text}{period} s, set {_WINDOW} of scaleDown to {period}", lost="cooldownPeriod" in spec)
-        )
+        conversion.notes.append(Note(field, _not_carried(period, waits), lost="cooldownPeriod" in spec))
     elif "cooldownPeriod" in spec:
         conversion.note_change(field, f"is left out: it is as long as the scale-down window, {waits} s")
     return behavior
+
+
+def _not_carried(period: int, waits: int) -> str:
+    window = min(period, _LONGEST_WINDOW)
+    return (
+        f"{period} is not carried over: KEDA removes all replicas {period} s after a trigger was last active, hpad as "
+        f"in each scale-down, here after {waits} s; to wait {window} s, set {_WINDOW} of scaleDown to {window}, for "
+        "each scale-down"
+    )
 
 
 def _with_window(behavior: dict[str, Any], period: int, conversion: Conversion) -> dict[str, Any]:
