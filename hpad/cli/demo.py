@@ -114,7 +114,7 @@ async def _play(args: argparse.Namespace) -> int:
         return 130
     width, _ = screen.terminal_size()
     program = "hpad" if shutil.which("hpad") else sys.argv[0]  # for the commands that the report suggests
-    print("\n".join(report.text(played, width, ink, program)))
+    print("\n".join(report.text(played, width, ink, program)), file=terminal)  # with colours, which are escapes
     if args.output == "json":
         print(json.dumps(report.machine(played)))
     return 0 if played.ok else 1

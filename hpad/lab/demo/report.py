@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hpad.api.text import harmless_lines
 from hpad.lab.demo import chart
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.style import Style
@@ -120,7 +121,7 @@ def _result(result: Result, width: int, style: Style) -> list[str]:
         facts.append(f"{result.consumers} consumers by the broker's own count")
     if result.returned is not None:
         when = f"{result.returned:.1f} s after" if result.returned >= 1 else "as soon as"
-        facts.append(f"back at {result.end} {when} the load was over")
+        facts.append(f"back at {result.end} replica{'s' * (result.end != 1)} {when} the load was over")
     head = f"  {style.bold(result.name)}  {path} replicas"
     lines = [head, *_wrapped(f"    {', '.join(facts)}", width, 4)]
     for each in result.rescales:
@@ -129,7 +130,7 @@ def _result(result: Result, width: int, style: Style) -> list[str]:
 
 
 def _wrapped(text: str, width: int, indent: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=" " * indent)
+    return textwrap.wrap(harmless_lines(text), width, subsequent_indent=" " * indent)
 
 
 def _verdict(report: Report, width: int, style: Style) -> list[str]:

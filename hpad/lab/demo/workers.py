@@ -28,7 +28,7 @@ class Workers(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == PLAIN:
-            return "plain Python; with hpad[demo] they are Celery's"
+            return "plain Python; Celery with hpad[demo]"
         return f"Celery {importlib.metadata.version('celery')}"
 
     def fill_in(self, deployment: Document) -> None:

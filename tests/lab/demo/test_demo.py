@@ -112,12 +112,17 @@ def test_a_web_server_is_scaled_by_its_cpu_usage(demo: Demo):
 @pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT)
 @pytest.mark.parametrize("workers", ["plain", "celery"])
 def test_consumers_are_scaled_by_a_goal_in_seconds(demo: Demo, workers: str):
-    """The tasks are slow, so that the queue is still long when all consumers run, also on a busy machine."""
+    """The tasks are slow, so that the queue is still long when all consumers run, also on a busy machine.
+
+    80 messages within 16 times the time of one, the rest of the goal, need 16. A machine that starts them slowly needs
+    a few more.
+    """
     summary = demo.play("--only", "queue", "--seconds", "80", "--workers", workers)
     (half,) = summary["halves"]
     assert summary["ok"]
-    assert half["replicas"] == {"start": 3, "peak": 16, "end": 3}
-    assert half["consumers"] == 16
+    peak = half["replicas"]["peak"]
+    assert half["replicas"] == {"start": 3, "peak": peak, "end": 3}
+    assert 16 <= max(each["to"] for each in half["rescales"]) == peak == half["consumers"] <= 20
     reading, target = half["targetsAtScaleUp"].removesuffix(" (avg)").split("/")
     assert target == "1"
     needed = Quantity.parse(reading).milli() * 3 / 1000

@@ -1,13 +1,16 @@
 """The report at the end of the demo."""
 
+import io
 import json
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
+from blockbuster import BlockBuster
 
-from hpad.lab.demo import report
+from hpad import cli
+from hpad.lab.demo import report, show
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.report import Report, Rescale, Result
 from hpad.lab.demo.style import Style
@@ -102,3 +105,25 @@ def test_the_machine_report_has_the_same_facts():
     assert half["rescales"][0]["why"] == UP.sentence
     assert half["consumers"] is None
     assert report.machine(BAD)["halves"][0]["problem"]
+
+
+def test_a_terminal_gets_colours_and_no_control_characters_of_others(
+    monkeypatch: pytest.MonkeyPatch, no_blocking_calls: BlockBuster
+):
+    no_blocking_calls.deactivate()  # the command looks for programs
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    async def run(*_: object) -> Report:
+        return Report([replace(RESULT, problem="the broker said \x1b[2Jnothing")], 80.0, 60)
+
+    out = Terminal()
+    monkeypatch.setattr(show, "run", run)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert cli.main(["demo", "--only", "cpu"]) == 1
+    assert "\x1b[1mA web server" in out.getvalue()
+    assert "said \\u001b[2Jnothing" in out.getvalue()

@@ -15,7 +15,9 @@ from kombu import Exchange, Queue
 from hpad.lab.demo.workloads.worker import note
 
 WORK, LONG_JOB = "demo.work", "demo.long_job"
-_OPTIONS: Final = ("--pool=solo", "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=warning")
+_QUIET: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=warning")
+_OPTIONS: Final = ("--pool=solo", "--concurrency=1", *_QUIET)
+"""Without a concurrency a worker fetches a task for each core, though it works on one at a time."""
 
 
 def application(url: str, queue: str) -> Any:
