@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +13,7 @@ from hpad.api import decode
 from hpad.api import hpa as v2
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
-from hpad.cli import output
+from hpad.cli import check_configuration, output
 from hpad.engine import controls, spare
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import documents, hpas
@@ -46,8 +45,6 @@ _ZERO: Final = (
     " together with the configuration that sets it"
 )
 _MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
-Place = tuple[str | int, ...]
-"""Keys and list positions from the top of a document to a value."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
         return None
     if _may_be_configuration(document):
         unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
-        errors = (*_placed(document, document.faults), *configuration_errors(document), *unset)
+        errors = (*_placed(document, document.faults), *check_configuration.errors(document), *unset)
         return Checked(document, "configuration", "", errors)
     if value and value.keys() <= settings.PARSERS.keys():
         return _only_errors(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
@@ -176,7 +173,7 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldErr
         yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
 
 
-def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
+def _placeholders(value: Any, place: check_configuration.Place = ()) -> Iterator[check_configuration.Place]:
     """Yields the places of texts with the placeholder that `hpad convert` writes."""
     match value:
         case str() if PLACEHOLDER in value:
@@ -189,8 +186,8 @@ def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
                 yield from _placeholders(entry, (*place, index))
 
 
-def _unset(place: Place) -> FieldError:
-    field = _field_name(place)
+def _unset(place: check_configuration.Place) -> FieldError:
+    field = check_configuration.field_name(place)
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
     detail = f"is the placeholder {PLACEHOLDER} of hpad convert: replace it with your {named}"
     return FieldError(INVALID, field, f"{field}: {detail}")
@@ -208,52 +205,6 @@ def _may_be_configuration(document: Document) -> bool:
     if not isinstance(document.value, dict) or document.index or document.file.endswith(".jsonl"):
         return False
     return not document.value.keys() & {"kind", "apiVersion", "spec"}
-
-
-def configuration_errors(document: Document) -> Iterator[tuple[int, FieldError]]:
-    """Yields all errors of a configuration file and of its sources, each with its line.
-
-    Blocks: imports adapters, and reads the files that sources name.
-    """
-    from hpad.sources import plugins  # imported late, since `hpad check` of HPAs alone must start fast
-
-    file = Path(document.file)
-    if not file.is_file():
-        text = "configuration is checked from a file, not from standard input"
-        yield document.line, FieldError(INVALID, "", text)
-        return
-    try:
-        settings.load(file, {}, {})
-    except settings.SettingsError as error:
-        for text, place in zip(error.problems, error.places, strict=True):
-            yield _configuration_error(document, place, text.removeprefix(f"{file}: "))
-    # Sources are checked even if the settings have errors: one run of the command shows all problems.
-    for name, source in _sources(document.value):
-        for problem in plugins.check_settings(source):
-            yield _configuration_error(document, ("sources", name, *problem.path), f"sources: {name}: {problem}")
-
-
-def _sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.SourceSettings]]:
-    """Yields the sources whose adapters are known, even if other fields are invalid."""
-    sources = value.get("sources")
-    for key, source in (sources if isinstance(sources, dict) else {}).items():
-        if isinstance(source, dict) and isinstance(adapter := source.get("adapter", key), str):
-            own = settings.of_adapter(source)
-            yield str(key), settings.SourceSettings(name=str(key), adapter=adapter, settings=own)
-
-
-def _configuration_error(document: Document, place: Place, message: str) -> tuple[int, FieldError]:
-    """Returns an error with the line of the value at `place`, or of the nearest value around it."""
-    return document.line_at(place), FieldError(INVALID, _field_name(place), message)
-
-
-def _field_name(place: Place) -> str:
-    """Returns a place in a document as Kubernetes writes it, such as spec.metrics[0].type."""
-    field = ""
-    for step in place:
-        is_plain = isinstance(step, str) and not set(step) & set("./[]")
-        field += f".{step}" if is_plain else f"[{step}]"
-    return field.removeprefix(".")
 
 
 def _only_errors(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Checked:

@@ -17,7 +17,7 @@ from hpad.api import hpa as v2
 from hpad.api.conversion import older
 from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.cli import check, output
+from hpad.cli import check_configuration, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
@@ -157,7 +157,7 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.message.replace(f"{path}: ", "") for _, error in check.configuration_errors(document)]
+        errors = [error.message.replace(f"{path}: ", "") for _, error in check_configuration.errors(document)]
     triggers = {source.entry: source.path for source in sources}
     return [
         FieldError(INVALID, next((path for name, path in triggers.items() if name in text), ""), text)
