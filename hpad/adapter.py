@@ -53,6 +53,9 @@ Both raise AdapterError, and neither returns a secret.
 may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
 settings name: it yields (path, text), where the path holds fields and keys, such as `("metrics", "depth", "query"),
 "a ( is never closed"`. It may block. If some fields are invalid, `settings` is an object with the valid fields.
+
+A static method `lacks(settings)` may return what the installation lacks for these settings, such as a package of an
+extra, and "" if nothing is missing. `hpad check` warns of it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -19,12 +19,17 @@ def load(module: str, extra: str) -> Any:
 
 def require(package: str, extra: str) -> None:
     """Raises AdapterError as `load` does if the package is missing; does not import it."""
+    if lacks(package, extra):
+        raise _missing(package, extra)
+
+
+def lacks(package: str, extra: str) -> str:
+    """Returns the message of `require`, "" if the package is installed; does not import it."""
     try:
         found = importlib.util.find_spec(package)
     except ModuleNotFoundError:
         found = None
-    if found is None:
-        raise _missing(package, extra)
+    return "" if found is not None else _missing(package, extra).message
 
 
 def _missing(package: str, extra: str) -> AdapterError:

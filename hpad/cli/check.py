@@ -38,7 +38,8 @@ HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernet
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
-StatefulSet, where it has no effect. The exit status is 1 if there is an error; warnings do not change it.
+StatefulSet, where it has no effect, and a package that a source needs and this installation lacks: the one that runs
+hpad may have it. The exit status is 1 if there is an error; warnings do not change it.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -132,7 +133,8 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
     if _may_be_configuration(document):
         unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
         errors = (*_placed(document, document.faults), *check_configuration.errors(document), *unset)
-        return Checked(document, "configuration", "", errors)
+        warnings = tuple(check_configuration.warnings(document))
+        return Checked(document, "configuration", "", errors, warnings=warnings)
     if value and value.keys() <= settings.PARSERS.keys():
         return _only_errors(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
     detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"

@@ -35,6 +35,15 @@ def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
             yield _configuration_error(document, ("sources", name, *problem.path), f"sources: {name}: {problem}")
 
 
+def warnings(document: Document) -> Iterator[tuple[int, FieldError]]:
+    """Yields what this installation lacks for valid sources; the one that runs hpad may have it. Blocks as `errors`."""
+    from hpad.sources import plugins  # imported late, as in `errors`
+
+    for name, source in _sources(document.value):
+        if lacking := plugins.lacking(source):
+            yield _configuration_error(document, ("sources", name), f"sources: {name}: {lacking}")
+
+
 def _sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.SourceSettings]]:
     """Yields the sources whose adapters are known, even if other fields are invalid."""
     sources = value.get("sources")

@@ -110,6 +110,19 @@ def check_settings(source: settings.SourceSettings) -> list[settings_errors.Inva
     return [*found, *_errors_of_adapter(source, adapter, found)]
 
 
+def lacking(source: settings.SourceSettings) -> str:
+    """Returns what this installation lacks for the source, such as the package of an extra; "" if nothing is known.
+
+    Blocks: adapters are imported.
+    """
+    try:
+        adapter = adapter_class(source.adapter)
+        lacks: Any = getattr(adapter, "lacks", None)
+        return "" if lacks is None else str(lacks(decode(source, adapter.Settings)))
+    except Exception:  # noqa: BLE001 - foreign code may raise anything; errors of the settings are those of check_settings
+        return ""
+
+
 def _errors_of_adapter(
     source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.InvalidSetting]
 ) -> list[settings_errors.InvalidSetting]:

@@ -9,8 +9,11 @@ import pytest
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError
 from hpad_adapters import extras
+from hpad_adapters.celery import Celery
 from hpad_adapters.kafka import Kafka
 from hpad_adapters.keda_external import KedaExternal
+from hpad_adapters.postgresql import PostgreSQL
+from hpad_adapters.rabbitmq import RabbitMQ
 from hpad_adapters.sqs import Sqs
 
 
@@ -45,6 +48,41 @@ async def test_without_the_extra_the_error_names_the_command(
         with pytest.raises(AdapterError, match=rf"\"{package}\" is missing: pip install 'hpad\[{extra}\]'") as raised:
             adapter(made, context)
     assert raised.value.blame == "spec"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings", "package", "extra"),
+    [
+        (KedaExternal, {"address": "h:1", "metrics": {}}, "grpclib", "keda-external"),
+        (Kafka, {"bootstrap_servers": ["h"]}, "aiokafka", "kafka"),
+        (Sqs, {}, "aiobotocore", "sqs"),
+        (PostgreSQL, {"host": "h", "database": "d", "username": "u", "metrics": {}}, "asyncpg", "postgresql"),
+        (RabbitMQ, {"url": "amqp://r", "source": "amqp"}, "aiormq", "amqp"),
+        (Celery, {"rabbitmq": {"url": "amqp://r", "source": "amqp"}}, "aiormq", "amqp"),
+    ],
+)
+def test_what_is_missing_is_known_without_a_source(
+    monkeypatch: pytest.MonkeyPatch, adapter: Any, settings: dict[str, Any], package: str, extra: str
+) -> None:
+    made = msgspec.convert(settings, adapter.Settings)
+    assert adapter.lacks(made) == ""
+    hide(monkeypatch, package)
+    assert adapter.lacks(made) == f"the Python package \"{package}\" is missing: pip install 'hpad[{extra}]'"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "settings"),
+    [
+        (RabbitMQ, {"url": "http://r"}),
+        (Celery, {"rabbitmq": {"url": "http://r"}}),
+        (Celery, {"redis": {"url": "redis://r"}}),
+    ],
+)
+def test_without_amqp_no_package_is_missing(
+    monkeypatch: pytest.MonkeyPatch, adapter: Any, settings: dict[str, Any]
+) -> None:
+    hide(monkeypatch, "aiormq")
+    assert adapter.lacks(msgspec.convert(settings, adapter.Settings)) == ""
 
 
 def test_a_fault_of_our_own_is_not_a_missing_extra() -> None:

@@ -1,7 +1,9 @@
 """`hpad check` on the daemon's configuration: all errors at once, each with the line of its field."""
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,3 +198,30 @@ def test_each_rule_within_the_file_has_its_line(tmp_path: Path, capsys: pytest.C
         13: "sources: prom: rules.resourceRules.window: 'soon' is not a duration",
         14: "sources: prom: rules.resourceRules.cpu: the brackets do not match: a ) closes no (",
     }
+
+
+def test_a_package_that_this_installation_lacks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The installation that runs hpad may have it, so a check in CI needs no extras."""
+
+    class Absent:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name == "aiokafka":
+                raise ModuleNotFoundError
+
+    monkeypatch.delitem(sys.modules, "aiokafka", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    (tmp_path / "hpad.yaml").write_text(
+        "sources:\n  events: {adapter: kafka, bootstrap_servers: ['k:9092']}\n  other: {adapter: kafka}\n"
+    )
+    text = "sources: events: the Python package \"aiokafka\" is missing: pip install 'hpad[kafka]'"
+    assert main(["check", str(tmp_path / "hpad.yaml")]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"{tmp_path}/hpad.yaml:2: configuration: warning: {text}",
+        "1 document checked, 1 with errors",
+    ]
+    (tmp_path / "hpad.yaml").write_text("sources:\n  events: {adapter: kafka, bootstrap_servers: ['k:9092']}\n")
+    assert main(["check", "-o", "json", str(tmp_path / "hpad.yaml")]) == 0
+    [warning] = json.loads(capsys.readouterr().out)["warnings"]
+    assert (warning["field"], warning["message"], warning["line"]) == ("sources.events", text, 2)

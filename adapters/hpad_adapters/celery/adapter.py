@@ -39,6 +39,11 @@ class Celery:
     knows_members = True
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
 
+    @staticmethod
+    def lacks(settings: settings.Settings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return OverRabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else ""
+
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured
         self._broker: Broker

@@ -32,6 +32,11 @@ class OverRabbitMQ:
         self._queues = () if any(map(is_glob, settings.queues)) else tuple(settings.queues)
         self._inner = RabbitMQ(msgspec.structs.replace(broker, metrics=named | patterns), context)
 
+    @staticmethod
+    def lacks(broker: RabbitMQSettings) -> str:
+        """Returns what the adapter rabbitmq lacks; "" if nothing."""
+        return RabbitMQ.lacks(broker)
+
     async def answer(self, asked: Sequence[Wanted]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
         return await self._inner.answer([self._translated(each) for each in asked])

@@ -32,6 +32,11 @@ class Kafka:
     metrics: tuple[str, ...] = (LAG,)
     Settings = KafkaSettings
 
+    @staticmethod
+    def lacks(settings: KafkaSettings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return extras.lacks("aiokafka", "kafka")
+
     def __init__(self, settings: KafkaSettings, context: Context) -> None:
         self._client: Any = extras.load("hpad_adapters.kafka.cluster", "kafka")
         self._metrics: Mapping[str, Metric] = {LAG: _FROM_SELECTOR, **settings.metrics}

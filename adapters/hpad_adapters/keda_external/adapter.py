@@ -82,6 +82,11 @@ class KedaExternal:
     metrics: tuple[str, ...] = ()
     Settings = KedaExternalSettings
 
+    @staticmethod
+    def lacks(settings: KedaExternalSettings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return extras.lacks("grpclib", "keda-external")
+
     def __init__(self, settings: KedaExternalSettings, context: Context) -> None:
         self._calls: Any = extras.load("hpad_adapters.keda_external.calls", "keda-external").Calls
         self.metrics = tuple(settings.metrics)

@@ -30,6 +30,11 @@ class PostgreSQL:
     metrics: tuple[str, ...] = ()
     Settings = PostgreSQLSettings
 
+    @staticmethod
+    def lacks(settings: PostgreSQLSettings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return extras.lacks("asyncpg", "postgresql")
+
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         self.metrics = tuple(settings.metrics)
         self._settings = settings

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
+from hpad_adapters import extras
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.clearing import Goal
@@ -51,6 +52,11 @@ class RabbitMQ:
     knows_members = True
     metrics: Sequence[str] = tuple(METRICS)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
+
+    @staticmethod
+    def lacks(settings: settings.Settings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return extras.lacks("aiormq", "amqp") if settings.source == "amqp" else ""
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self.metrics = (*METRICS, *configured.metrics)

@@ -12,7 +12,6 @@ connection.tune in the class reference.
 
 import asyncio
 import contextlib
-import importlib
 import struct
 from typing import Any
 
@@ -20,6 +19,7 @@ import yarl
 
 from hpad.adapter import AdapterError, Context, reason
 from hpad.adapter_http import Http, failure, read_secrets
+from hpad_adapters import extras
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.queues import Queue
 from hpad_adapters.rabbitmq.settings import Settings
@@ -146,10 +146,7 @@ class Amqp:
     """Reads queues of one broker. Raises AdapterError where the extra is not installed."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
-        try:
-            self._library: Any = importlib.import_module("aiormq")
-        except ImportError:
-            raise AdapterError("source: amqp needs the extra: pip install 'hpad[amqp]'", "spec") from None
+        self._library: Any = extras.load("aiormq", "amqp")
         # Without the library's check of names, which refuses "jobs(1)" and "würfel".
         self._declare = type("Declare", (self._library.spec.Queue.Declare,), {"validate": lambda _: None})
         self._settings = settings

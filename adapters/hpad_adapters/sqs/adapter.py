@@ -28,6 +28,11 @@ class Sqs:
     metrics: tuple[str, ...] = tuple(_BUILT_IN)
     Settings = SqsSettings
 
+    @staticmethod
+    def lacks(settings: SqsSettings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return extras.lacks("aiobotocore", "sqs")
+
     def __init__(self, settings: SqsSettings, context: Context) -> None:
         extras.require("aiobotocore", "sqs")
         self._client: Any = None
