@@ -66,6 +66,10 @@ def written(page: str) -> str:
 def run(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--write"]:
         PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")
+    elif list(arguments) == ["--check"]:
+        if written(page := PAGE.read_text("utf-8")) != page:
+            print(f"not current: {PAGE.name}; run `make docs`", file=sys.stderr)
+            return 1
     else:
         print(mermaid())
     return 0
