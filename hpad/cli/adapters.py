@@ -117,9 +117,21 @@ def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.St
         yield ""
         yield textwrap.indent(text, indent)
     for each in dict.fromkeys(inner):
-        if each not in seen and each is not kind:
+        if each in seen or each is kind:
+            continue
+        if name := _adapter_with(each):
+            yield f"\n{indent}{each.__name__}: the settings of the adapter {name}; see `hpad adapters describe {name}`"
+        else:
             yield f"\n{indent}{each.__name__}:"
             yield from _struct(each, f"{indent}  ", (*seen, kind, *inner))
+
+
+def _adapter_with(kind: type[msgspec.Struct]) -> str:
+    """Returns the adapter whose settings the struct inherits without a field of its own; "" for any other struct."""
+    base = kind.__bases__[0]
+    if base is msgspec.Struct or set(kind.__struct_fields__) != set(getattr(base, "__struct_fields__", ())):
+        return ""
+    return next((name for name, adapter in loadable().items() if adapter.Settings is base), "")
 
 
 def _type(kind: msgspec.inspect.Type, inner: list[type[msgspec.Struct]]) -> str:

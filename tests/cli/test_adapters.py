@@ -86,3 +86,13 @@ def test_without_an_action_lists_all_adapters_in_columns(capsys):
     head, *rows = alone.splitlines()
     assert head.split() == ["NAME", "SERVES", "ANSWERS"]
     assert all(row[head.index(name) - 1] == " " != row[head.index(name)] for row in rows for name in head.split()[1:])
+
+
+def test_the_settings_of_another_adapter_are_named_and_not_repeated(capsys):
+    assert main(["adapters", "describe", "celery"]) == 0
+    described = capsys.readouterr().out
+    assert (
+        "\n  RabbitMQBroker: the settings of the adapter rabbitmq; see `hpad adapters describe rabbitmq`\n" in described
+    )
+    assert "on_stalled" not in described
+    assert "unacked_key" in described  # of RedisBroker, which has fields that no other adapter has
