@@ -45,7 +45,7 @@ SEED =
 test: install packages ## run every test, with the servers they need; SEED=7 for another order and other inputs
 	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$$(($$(nproc) + 1)) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
-check: install ## run the linters, type checks and import rules, compare generated docs; list the largest files and functions
+check: install ## run the linters, type checks and import rules; compare the generated docs; list the largest files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

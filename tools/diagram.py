@@ -1,6 +1,6 @@
 """Draws which package imports which, from the imports: `python -m tools.diagram` prints a Mermaid graph.
 
-`--write` puts it into `docs/architecture.md`, between its markers.
+`--write` puts it into `docs/architecture.md`, between its markers; `--check` exits with status 1 if it is not there.
 """
 
 import sys

@@ -48,14 +48,14 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     keys: the key in a metric's selector -> the real key, for keys that label values cannot hold ("jobs:mail").
     only_keys: selectors may name the keys of `keys` only.
     missing_stream: a stream that does not exist is an error, or zero.
-    missing_key: a list, set or hash that does not exist is zero, as Redis removes it with its last element; or an
+    missing_list: a list, set or hash that does not exist is zero, as Redis removes it with its last element; or an
     error, for keys that are never empty.
     """
 
     keys: dict[str, str] = msgspec.field(default_factory=dict)
     only_keys: bool = False
     missing_stream: Literal["error", "zero"] = "error"
-    missing_key: Literal["error", "zero"] = "zero"
+    missing_list: Literal["error", "zero"] = "zero"
 
 
 class Redis:
@@ -127,7 +127,7 @@ class Redis:
     def _absent(self, query: Query, wanted: str) -> Answer:
         """Returns the answer for a key that does not exist."""
         settings = self._settings
-        kind, choice = ("stream", settings.missing_stream) if wanted == "stream" else ("key", settings.missing_key)
+        kind, choice = ("stream", settings.missing_stream) if wanted == "stream" else ("key", settings.missing_list)
         if choice == "zero":
             return ExternalSample((0,), self._clock.now())
         return AdapterError(f'{self._where}: there is no {kind} for "{query.selector}"', "spec")

@@ -189,10 +189,10 @@ class TestServer:
         assert values(answers) == [(0,)]
 
     @pytest.mark.parametrize("kind", ["list_length", "set_size", "sorted_set_size", "hash_size"])
-    async def test_missing_key_error_makes_it_an_error(self, server: Server, kind: str) -> None:
+    async def test_missing_list_error_makes_it_an_error(self, server: Server, kind: str) -> None:
         asked, url = testing.external(f"redis_{kind}", "key=gone"), f"redis://127.0.0.1:{server.port}"
         assert values(await ask(url, asked)) == [(0,)]
-        (error,) = await ask(url, asked, missing_key="error")
+        (error,) = await ask(url, asked, missing_list="error")
         assert "there is no key for" in message(error)
 
     async def test_passwords(self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
