@@ -77,6 +77,16 @@ def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
     assert found[-1] == max(found)  # those that were asked for have begun, and stay
 
 
+@pytest.mark.parametrize("unreported", [None, 0])
+def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int | None) -> None:
+    """A broker whose statistics began anew reports messages at once, and consumers some seconds later."""
+    now, goal = 0.0, Goal(60.0, service=4.0)
+    clearing = Clearing(lambda: now)
+    assert clearing.workers(queue(ready=5, unacked=40, consumers=40), goal, "the broker") == 40.0
+    now = 5.0
+    assert clearing.workers(queue(ready=4, unacked=40, consumers=unreported), goal, "the broker") == 40.0
+
+
 def test_no_more_workers_than_messages_are_needed() -> None:
     """A message takes longer than the goal: more than one worker for each does not help."""
     assert workers(queue(ready=30, consumers=0), Goal(60.0, service=300.0)) == pytest.approx(30.0)

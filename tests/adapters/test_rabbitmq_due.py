@@ -66,3 +66,17 @@ def test_the_capacity_is_that_of_the_consumers_that_were_there_lately() -> None:
     assert recent.capacity == (3, 20)
     recent.add(60.0, 5)
     assert recent.capacity == (5, 5)
+
+
+def test_consumers_that_are_not_reported_are_those_that_were() -> None:
+    recent = Recent()
+    for at, consumers in ((0.0, 20.0), (30.0, None), (60.0, None)):
+        recent.add(at, consumers)
+    assert recent.capacity == (20, 20)
+
+
+def test_the_reads_in_a_short_time_are_few() -> None:
+    recent = Recent()
+    for number in range(100_000):
+        recent.add(number / 10_000, 1)
+    assert len(recent._reads) <= 2 * REPORTED + 2

@@ -3,9 +3,9 @@
 The ideal knows a spike when it comes, needs no time to start workers, keeps the smallest whole number of them that
 clears the spike within the goal, and then goes back to the number that keeps up with what is published:
 
-    ideal = ceil((spike / goal + rate) * service) * goal + ceil(rate * service) * (rest of the time)
+    ideal = ceil((spike / goal + rate) * service) * goal + max(1, ceil(rate * service)) * (rest of the time)
 
-in replica-seconds from the spike until three goals after it.
+in replica-seconds from the spike until three goals after it. `spike` is the number of messages that came in its second.
 """
 
 import math
@@ -18,7 +18,7 @@ from support.simulations import START, hpa
 
 from hpad.adapter import AdapterError
 from hpad.engine.view import Gates, Tunables
-from hpad.simulation.queue import CONSTANT, EXPONENTIAL, Queue
+from hpad.simulation.queue import CONSTANT, EXPONENTIAL, LOGNORMAL, Queue
 from hpad.simulation.run import simulate
 from hpad_adapters.rabbitmq.clearing import Goal
 
@@ -130,6 +130,9 @@ SPIKES = {
     "two minutes, the usual period": Spike(120, 15, 2.0, 1.0, 1500, EXPONENTIAL),
     "five minutes, the usual period": Spike(300, 15, 10.0, 1.0, 1000, EXPONENTIAL),
     "five minutes, long messages": Spike(300, 15, 30.0, 0.2, 300),
+    "a minute, of very different lengths": Spike(60, 5, 2.0, 2.0, 1500, LOGNORMAL),
+    "three minutes, the first ones": Spike(180, 15, 30.0, 0.0, 200, known=30.0),
+    "ten minutes, slow to start": Spike(600, 15, 20.0, 0.5, 2000, EXPONENTIAL, startup=30.0),
 }
 
 
@@ -160,6 +163,13 @@ def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says(service: float, f
     formula = spike.messages / (spike.goal - spike.parsed.startup) * service
     for seed in SEEDS:
         assert max(count for _, count in played(spike, seed=seed).counts) <= 1.2 * formula
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_count_that_was_too_small_is_corrected_underway(seed: int) -> None:
+    """A message takes three times as long as the settings say."""
+    found = played(Spike(60, 5, 3.0, 0.0, 1500, EXPONENTIAL, known=1.0), seed=seed)
+    assert found.cleared <= 1.4 * 60
 
 
 def test_it_starts_from_zero_workers_without_a_known_service_time() -> None:

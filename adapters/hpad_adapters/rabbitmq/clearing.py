@@ -124,7 +124,7 @@ class Clearing:
         """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown."""
         known = self._remembered(queue, wanted)
         now = self._monotonic()
-        known.recent.add(now, (queue.consumers or 0) * wanted.concurrency)
+        known.recent.add(now, None if queue.consumers is None else queue.consumers * wanted.concurrency)
         known.time.learn(queue, wanted.prefetch, known.recent.capacity)
         service, work = known.time.seconds, _work(queue, wanted, known, now, where)
         needed = _needed(queue, wanted, work, service, where)
@@ -150,9 +150,12 @@ class Clearing:
 
 
 def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> _Work:
-    """Returns the work as of now. The broker reports consumers late, and those of a young queue not at all."""
+    """Returns the work as of now.
+
+    The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
+    """
     messages, held = field(queue, "messages", where), float(queue.messages_unacknowledged or 0)
-    capacity = (queue.consumers or 0) * wanted.concurrency
+    capacity = (queue.consumers or 0) * wanted.concurrency or known.recent.capacity[1]
     new = min(known.recent.asked, held / wanted.prefetch)
     busy = min(held, max(capacity, new))
     waiting = max(0.0, messages - (busy if capacity else at_work(held, wanted.prefetch, capacity)))

@@ -6,6 +6,8 @@ import msgspec
 
 REPORTED = 10.0
 """Seconds after which the broker has reported a new consumer. Observed in RabbitMQ 3.10."""
+_APART = 0.5
+"""Reads that follow each other sooner are one, so that there are few of them."""
 
 
 class _Read(msgspec.Struct):
@@ -24,9 +26,13 @@ class Recent:
     def __init__(self) -> None:
         self._reads: deque[_Read] = deque()
 
-    def add(self, at: float, capacity: float) -> None:
-        """Adds a read. `capacity`: how many messages the reported consumers work on at once."""
-        if not self._reads or self._reads[-1].at < at:
+    def add(self, at: float, capacity: float | None) -> None:
+        """Adds a read. `capacity`: how many messages the reported consumers work on at once, None if unreported."""
+        if capacity is None:
+            capacity = self._reads[-1].capacity if self._reads else 0.0
+        if self._reads and at < self._reads[-1].at + _APART:
+            self._reads[-1].capacity = capacity
+        else:
             self._reads.append(_Read(at, capacity))
         while len(self._reads) > 1 and self._reads[1].at <= at - REPORTED:
             self._reads.popleft()
