@@ -233,6 +233,14 @@ async def until(source: rabbitmq.RabbitMQ, name: str, selector: str, right: Call
             await asyncio.sleep(0.5)
 
 
+def send(broker, queue: str, count: int) -> None:
+    """Publishes messages at once. The broker may drop those that it has not read when the connection is closed."""
+    connection = broker.connect()
+    connection.publish(queue, [b"work"] * count)
+    connection.count(queue)  # answered after all that was sent before
+    connection.close()
+
+
 async def publish(broker, queue: str, properties: dict[str, object], count: int = 1) -> None:
     body = {"properties": properties, "routing_key": queue, "payload": "work", "payload_encoding": "string"}
     for _ in range(count):
@@ -246,9 +254,7 @@ async def test_a_real_broker_shows_how_many_workers_a_backlog_needs(broker, sour
     [empty] = await source.answer([testing.external("queue_workers_to_clear", f"queue={name},goal=60s")])
     assert isinstance(empty, ExternalSample)
     assert empty.values == (0,)
-    connection = await asyncio.to_thread(broker.connect)
-    await asyncio.to_thread(connection.publish, name, [b"work"] * 6000)
-    await asyncio.to_thread(connection.close)
+    await asyncio.to_thread(send, broker, name, 6000)
     selector = f"queue={name},goal=60s"
     await until(source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,)) == (1_000,))
     async with working(broker, name, 3, 0.1):
@@ -280,9 +286,7 @@ async def test_a_real_spike_on_a_new_queue_asks_for_what_the_formula_says(broker
 
     async with working(broker, name, 3, 4.0, prefetch=2):
         await read(lambda workers: workers == 0)
-        connection = await asyncio.to_thread(broker.connect)
-        await asyncio.to_thread(connection.publish, name, [b"work"] * 80)
-        await asyncio.to_thread(connection.close)
+        await asyncio.to_thread(send, broker, name, 80)
         await read(lambda workers: workers > 3_000)
         async with working(broker, name, 13, 4.0, prefetch=2):
             await read(lambda workers: workers < 3_000)
