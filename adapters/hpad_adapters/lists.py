@@ -64,17 +64,26 @@ class LabelIndex(Generic[T]):
     def __init__(self, objects: Sequence[T], labels: Callable[[T], Mapping[str, str] | None]) -> None:
         self._objects = objects
         self._labels = labels
-        self._labelled: dict[tuple[str, str], list[T]] = {}
-        for each in objects:
-            for label in (labels(each) or {}).items():
-                self._labelled.setdefault(label, []).append(each)
-        self.unlabelled = bool(objects) and not self._labelled
+        self._by_value: dict[str, dict[str, list[T]]] = {}
+        """For each label that a selector has asked for, the objects by its value."""
+        self.unlabelled = bool(objects) and not any(map(labels, objects))
 
     def select(self, selector: Selector) -> list[T]:
         """Returns the objects that the selector matches, in their order."""
         exact = [term for term in selector.requirements if term.operator in _EQUALITY and len(term.values) == 1]
-        narrowed = [self._labelled.get((term.key, term.values[0]), ()) for term in exact]
+        narrowed = [self._with(term.key).get(term.values[0], []) for term in exact]
         if len(narrowed) == len(selector.requirements) == 1:
-            return list(narrowed[0])  # as with most selectors: nothing else is required
+            return narrowed[0]  # as with most selectors: nothing else is required
         candidates = min(narrowed, key=len, default=self._objects)
         return [each for each in candidates if selector.matches(self._labels(each) or {})]
+
+    def _with(self, label: str) -> dict[str, list[T]]:
+        """Returns the objects that have the label, by its value."""
+        found = self._by_value.get(label)
+        if found is None:
+            found = self._by_value[label] = {}
+            for each in self._objects:
+                value = (self._labels(each) or {}).get(label)
+                if value is not None:
+                    found.setdefault(value, []).append(each)
+        return found

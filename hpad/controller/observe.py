@@ -8,9 +8,10 @@ import math
 import zlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
@@ -62,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.owned and not self.dry_run
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True):
     """One turn of an HPA: its inputs, and what its writes depend on.
 
     `moment` is that of `view.now`. `unreported` is an earlier rescale that no status has reported yet. `view.hpa` then
@@ -94,7 +95,7 @@ class Turn(NamedTuple):
         """Returns the same turn, decided at that moment."""
         if moment == self.moment:
             return self
-        return self._replace(view=msgspec.structs.replace(self.view, now=moment.wall), moment=moment)
+        return replace(self, view=replace(self.view, now=moment.wall), moment=moment)
 
 
 class Observer:
@@ -126,11 +127,11 @@ class Observer:
         hpa = None if permit.current is None else permit.current(permit.key)
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.key))
-        permit = permit._replace(hpa=hpa)
+        permit = replace(permit, hpa=hpa)
         view, last_scale_time, unreported, own_pods = await self._view(permit, worker, turn.moment, turn.record)
-        turn = turn._replace(last_scale_time=last_scale_time, unreported=unreported, own_pods=own_pods)
+        turn = replace(turn, last_scale_time=last_scale_time, unreported=unreported, own_pods=own_pods)
         # No values are held: those of the new spec are written at once.
-        return turn._replace(view=view, permit=permit)
+        return replace(turn, view=view, permit=permit)
 
     def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
         """Returns the state of this HPA and its present target; empty for an earlier HPA of the same name."""
@@ -153,12 +154,12 @@ class Observer:
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
         own = await asyncio.to_thread(self.own.of, hpa) if self.own.reads_files(hpa) else self.own.of(hpa)
         if memory.status is not None:
-            hpa = msgspec.structs.replace(hpa, status=memory.status)
+            hpa = replace(hpa, status=memory.status)
         scale, failure = await self._read_scale(key, hpa, worker)
         last_scale_time = hpa.status.last_scale_time
         unreported = recovery.unreported(memory.pending, hpa.status, scale)
         if unreported is not None:
-            hpa = msgspec.structs.replace(hpa, status=unreported.status)
+            hpa = replace(hpa, status=unreported.status)
         pods, own_pods = self._pods(key.namespace, scale), None
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
@@ -185,7 +186,7 @@ class Observer:
         unseen = view.shadow is None and recovery.rescaled_since(loaded, hpa.status)
         history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
         if history is not view.history:
-            view = msgspec.structs.replace(view, history=history)
+            view = replace(view, history=history)
         return view, last_scale_time, unreported, own_pods
 
     def _in_shadow(self, view: View, memory: Memory) -> tuple[View, Memory]:
@@ -196,11 +197,11 @@ class Observer:
         why = shadow.reason(view, dry_run=dry_run)
         if why is not None:
             if count is not None and view.replicas:  # a stopped target has no shadow
-                memory = msgspec.structs.replace(memory, last_count=count, pending=None)
+                memory = replace(memory, last_count=count, pending=None)
             return shadow.begun(view, why, count), memory
         if count is None:
             return view, memory
-        return view, msgspec.structs.replace(memory, history=shadow.left(memory.history))
+        return view, replace(memory, history=shadow.left(memory.history))
 
     def _gap(self, record: Record) -> timedelta:
         """Returns the time without a reconcile after which the HPA's state is incomplete."""
@@ -214,7 +215,7 @@ class Observer:
             return view
         key, now = view.hpa.metadata.key, timing.moment.monotonic
         held = interval_of(key, last, interval) == interval_of(key, now, interval)
-        return msgspec.structs.replace(view, values_held=True) if held else view
+        return replace(view, values_held=True) if held else view
 
     async def _read_scale(
         self, key: Key, hpa: HorizontalPodAutoscaler, worker: Worker

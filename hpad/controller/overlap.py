@@ -78,7 +78,8 @@ class SelectorIndex:
 
     def put(self, key: Key, selector: Selector) -> None:
         """Registers the selector of the HPA's target."""
-        if self._selectors.get(key) != selector:
+        known = self._selectors.get(key)
+        if known is not selector and known != selector:
             self.release(key)  # before the choice of a group, which must not count this HPA
             self._selectors[key] = selector
             self._groups.put(key, self._smallest_group(key.namespace, selector))

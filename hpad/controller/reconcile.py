@@ -1,10 +1,11 @@
 """One reconcile of one HPA: observe, examine, gather, decide, write, settle, publish."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
@@ -46,7 +47,7 @@ class DecisionLog(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class _Gathered(NamedTuple):
+class _Gathered(msgspec.Struct, frozen=True, gc=False):
     """The queries of an HPA and their answers, which took `seconds`. `identity` is the HPA as sources see it."""
 
     verdict: examine.Verdict
@@ -56,7 +57,7 @@ class _Gathered(NamedTuple):
     seconds: float = 0.0
 
 
-class _Done(NamedTuple):
+class _Done(msgspec.Struct, frozen=True, gc=False):
     """A turn whose decision was carried out; `outcome` is None if no write was needed.
 
     `work` are the answers about the unfinished work of pods, None where nothing was asked.
@@ -128,9 +129,11 @@ class Reconciler:
         await schedule.announce(self._store, permit.key, worker, timing.moment)
         gathered = await self._gather(turn, self._examine(turn), worker)
         done = await self._decide(turn, gathered, worker)
-        turn, gathered, decision, outcome, settlement, work = done
-        inputs = turn.view, gathered.queries, gathered.answers
-        recorded = encode.RecordedReconcile(*inputs, outcome, decision.scale_to, settlement, work)
+        turn, gathered, decision = done.turn, done.gathered, done.decision
+        outcome, settlement = done.outcome, done.settlement
+        recorded = encode.RecordedReconcile(
+            turn.view, gathered.queries, gathered.answers, outcome, decision.scale_to, settlement, done.work
+        )
         for recorder in self._recorders:
             recorder.note(recorded)
         acted = self._clock.monotonic()
@@ -211,7 +214,7 @@ class Reconciler:
                 answers = turn.own_pods.of(gathered.verdict, answers)
             if turn.view.shadow is not None:
                 view, answers = shadow.applied(turn.view, gathered.verdict, answers)
-                turn = turn._replace(view=view)
+                turn = replace(turn, view=view)
             decision = decide.decide(turn.view, gathered.verdict, answers)
             work: Answers | None = None
             if turn.view.controls.texts:
@@ -224,7 +227,8 @@ class Reconciler:
                 gathered = self._fitting(gathered, turn)
             else:
                 turn.record.outdated = 0
-                return _Done(turn, gathered._replace(answers=answers), decision, outcome, settlement, work)
+                gathered = replace(gathered, answers=answers)
+                return _Done(turn, gathered, decision, outcome, settlement, work)
 
     def _fitting(self, gathered: _Gathered, turn: Turn) -> _Gathered:
         """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read."""
@@ -235,7 +239,7 @@ class Reconciler:
             return _Gathered(verdict, identity)
         usable = identity == gathered.identity or turn.record.outdated >= _OUTDATED
         if verdict.queries == gathered.queries and usable:
-            return gathered._replace(verdict=verdict)
+            return replace(gathered, verdict=verdict)
         turn.record.outdated += 1
         raise Edited(str(turn.permit.key))
 
@@ -277,7 +281,7 @@ class Reconciler:
     def _remember(self, turn: Turn, decision: decide.Decision, pending: PendingRescale | None) -> None:
         """Stores the recommendation of this reconcile before anything is written for it."""
         view = turn.view
-        memory = msgspec.structs.replace(
+        memory = replace(
             self._memory(turn),
             uid=view.hpa.metadata.uid,
             target=target_of(view.hpa),
@@ -299,7 +303,7 @@ class Reconciler:
         self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.permit.key))
 
     async def _publish(self, done: _Done) -> None:
-        turn, _, decision, outcome, settlement, _ = done
+        turn, decision, outcome, settlement = done.turn, done.decision, done.outcome, done.settlement
         view, key = turn.view, turn.permit.key
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
@@ -313,7 +317,7 @@ class Reconciler:
         unsure = outcome is not None and outcome.unsure
         if written and view.scale is not None and memory.pending is not None and not unsure:
             # The status reports the rescale now; only a rescale of unknown outcome stays pending.
-            self._store.put(key, msgspec.structs.replace(memory, pending=None))
+            self._store.put(key, replace(memory, pending=None))
         report.report_minimum(self._log, view, turn.record)
         report.report_annotations(self._log, view, turn.record)
         report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)
@@ -321,9 +325,9 @@ class Reconciler:
 
     def _next_memory(self, done: _Done, before: Memory, last: Last, *, writes: bool) -> Memory:
         """Returns the state after the decision was carried out; `writes`: the status has still to be written."""
-        turn, _, decision, outcome, settlement, _ = done
+        turn, decision, outcome, settlement = done.turn, done.decision, done.outcome, done.settlement
         view = turn.view
-        memory = msgspec.structs.replace(
+        memory = replace(
             before,
             uid=view.hpa.metadata.uid,
             target=target_of(view.hpa),
@@ -332,12 +336,12 @@ class Reconciler:
         )
         if view.scale is None:  # nothing was decided: history and time of the earlier turn stay
             if before.validity is not None and (before.complete or not before.loaded):
-                memory = msgspec.structs.replace(memory, validity=before.validity.prolonged(turn.validity))
+                memory = replace(memory, validity=before.validity.prolonged(turn.validity))
             return memory
         written = decision.scale_to is not None and outcome is not None and outcome.written
         unreported = before.pending if written else turn.unreported  # until its status is written
         uncertain = before.pending if outcome is not None and outcome.unsure else None  # the next turn reads the count
-        return msgspec.structs.replace(
+        return replace(
             memory,
             history=settlement.history,
             at=view.now,
@@ -384,5 +388,5 @@ class Reconciler:
             # At debug: the decision is logged as well, and a failure repeats its event in each turn.
             self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
-        kept = event if self._options.explains else msgspec.structs.replace(event, detail="")
+        kept = event if self._options.explains else replace(event, detail="")
         self._cluster.event_recorder.record(view.hpa, kept)

@@ -21,8 +21,8 @@ import math
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from enum import IntEnum, auto
+from typing import Any, Final
 
 import msgspec
 
@@ -52,7 +52,7 @@ def planned_moment(clock: Clock, due: float, last: Moment | None) -> Moment:
         planned = last.wall + timedelta(seconds=due - last.monotonic) + _BEYOND
         if abs(planned - at) <= recovery.SLIGHT:
             at = planned
-    return now._replace(wall=at, monotonic=due)
+    return Moment(at, due, now.boot)
 
 
 IN_TIME: Final = 0.2
@@ -62,7 +62,7 @@ An HPA with a longer period than the others has no more time: its windows must n
 """
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """The next planned turn, in monotonic seconds, and the period in seconds.
 
     A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
@@ -81,7 +81,7 @@ class TooEarly(Exception):
         self.seconds = seconds
 
 
-class Timing(NamedTuple):
+class Timing(msgspec.Struct, frozen=True, gc=False):
     """The moment a turn was planned for, or started if it runs before its planned time. `tolerance` is in seconds."""
 
     moment: Moment
@@ -122,8 +122,8 @@ _APART = 0.5
 their metrics need some time; a turn too early would take the same step twice."""
 
 
-class Phase(Enum):
-    """The phases of an HPA in the controller."""
+class Phase(IntEnum):
+    """The phases of an HPA in the controller. Numbers, because their hashes need no call of Python."""
 
     UNKNOWN = auto()
     """Never had a turn."""
@@ -139,7 +139,7 @@ class Phase(Enum):
     GONE = auto()
 
 
-class Change(Enum):
+class Change(IntEnum):
     """The events that move an HPA from one phase to another."""
 
     START = auto()

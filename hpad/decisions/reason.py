@@ -12,7 +12,9 @@ Usages and error texts are no part of it: they differ in each turn.
 """
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from hpad.api.sample import AdapterError
 from hpad.engine.decide import Decision
@@ -31,7 +33,7 @@ FALLBACK: Final = "fallback"
 _NO_METRIC: Final = "no metric"
 
 
-class Reason(NamedTuple):
+class Reason(msgspec.Struct, frozen=True, gc=False):
     """The reason of one decision. `current` is None where the scale is unknown."""
 
     scope: Hashable
@@ -46,7 +48,7 @@ class _Once:
 
 def reason(evidence: Evidence) -> Reason:
     """Returns the reason of a decision. O(metrics)."""
-    view, _, decision, outcome, settlement, _ = evidence
+    view, decision, outcome, settlement = evidence.view, evidence.decision, evidence.outcome, evidence.settlement
     shadow = view.shadow
     if settlement.rescaled or (shadow is not None and outcome is not None):
         return Reason(_Once(), decision.current, _NONE, ())

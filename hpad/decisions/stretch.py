@@ -133,12 +133,12 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
     That is the status of the HPA, the new one, all of the scale but its counts and selector, and tracebacks: half of
     the memory of the evidence. `hpa` replaces the HPA of the view.
     """
-    view, answers, decision, outcome, settlement, timing = evidence
+    view, settlement = evidence.view, evidence.settlement
     return Evidence(
         msgspec.structs.replace(view, hpa=hpa, scale=None if view.scale is None else _bare_scale(view.scale)),
-        _without_tracebacks(answers),
-        decision,
-        outcome,
+        _without_tracebacks(evidence.answers),
+        evidence.decision,
+        evidence.outcome,
         Settlement(
             status=_NO_STATUS,
             status_changed=settlement.status_changed,
@@ -150,7 +150,7 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
             metric_computations=(),
             rescaled=settlement.rescaled,
         ),
-        timing,
+        evidence.timing,
     )
 
 

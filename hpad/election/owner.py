@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+import msgspec
 import structlog
 
 from hpad.api.hpa import HorizontalPodAutoscaler
@@ -49,7 +50,7 @@ class Everything:
 EVERYTHING = Everything()
 
 
-class Permit(NamedTuple):
+class Permit(msgspec.Struct, frozen=True, gc=False):
     """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
     owner: Owner

@@ -215,7 +215,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
         stored, before = self.get(decoded.key), self._originals.get(decoded.key)
         if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
-            decoded = decoded._replace(value=msgspec.structs.replace(decoded.value, spec=stored.spec))
+            decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
         super().put(decoded, listed=listed)
 
     def original(self, key: Key) -> codec.Original | None:
@@ -330,7 +330,7 @@ class PodCache(Cache[Pod]):
             pod = msgspec.structs.replace(pod, labels=stored.labels, owner=stored.owner)
         else:
             pod = self._labels.sharing(pod)
-        super().put(decoded._replace(value=pod), listed=listed)
+        super().put(msgspec.structs.replace(decoded, value=pod), listed=listed)
 
     def select(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the namespace's pods that match, sorted by name."""

@@ -7,7 +7,7 @@ import functools
 import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -134,7 +134,7 @@ class Original(msgspec.Struct, frozen=True, gc=False):
     status_writers: Mapping[str, str]
 
 
-class DecodedObject(NamedTuple, Generic[T]):
+class DecodedObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One object of the API server. `version` is its resourceVersion; `original` is set for HPAs to be written."""
 
     key: Key

@@ -34,7 +34,7 @@ _MODIFIED = (
 
 def decode(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
     """Decodes an autoscaling/v2 HPA with its `original`; raises codec.UNDECODABLE."""
-    return codec.hpa(raw)._replace(original=original(raw))
+    return msgspec.structs.replace(codec.hpa(raw), original=original(raw))
 
 
 def original(raw: bytes | msgspec.Raw) -> codec.Original:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ _MAX_STEPS: Final = 5760
 LINE_END: Final = b"]}\n"
 
 
-class RecordedReconcile(NamedTuple):
+class RecordedReconcile(msgspec.Struct, frozen=True, gc=False):
     """The inputs and results of one reconcile. `answers` has one entry per query, `scale_to` is the decided count.
 
     `work` are the answers about the unfinished work of pods, None where nothing was asked (`hpad.engine.spare`).

@@ -6,8 +6,10 @@ Two bounds hold: the age of a reconcile, and an estimate of the memory of all of
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from hpad.api.metadata import Key
 from hpad.api.sample import PodSample
@@ -18,7 +20,7 @@ _RECONCILE_BYTES: Final = 6000
 _POD_BYTES: Final = 300
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True, gc=False):
     """A reconcile, the monotonic time of its end in seconds, and its estimated bytes."""
 
     at: float

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +35,7 @@ class _Opened(msgspec.Struct, frozen=True):
         return SourceReport(name=name, adapter=adapter, state=BROKEN, last_error=why)
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
     """A query that a source will answer."""
 
     query: Query
@@ -245,7 +244,7 @@ class Asked:
 
 def _read(waiting: _Waiting, identity: HPAIdentity | None, deadline: float) -> Answer:
     """Returns the answer, or the reason why there is none: the source's rate limit, or the deadline."""
-    query, source, answer = waiting
+    query, source, answer = waiting.query, waiting.source, waiting.answer
     if answer.done():
         return answer.result()
     return source.rate_limit_error(query, identity) or AdapterError(

@@ -57,7 +57,8 @@ def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     scale_target = rescale.scale_target
 
     def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
-        return scale_target(cluster, clock, permit._replace(owner=owner.EVERYTHING, current=None), *rest)
+        unlimited = msgspec.structs.replace(permit, owner=owner.EVERYTHING, current=None)
+        return scale_target(cluster, clock, unlimited, *rest)
 
     patch.setattr(rescale, "scale_target", unchecked)
 

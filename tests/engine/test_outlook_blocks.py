@@ -202,7 +202,7 @@ def test_a_count_outside_its_bounds_and_an_hpa_without_metrics() -> None:
 
 def written(web: Workload, outcome: Outcome) -> list[str]:
     assert web.evidence is not None
-    return [each.text for each in outlook(make_trace(web.evidence._replace(outcome=outcome)))]
+    return [each.text for each in outlook(make_trace(msgspec.structs.replace(web.evidence, outcome=outcome)))]
 
 
 def test_a_count_that_was_not_written_is_named() -> None:

@@ -150,7 +150,7 @@ def test_the_outcome_of_a_write() -> None:
     evidence = web.evidence
 
     def last(outcome: Outcome) -> str:
-        web.evidence = evidence._replace(outcome=outcome)
+        web.evidence = msgspec.structs.replace(evidence, outcome=outcome)
         return part(web, "Replicas:")[-1]
 
     assert last(Outcome((4, 4))) == "written         4  after 1 conflict with other writes"

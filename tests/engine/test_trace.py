@@ -266,10 +266,10 @@ def test_the_write_has_its_outcome() -> None:
     assert [event.reason for event in web.trace.events] == ["FailedRescale"]
     assert web.evidence is not None
     unsure = msgspec.structs.replace(web.evidence.outcome or Outcome(()), unsure=True)
-    web.evidence = web.evidence._replace(outcome=unsure)
+    web.evidence = msgspec.structs.replace(web.evidence, outcome=unsure)
     assert web.trace.write is not None
     assert web.trace.write.outcome == "uncertain"
-    web.evidence = web.evidence._replace(outcome=Outcome((8,), withheld=DRY_RUN))
+    web.evidence = msgspec.structs.replace(web.evidence, outcome=Outcome((8,), withheld=DRY_RUN))
     assert web.trace.write == trace.WriteTrace(
         outcome="withheld", attempts=(8,), reason="DryRun: this is a dry run", withheld="DryRun"
     )

@@ -45,7 +45,8 @@ async def test_a_scale_passes_the_generated_model(through, recorded):
 async def test_a_status_passes_the_generated_model(through, recorded, name):
     body = recorded(f"hpa/{name}")["body"]
     found = codec.hpa(json.dumps(body).encode())
-    whole = json.loads(status.body(status.original(json.dumps(body).encode()), found.version, found.value.status))
+    original, written = status.original(json.dumps(body).encode()), status.encode(found.value.status)
+    whole = json.loads(status.body(original, found.version, written))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
     assert from_builtins({"status": back}).status == found.value.status

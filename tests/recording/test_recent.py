@@ -27,7 +27,7 @@ MEMORY = 1 << 30
 def named(done: RecordedReconcile, name: str, **metadata: str) -> RecordedReconcile:
     hpa = done.view.hpa
     hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, name=name, **metadata))
-    return done._replace(view=msgspec.structs.replace(done.view, hpa=hpa))
+    return msgspec.structs.replace(done, view=msgspec.structs.replace(done.view, hpa=hpa))
 
 
 def kept(seconds: float = 3600, memory: int = MEMORY) -> recent.RecentReconciles:
@@ -73,7 +73,7 @@ async def test_the_oldest_of_all_hpas_are_dropped_beyond_the_memory() -> None:
     whole = kept()
     whole.note(done[0])
     ring = kept(memory=3 * whole.size)  # three reconciles of two pods
-    same = [done[0]._replace(scale_to=number) for number in range(5)]
+    same = [msgspec.structs.replace(done[0], scale_to=number) for number in range(5)]
     for number, each in enumerate(same):
         ring.note(each if number else named(each, "api"))
         assert ring.size <= 3 * whole.size
@@ -150,7 +150,8 @@ def test_a_file_holds_each_hpa_and_is_private(tmp_path: Path, name: str) -> None
 def test_a_save_that_fails_leaves_no_file_and_replaces_none(tmp_path: Path) -> None:
     (done,) = recorded_world.reconciles(LOAD[:1], most=8)
     file = tmp_path / "saved.jsonl.gz"
-    broken = named(done._replace(view=msgspec.structs.replace(done.view, annotation_error="\ud800")), "web2")
+    view = msgspec.structs.replace(done.view, annotation_error="\ud800")
+    broken = named(msgspec.structs.replace(done, view=view), "web2")
     with pytest.raises(RecordingError, match=f"{file}: cannot be written: "):
         save.write(file, recent.lines([done, broken]))
     assert list(tmp_path.iterdir()) == []

@@ -111,7 +111,7 @@ def renamed(done: encode.RecordedReconcile, **metadata: str) -> encode.RecordedR
     """Returns the reconcile of an HPA with these fields of the metadata."""
     hpa = done.view.hpa
     hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, **metadata))
-    return done._replace(view=msgspec.structs.replace(done.view, hpa=hpa))
+    return msgspec.structs.replace(done, view=msgspec.structs.replace(done.view, hpa=hpa))
 
 
 def check_replay(recorded: Sequence[dict[str, Any]]) -> None:
@@ -169,7 +169,7 @@ def test_fallback_policies_are_recorded() -> None:
     )
     (done,) = reconciles([BROKEN])
     view = msgspec.structs.replace(done.view, fallback_policies=policies, annotation_error="x", annotation_reason="y")
-    read = decode_step(encode.encode_reconcile(done._replace(view=view), new_spec=False))
+    read = decode_step(encode.encode_reconcile(msgspec.structs.replace(done, view=view), new_spec=False))
     assert (read.fallback_policies, read.annotation_error, read.annotation_reason) == (policies, "x", "y")
 
 

@@ -174,7 +174,9 @@ def change(world: World, count: int) -> None:
     assert work.evidence is not None
     metadata = world.source.found[Key("default", "web")].metadata
     hpa = msgspec.structs.replace(work.evidence.view.hpa, metadata=metadata)
-    world.decisions.add(work.evidence._replace(view=msgspec.structs.replace(work.evidence.view, hpa=hpa)))
+    world.decisions.add(
+        msgspec.structs.replace(work.evidence, view=msgspec.structs.replace(work.evidence.view, hpa=hpa))
+    )
 
 
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])

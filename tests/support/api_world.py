@@ -84,12 +84,13 @@ class World:
         assert work.evidence is not None
         metadata = {"name": name, "namespace": namespace, "annotations": dict(work.annotations or {})}
         made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata)
-        evidence = work.evidence._replace(view=msgspec.structs.replace(work.evidence.view, hpa=made))
+        evidence = msgspec.structs.replace(work.evidence, view=msgspec.structs.replace(work.evidence.view, hpa=made))
         text, failure = sentence(evidence.decision, evidence.outcome), evidence.settlement.error
         self.source.put(made)
         self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
         self.decisions.add(evidence)
-        view, answers, decision, outcome, settlement, *_ = evidence
+        view, answers, decision = evidence.view, evidence.answers, evidence.decision
+        outcome, settlement = evidence.outcome, evidence.settlement
         inputs = view, decision.verdict.queries, answers
         self.recent.note(RecordedReconcile(*inputs, outcome, decision.scale_to, settlement))
         return evidence

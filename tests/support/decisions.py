@@ -24,7 +24,7 @@ def named(evidence: Evidence, name: str, by: timedelta = timedelta(0)) -> Eviden
     hpa = evidence.view.hpa
     other = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, name=name))
     view = msgspec.structs.replace(evidence.view, hpa=other, now=evidence.view.now + by)
-    return evidence._replace(view=view)
+    return msgspec.structs.replace(evidence, view=view)
 
 
 class Diary:
@@ -50,7 +50,7 @@ class Diary:
         if evidence.outcome is not None:
             outcome = Outcome((), withheld=DRY_RUN)
             settlement = settle(evidence.view, evidence.decision, outcome)
-            evidence = evidence._replace(outcome=outcome, settlement=settlement)
+            evidence = msgspec.structs.replace(evidence, outcome=outcome, settlement=settlement)
         self.log.add(evidence)
 
     def entries(self, **search: Any) -> list[Entry]:

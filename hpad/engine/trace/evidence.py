@@ -5,7 +5,7 @@ when the decision is stored.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ _MOST_FIRST: Final = 100
 """The largest number of names of pods that go first in a trace."""
 
 
-class Evidence(NamedTuple):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One decision with its inputs and its results. `answers` has one entry per metric, none without metrics."""
 
     view: View

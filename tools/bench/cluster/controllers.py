@@ -47,13 +47,14 @@ class Program(NamedTuple):
     """How a controller is run.
 
     `period` is the sync period in seconds. For hpad: further `flags`, and kind and file of a profile (see `profiled`);
-    for the original: the number of its workers, `syncs`.
+    for the original: the number of its workers, `syncs`. `python` is the interpreter that runs hpad.
     """
 
     period: float
     flags: Sequence[str] = ()
     profile: tuple[str, Path] | None = None
     syncs: int = 5
+    python: str = sys.executable
 
     @property
     def start(self) -> Sequence[str]:
@@ -69,7 +70,7 @@ def hpad(folder: Path, world: World, program: Program) -> Iterator[Controller]:
     """Runs `hpad run` with defaults but for the period, the flags and what keeps runs apart."""
     own = ("--kubeconfig", str(world.kubeconfig), "--listen", "127.0.0.1:0", "--log-format", "json")
     options = ("--sync-period", f"{program.period:g}s", "--store", f"sqlite:{folder / 'history.db'}")
-    command = [sys.executable, *program.start, "run", *own, *options, *program.flags]
+    command = [program.python, *program.start, "run", *own, *options, *program.flags]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HPAD_")}
     log, started = folder / "hpad.log", time.monotonic()
     with log.open("wb") as output:

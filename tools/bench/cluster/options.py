@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -51,6 +52,7 @@ class Options(NamedTuple):
     storms: bool
     outage: float
     replicas: tuple[int, ...]
+    python: str
     flags: tuple[str, ...]
 
     def program(self, hpas: int) -> Program:
@@ -60,7 +62,7 @@ class Options(NamedTuple):
             if file is not None:
                 own = file.with_stem(f"{file.stem}-{hpas}") if len(self.hpas) > 1 else file
                 profile = (kind, own)
-        return Program(self.period, self.flags, profile, self.syncs or (5 if hpas <= _MANY else 50))
+        return Program(self.period, self.flags, profile, self.syncs or (5 if hpas <= _MANY else 50), self.python)
 
     @property
     def controllers(self) -> tuple[str, ...]:
@@ -134,6 +136,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-tls", dest="tls", action="store_false", help="the stub serves plain HTTP")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="write a chart (SVG)")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="FILE",
+        help="the interpreter that runs hpad, such as that of an environment without packages for development, as"
+        " structlog imports rich where it finds it (default: the one of the bench)",
+    )  # fmt: skip
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--profile", type=Path, metavar="FILE", help="write a sampling profile of hpad in the window")
     kinds.add_argument("--calls", type=Path, metavar="FILE", help="write its calls; the other figures are useless then")
