@@ -181,7 +181,7 @@ def restrain(view: View, recommendation: Recommendation) -> Restrained:
     history, now, downscale = view.history, view.now, view.tunables.downscale_stabilization
     # Source: Kubernetes 1.36, horizontal.go: recordInitialRecommendation. A new HPA cannot scale down at once.
     past = history.recommendations or (PastRecommendation(now, current),)
-    low, high, behavior = view.min_replicas, view.max_replicas, spec.behavior
+    (low, high), behavior = view.limits, spec.behavior
     if behavior is None:
         steady = stabilize_down(recommended, current, past, downscale, now)
         step = limit_without_behavior(steady.replicas, current, low, high)

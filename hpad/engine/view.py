@@ -252,10 +252,15 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return schedule.following(windows, self.now, low, spec.max_replicas)
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest count that metrics may ask for."""
+        bounds = self.bounds
+        return max(1, bounds.low) if self.scale_to_zero_disabled else bounds.low, bounds.high
+
+    @property
     def min_replicas(self) -> int:
         """The lowest count that metrics may ask for."""
-        low = self.bounds.low
-        return max(1, low) if self.scale_to_zero_disabled else low
+        return self.limits[0]
 
     @property
     def max_replicas(self) -> int:

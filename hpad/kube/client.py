@@ -1,6 +1,7 @@
 """HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
 import asyncio
+import contextlib
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -172,8 +173,12 @@ class Client:
         head = self._head((_JSON, None), await self.config.identity.headers(self.clock))
         return await self._attempt("GET", path, None, head, None, timeout, None)
 
-    async def stream(self, path: str, params: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
+    async def stream(
+        self, path: str, params: Mapping[str, str], silence: float, pause: float = 0.0
+    ) -> AsyncGenerator[bytes, None]:
         """Yields the chunks of a long GET as they arrive, until the server ends it.
+
+        After each chunk nothing is read for `pause` seconds, so that what arrives meanwhile is one chunk.
 
         Raises ApiError: before the first chunk if the answer is not 2xx, later if the connection breaks or brings
         nothing for `silence` seconds.
@@ -183,12 +188,25 @@ class Client:
         try:
             async with self._streamed(path, _target(path, params), head, silence) as answer:
                 while part := await adapter.read_part(answer):
+                    if pause:
+                        await self._pause(answer, pause)
                     yield part
         except errors.ApiError as error:
             if error.unauthenticated:
                 self.config.identity.refuse(credentials, self.clock)
             self._renew_after_disconnect(error, credentials)
             raise
+
+    async def _pause(self, answer: aiohttp.ClientResponse, seconds: float) -> None:
+        """Reads nothing for that time."""
+        transport = None if answer.connection is None else answer.connection.transport
+        with contextlib.suppress(RuntimeError):  # it is closed
+            if transport is not None:
+                transport.pause_reading()
+        await self.clock.sleep(seconds)
+        with contextlib.suppress(RuntimeError):
+            if transport is not None:
+                transport.resume_reading()
 
     def _renew_after_disconnect(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
         """Reads a client certificate again after a dropped connection: with TLS 1.3 a server refuses it that way."""

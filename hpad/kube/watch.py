@@ -119,9 +119,7 @@ async def changes(
     """
     lines = Lines()
     watch_params = {**params, "watch": "true", "allowWatchBookmarks": "true"}
-    async with aclosing(client.stream(path, watch_params, silence)) as chunks:
+    async with aclosing(client.stream(path, watch_params, silence, together)) as chunks:
         async for chunk in chunks:
-            if together:
-                await client.clock.sleep(together)
             for line in lines.feed(chunk):
                 yield decode(line)

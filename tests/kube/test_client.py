@@ -12,6 +12,7 @@ from support.scripted_server import Script, failure, hangs, refused, resets, say
 
 import hpad
 from hpad.api.metadata import Key
+from hpad.clock import SystemClock
 from hpad.kube import paths
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client, Limiter
@@ -329,6 +330,30 @@ async def test_an_answer_that_is_too_large_is_not_read(script, clock, status, an
         assert len(await client.request("GET", PATH)) == 2**20
         script.replace("GET", PATH, says(b"x" * (2**20 + 1)))
         assert (await refused(client.request("GET", PATH))).reason == "TooLarge"
+
+
+async def test_a_stream_reads_as_one_chunk_what_arrives_in_a_pause(script):
+    pausing, sent = asyncio.Event(), asyncio.Event()
+
+    class Pauses(SystemClock):
+        async def sleep(self, seconds):
+            assert seconds == 7
+            pausing.set()
+            await sent.wait()
+
+    async def answer(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one")
+        await pausing.wait()
+        for part in (b"two", b"three"):
+            await response.write(part)
+        sent.set()
+        return response
+
+    script.on("GET", PATH, answer)
+    async with Client(ClusterConfig(script.url), Pauses()) as client:
+        assert [chunk async for chunk in client.stream(PATH, {}, 30, 7)] == [b"one", b"twothree"]
 
 
 async def test_a_stream_has_no_size_limit(script, clock):

@@ -80,18 +80,15 @@ def test_delays_double_up_to_a_limit_until_a_reset():
 
 
 class Source:
-    """A client whose stream has these chunks, and its clock; `steps` are what was done with them, in order."""
+    """A client whose stream has these chunks; `steps` are what was done with them, in order."""
 
     def __init__(self, *chunks):
-        self.chunks, self.steps, self.clock = chunks, [], self
+        self.chunks, self.steps = chunks, []
 
-    async def stream(self, *_):
+    async def stream(self, path, params, silence, pause):
         for chunk in self.chunks:
-            self.steps.append("read")
+            self.steps += ["read", pause] if pause else ["read"]
             yield chunk
-
-    async def sleep(self, seconds):
-        self.steps.append(seconds)
 
 
 async def test_changes_wait_for_others_to_be_read_together_and_lists_do_not():
