@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 from aiohttp import web
 from support.rabbit_queues import counter, length, queue
@@ -14,7 +15,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
 from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
-from hpad_adapters.rabbitmq.queues import Queue, Statistics
+from hpad_adapters.rabbitmq.queues import Queue
 
 SETTLED = 180.0
 GOAL = Goal(60.0)
@@ -123,10 +124,15 @@ def test_an_unknown_service_time_is_an_error_while_there_are_workers() -> None:
     assert workers(queue(ready=600, consumers=2), Goal(60.0, service=3.0)) == pytest.approx(30.0)
 
 
-@pytest.mark.parametrize("field", ["messages", "consumers"])
+def test_a_sample_that_occurs_twice_counts_once() -> None:
+    once = {"published": counter(*range(0, 30 * 7, 30)), **BUSY}
+    twice = {name: msgspec.structs.replace(each, samples=(each.samples or []) * 2) for name, each in once.items()}
+    assert workers(queue(ready=600, unacked=4, **twice)) == workers(queue(ready=600, unacked=4, **once)) == 32.0
+
+
+@pytest.mark.parametrize("field", ["messages", "messages_unacknowledged", "consumers"])
 def test_a_field_that_is_missing_is_an_error(field: str) -> None:
-    found = queue(ready=500, consumers=None if field == "consumers" else 2)
-    found = Queue("tasks", "/", consumers=2, message_stats=Statistics()) if field == "messages" else found
+    found = msgspec.structs.replace(queue(ready=500, consumers=2), **{field: None})
     with pytest.raises(AdapterError, match=f"has no {field}") as caught:
         workers(found)
     assert caught.value.alive == (field == "consumers")

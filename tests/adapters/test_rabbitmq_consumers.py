@@ -167,6 +167,13 @@ async def test_several_consumers_of_a_pod_and_of_a_channel(stub: Any, context: C
             1,
             {"job-a-2": 0, "job-b": 0, "job-c": 0},
         ),
+        # Messages of another queue on the same channel are not those that a consumer which is not listed yet may hold.
+        (
+            [consumer("c", peer="10.0.0.1"), consumer("c", peer="10.0.0.1", queue="other")],
+            {"c": 5},
+            3,
+            {"job-a": 5},
+        ),
         # Consumers of other queues.
         (
             [consumer("c", peer="10.0.0.1", queue="other")],

@@ -120,3 +120,18 @@ def test_a_measured_time_stays_without_work_and_the_past_fades() -> None:
 def test_a_counter_that_began_anew_is_left_out() -> None:
     restarted = queue(acked=counter(90, 0, 10, 20, 30), held=length(4, 4, 4, 4, 4))
     assert learned(restarted).seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("ahead", [1_000, 10**18])
+def test_after_the_broker_s_clock_was_set_back_its_samples_count_again(ahead: int) -> None:
+    """Its samples were dated in the future, and those since are older than what was read."""
+    early = queue(acked=counter(0, 10, 20, first=ahead), held=length(4, 4, 4, first=ahead))
+    later = queue(acked=counter(0, 5, 10, first=0), held=length(4, 4, 4, first=0))
+    expected = (2.0 * 20 + 4.0 * 10) / 30
+    assert learned(early, later, later).seconds == pytest.approx(expected)
+
+
+def test_samples_of_a_node_whose_clock_is_a_little_behind_do_not_count_twice() -> None:
+    later = queue(acked=counter(0, 10, 20, first=4), held=length(4, 4, 4, first=4))
+    behind = queue(acked=counter(0, 5, 10, first=3), held=length(4, 4, 4, first=3))
+    assert learned(later, behind).seconds == pytest.approx(2.0)

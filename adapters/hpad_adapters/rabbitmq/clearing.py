@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from hpad.adapter import AdapterError, parse_duration, positive_duration, shown
 from hpad_adapters.rabbitmq.due import Due, Waiting
-from hpad_adapters.rabbitmq.queues import Queue, field, named
+from hpad_adapters.rabbitmq.queues import Queue, ascending, field, named
 from hpad_adapters.rabbitmq.recent import Recent
 from hpad_adapters.rabbitmq.service_time import ServiceTime, at_work
 
@@ -154,7 +154,7 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
 
     The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
     """
-    messages, held = field(queue, "messages", where), float(queue.messages_unacknowledged or 0)
+    messages, held = field(queue, "messages", where), field(queue, "messages_unacknowledged", where)
     capacity = (queue.consumers or 0) * wanted.concurrency or known.recent.capacity[1]
     new = min(known.recent.asked, held / wanted.prefetch)
     busy = min(held, max(capacity, new))
@@ -167,8 +167,8 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
 def _acknowledged(queue: Queue) -> int:
     """Returns the counter of acknowledged messages, 0 where there were none."""
     details = queue.message_stats.ack_details if queue.message_stats is not None else None
-    points = (details.samples if details is not None else None) or ()
-    return max(points, key=lambda point: point.timestamp).sample if points else 0
+    points = ascending(details)
+    return points[-1].sample if points else 0
 
 
 def _needed(queue: Queue, wanted: Goal, work: _Work, service: float | None, where: str) -> float:
@@ -204,8 +204,7 @@ def _publish_rate(queue: Queue, where: str) -> float:
             "(rates_mode, disable_metrics_collector)",
             "spec",
         )
-    details = queue.message_stats.publish_details
-    points = sorted(details.samples or (), key=lambda point: point.timestamp) if details is not None else []
+    points = ascending(queue.message_stats.publish_details)
     rates = sorted(
         max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
         for earlier, later in itertools.pairwise(points)

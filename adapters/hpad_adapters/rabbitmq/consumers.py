@@ -168,16 +168,19 @@ class PodWork:
                     lasting=True,
                     alive=True,
                 )
+            mixed = {consumer.channel.name for consumer in each.consumers if not plan.matches(consumer.queue.name)}
             for consumer in own:
-                amount = each.channels.get(consumer.channel.name) if consumer.ack_required else None
-                held.add(pods.of(consumer), amount, consumer.channel.name)
+                channel = consumer.channel.name
+                amount = each.channels.get(channel) if consumer.ack_required else None
+                held.add(pods.of(consumer), amount, channel, mixed=channel in mixed)
         return held
 
 
 class _Held:
     """The messages of each pod: `known`; `unknown` pods; `nameless`: consumers outside pods hold an unknown number.
 
-    `total` is the number of messages of all consumers, in pods or not.
+    `total` is the number of messages of all consumers, in pods or not; those of mixed channels, which also have
+    consumers of other queues, may be messages of these.
     """
 
     def __init__(self) -> None:
@@ -187,7 +190,7 @@ class _Held:
         self.total = 0
         self._counted: set[str] = set()
 
-    def add(self, pod: str | None, amount: int | None, channel: str) -> None:
+    def add(self, pod: str | None, amount: int | None, channel: str, *, mixed: bool) -> None:
         """Adds the messages of a channel (None: not known), once for all of its consumers."""
         if amount is None:
             self.nameless = self.nameless or pod is None
@@ -198,7 +201,7 @@ class _Held:
         if channel in self._counted:
             return
         self._counted.add(channel)
-        self.total += amount
+        self.total += 0 if mixed else amount
         if pod is not None and pod not in self.unknown:
             self.known[pod] = self.known.get(pod, 0) + amount
 

@@ -33,6 +33,12 @@ class Lengths(msgspec.Struct, frozen=True):
     samples: list[Point] | None = None
 
 
+def ascending(details: Details | Lengths | None) -> list[Point]:
+    """Returns the samples in the order of their times, one for each time."""
+    samples = None if details is None else details.samples
+    return sorted({point.timestamp: point for point in samples or ()}.values(), key=lambda point: point.timestamp)
+
+
 class Statistics(msgspec.Struct, frozen=True):
     """The rates of a queue, each absent before the first event of its kind."""
 

@@ -15,11 +15,10 @@ Evidence is counted in messages, not in seconds:
 """
 
 import itertools
-from collections.abc import Sequence
 
 import msgspec
 
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Queue
+from hpad_adapters.rabbitmq.queues import Point, Queue, ascending
 
 HALF_LIFE = 600.0
 """Seconds of the broker's time after which what was measured has half its weight."""
@@ -37,6 +36,11 @@ _UNCLEAR = 0.25
 """The number of messages in work is unclear where it may be smaller by more than this part."""
 _LATE = 5_000
 """Milliseconds by which the samples of lengths are dated later than those of rates. Observed in RabbitMQ 3.10."""
+_SET_BACK = 600_000
+"""Milliseconds by which samples are older than the newest one that was read if the broker's clock was set back.
+
+The clocks of its nodes, one of which answers, differ by less.
+"""
 
 
 class _Measurement(msgspec.Struct):
@@ -110,8 +114,10 @@ class ServiceTime:
 
         `capacity`: the fewest and the most messages that all consumers worked on at once at the time of the samples.
         """
-        acked = _ascending(queue.message_stats.ack_details if queue.message_stats is not None else None)
-        held = _ascending(queue.messages_unacknowledged_details)[:-1]  # the newest repeats the one before, for seconds
+        acked = ascending(queue.message_stats.ack_details if queue.message_stats is not None else None)
+        if acked and acked[-1].timestamp < self._until - _SET_BACK:
+            self._until = self._faded = 0
+        held = ascending(queue.messages_unacknowledged_details)[:-1]  # the newest repeats the one before, for seconds
         least, most = capacity if self._begun else (capacity[1], capacity[1])  # any time is better than none
         working = {each.timestamp - _LATE: _clear(each.sample, prefetch, (least, most)) for each in held}
         for earlier, later in itertools.pairwise(acked):
@@ -176,7 +182,3 @@ def _clear(unacknowledged: int, prefetch: int, capacity: tuple[float, float]) ->
     if most - least > _UNCLEAR * most:
         return None
     return at_work(unacknowledged, prefetch, capacity[1])
-
-
-def _ascending(details: Details | Lengths | None) -> Sequence[Point]:
-    return sorted(details.samples or (), key=lambda point: point.timestamp) if details is not None else ()

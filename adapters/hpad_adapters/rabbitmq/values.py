@@ -16,7 +16,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.clearing import Clearing, Goal
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
-from hpad_adapters.rabbitmq.queues import Details, Queue, field, named
+from hpad_adapters.rabbitmq.queues import Details, Queue, ascending, field, named
 from hpad_adapters.rabbitmq.settings import Settings
 
 
@@ -202,11 +202,9 @@ def smoothed(details: Details, weight: float) -> float | None:
 
     It needs no state between queries, because the samples of one answer hold the whole time span.
     """
-    points = sorted(details.samples or (), key=lambda point: point.timestamp)
     rates = [
         max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
-        for earlier, later in itertools.pairwise(points)
-        if later.timestamp > earlier.timestamp
+        for earlier, later in itertools.pairwise(ascending(details))
     ]
     if not rates:
         return None
