@@ -143,11 +143,12 @@ def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
 
 def report_minimum(log: Any, view: View, record: Record) -> None:
     """Logs once that the minReplicas of an HPA needs the feature gate HPAScaleToZero."""
-    if view.scale_to_zero_disabled and not record.minimum_reported:
+    disabled = view.scale_to_zero_disabled
+    if disabled and not record.minimum_reported:
         effect = "metrics never ask for less than 1 replica"
         message = f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {effect}"
         log.warning(message, hpa=str(view.hpa.metadata.key))
-    record.minimum_reported = view.scale_to_zero_disabled
+    record.minimum_reported = disabled
 
 
 def report_annotations(log: Any, view: View, record: Record) -> None:

@@ -58,7 +58,8 @@ class Workers:
     def give(self) -> None:
         """Frees a worker."""
         self._free += 1
-        self._assign()
+        if self._returning or self._starting:
+            self._assign()
 
     def release(self) -> None:
         """Frees the worker of a reconcile that waits. Call `take_back` or `leave` afterwards."""
@@ -75,7 +76,8 @@ class Workers:
     def leave(self) -> None:
         """Ends the wait of a released reconcile."""
         self._released -= 1
-        self._assign()
+        if self._returning or self._starting:
+            self._assign()
 
     def learn(self, seconds: float) -> None:
         """Adds the working time, in seconds, of a reconcile that waited for metrics to the mean."""

@@ -186,8 +186,9 @@ def _of_pod(pod: Pod, resource: str) -> int:
             raise Unmeasurable(f"missing pod-level request for {resource} in Pod {pod.name}")
         return requested
     total = 0
-    for container in pod.containers:  # no sum() of a generator: this runs for each pod of each decision
-        total += _request(container, resource, pod)
+    for container in pod.containers:  # no sum(), and no call: this runs for each pod of each decision
+        requested = container.requests.get(resource)
+        total += _request(container, resource, pod) if requested is None else requested
     return total
 
 

@@ -47,9 +47,8 @@ def stabilize(
     rise, fall = now - upward, now - downward
     low = high = recommended
     stale = -1  # the last entry older than both windows, which the new one replaces
-    known = [entry.with_current(current) for entry in past]
-    for index, entry in enumerate(known):
-        when, replicas = entry.timestamp, entry.replicas
+    for index, entry in enumerate(past):
+        when, replicas = entry.timestamp, current if entry.uncertain else entry.replicas
         if when > rise and replicas < low:
             low = replicas
         if when > fall and replicas > high:
@@ -61,6 +60,7 @@ def stabilize(
     kept = _stored(past, stale, PastRecommendation(now, recommended))
     if replicas == recommended:
         return Stabilized(replicas, kept)
+    known = [entry.with_current(current) for entry in past]
     return Stabilized(
         replicas, kept, _deciding(known, replicas, recommended, upward if recommended > current else downward)
     )
@@ -73,14 +73,18 @@ def stabilize_down(recommended: int, current: int, past: Past, downscale: timede
     """
     cutoff = now - downscale
     high, stale = recommended, -1
-    known = [entry.with_current(current) for entry in past]
-    for index, entry in enumerate(known):
+    for index, entry in enumerate(past):
         if entry.timestamp < cutoff:
             stale = index
-        elif entry.replicas > high:
-            high = entry.replicas
+            continue
+        replicas = current if entry.uncertain else entry.replicas
+        if replicas > high:
+            high = replicas
     kept = _stored(past, stale, PastRecommendation(now, recommended))
-    return Stabilized(high, kept, None if high == recommended else _deciding(known, high, recommended, downscale))
+    if high == recommended:
+        return Stabilized(high, kept)
+    known = [entry.with_current(current) for entry in past]
+    return Stabilized(high, kept, _deciding(known, high, recommended, downscale))
 
 
 def _deciding(

@@ -47,29 +47,32 @@ class RecentReconciles:
     def retune(self, *, seconds: float, memory: int) -> None:
         """Changes the bounds. Drops what is beyond them."""
         self._seconds, self._memory = seconds, memory
-        self._drop()
+        if not self.is_on:
+            self._entries.clear()
+            self.size = 0
+        self._drop(self._clock.monotonic())
 
     def note(self, done: RecordedReconcile) -> None:
         """Adds a reconcile, and drops the oldest ones of all HPAs that are beyond the bounds."""
         if not self.is_on:
             return
-        entry = _Entry(self._clock.monotonic(), _estimated(done), done)
-        self._entries.append(entry)
-        self.size += entry.size
-        self._drop()
+        now, size = self._clock.monotonic(), _estimated(done)
+        self._entries.append(_Entry(now, size, done))
+        self.size += size
+        self._drop(now)
 
     def all(self) -> list[RecordedReconcile]:
         """Returns the reconciles of all HPAs, the oldest first."""
-        self._drop()
+        self._drop(self._clock.monotonic())
         return [entry.done for entry in self._entries]
 
     def of(self, key: Key) -> list[RecordedReconcile]:
         """Returns the reconciles of one HPA, the oldest first."""
         return [done for done in self.all() if done.view.key == key]
 
-    def _drop(self) -> None:
-        oldest, entries = self._clock.monotonic() - self._seconds, self._entries
-        while entries and (entries[0].at <= oldest or self.size > self._memory or not self.is_on):
+    def _drop(self, now: float) -> None:
+        oldest, entries = now - self._seconds, self._entries
+        while entries and (entries[0].at <= oldest or self.size > self._memory):
             self.size -= entries.popleft().size
 
 
@@ -100,6 +103,8 @@ def _scenarios(name: str, reconciles: Sequence[RecordedReconcile]) -> Iterator[b
 
 
 def _estimated(done: RecordedReconcile) -> int:
-    answers = (*done.answers, *(done.work or ()))
-    values = sum(len(answer.values) for answer in answers if isinstance(answer, PodSample))
-    return _RECONCILE_BYTES + values * _POD_BYTES
+    size = _RECONCILE_BYTES
+    for answer in done.answers if done.work is None else (*done.answers, *done.work):
+        if isinstance(answer, PodSample):
+            size += len(answer.values) * _POD_BYTES
+    return size

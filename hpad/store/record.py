@@ -28,6 +28,7 @@ MOST: Final = 1024
 _HEAD: Final = 5
 """The length of format byte and checksum."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _TIMESTAMP: Final = operator.attrgetter("timestamp")
 
 
@@ -148,20 +149,20 @@ def _pending_of(wire: _Pending) -> PendingRescale:
 
 def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:
     flat: list[int] = []
-    before = 0
+    before = _EPOCH
     for entry in _recent(past):
-        at = _micros(entry.timestamp)
-        flat += (at - before, ~entry.replicas if entry.uncertain else entry.replicas)
+        at = entry.timestamp
+        flat += ((at - before) // _MICROSECOND, ~entry.replicas if entry.uncertain else entry.replicas)
         before = at
     return flat
 
 
 def _rescales(past: Sequence[Rescale]) -> list[int]:
     flat: list[int] = []
-    before = 0
+    before = _EPOCH
     for entry in past:
-        at = _micros(entry.timestamp)
-        flat += (at - before, entry.change, entry.outdated + 2 * entry.uncertain)
+        at = entry.timestamp
+        flat += ((at - before) // _MICROSECOND, entry.change, entry.outdated + 2 * entry.uncertain)
         before = at
     return flat
 
@@ -185,8 +186,7 @@ def _times(flat: list[int], width: int) -> list[datetime]:
 
 
 def _micros(moment: datetime) -> int:
-    since = moment - _EPOCH  # in integers, because a float of seconds has no exact microseconds
-    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+    return (moment - _EPOCH) // _MICROSECOND  # an integer: a float of seconds has no exact microseconds
 
 
 def _moment(micros: int) -> datetime:
