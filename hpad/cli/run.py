@@ -41,7 +41,7 @@ or use --manifests if that is not possible: only one controller may own an HPA.
 _EPILOG = """\
 Settings come from --config, then from the environment (HPAD_SYNC_PERIOD=5s for --sync-period=5s, and so on), then from
 flags; the later one wins. HPAD_RABBITMQ_URL (with HPAD_RABBITMQ_USERNAME and HPAD_RABBITMQ_PASSWORD_FILE) adds a source
-for the metrics queue_messages, queue_messages_ready and queue_messages_unacknowledged of that broker.
+for the metrics of that broker that need no configuration, such as queue_messages_ready and queue_workers_to_clear.
 
 examples:
   hpad run --kubeconfig ~/.kube/config --dry-run     log what hpad would decide; write nothing

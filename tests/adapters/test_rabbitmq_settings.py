@@ -202,6 +202,11 @@ def test_a_selector_cannot_exceed_the_configuration(name, selector, error):
     assert error in caught.value.message
 
 
+def test_a_broker_in_the_environment_offers_all_metrics_that_need_no_configuration() -> None:
+    [source] = settings.load(None, {"HPAD_RABBITMQ_URL": URL}, {}).sources
+    assert source.match[0].metrics == RabbitMQ.metrics
+
+
 async def test_an_instance_offers_its_configured_metrics(rabbit):
     adapter = RabbitMQ(Settings(url=URL, metrics=METRICS), rabbit)
     assert set(plugins.offered("shop", adapter)) == {

@@ -41,7 +41,7 @@ _Found = dict[str, list[Queue]] | AdapterError
 
 
 class RabbitMQ:
-    """External metrics `queue_messages`, `queue_messages_ready`, `queue_messages_unacknowledged`, and configured ones.
+    """External metrics: those of `METRICS`, and configured ones.
 
     The metric's selector names the queue, unless the configuration does: `queue=worker_tasks` or `queue in (a,b)`,
     optionally with `vhost=`, `mode=` and `aggregate=`. Queries by pod are answered with the messages that the consumers

@@ -33,8 +33,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: management (the management API: all metrics), or amqp (a passive declaration of each queue, for brokers
         whose management API is not reachable: ready and consumers only; needs the extra `hpad[amqp]`; of a quorum queue
         without a leader AMQP reports that it is empty); prometheus was removed and is refused.
-    metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready and
-        queue_messages_unacknowledged, whose selector names the queue.
+    metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready,
+        queue_messages_unacknowledged, queue_workers_to_clear, queue_time_to_clear, queue_growth and queue_head_age,
+        whose selector names the queue.
     username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
     password: of the user; password_file: a file that holds it, read for each request; password_env: an environment
         variable that holds it.
