@@ -223,3 +223,26 @@ def test_an_authentication_that_keda_would_refuse_is_an_error_of_its_users() -> 
     assert error.error.field == "spec.secretTargetRef[0].key"
     with pytest.raises(type(error), match=r"spec\.secretTargetRef"):
         scaledobject.convert(scaled({**REDIS, "authenticationRef": {"name": "broker"}}), None, known)
+
+
+SENTINEL = {"sentinelPasswordFromEnv": "PASSWORD"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata"),
+    [
+        ("rabbitmq", {"queueName": "q", "host": "http://rabbit:15672/", "passwordFromEnv": "PASSWORD"}),
+        ("redis-sentinel", {"addresses": "r:1", "sentinelMaster": "m", "listName": "l", "listLength": "5"} | SENTINEL),
+        ("aws-sqs-queue", {"queueURL": "q", "awsRegion": "eu-west-1", "awsSecretAccessKeyFromEnv": "PASSWORD"}),
+    ],
+)
+def test_a_secret_in_an_unknown_variable_has_one_note_with_one_way_to_give_it(
+    kind: str, metadata: dict[str, str]
+) -> None:
+    found = scaledobject.convert(scaled(trigger(kind, metadata)))
+    [note] = [note for note in found.notes if note.field.endswith(("asswordFromEnv", "KeyFromEnv"))]
+    assert note.lost
+    variable = note.text.rpartition(" ")[2]
+    assert 'the variable "PASSWORD" of' in note.text
+    assert f"holds it: give it to hpad as {variable}" in note.text
+    assert f"_env': '{variable}'" in str(settings(found))

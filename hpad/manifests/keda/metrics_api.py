@@ -84,6 +84,4 @@ def _api_key(trigger: Trigger, host: str) -> dict[str, Any]:
     by_query = trigger.text("method") == "query"
     setting, name = ("params", "api_key") if by_query else ("headers", "X-API-KEY")
     name = trigger.text("keyParamName") or trigger.unread("keyParamName") or name
-    if file := trigger.file("apiKey", f"{setting}.{name}.file"):
-        return {setting: {name: {"file": file}}}
-    return {setting: {name: {"env": trigger.variable_of(trigger.field_of("apiKey"), host, "api_key")}}}
+    return {setting: {name: trigger.secret("apiKey", f"{setting}.{name}.file", host, "api_key")}}

@@ -103,12 +103,8 @@ def _sentinel(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
     database = _database(trigger)
     own = {"master": master, "nodes": [address for _, address in found], **_tls(encrypted)}
     own |= ({"database": database} if database else {}) | ({"username": user} if user else {})
-    if password := trigger.file("sentinelPassword", "sentinel.password_file"):
-        own["password_file"] = password
-    elif trigger.reference("sentinelPassword") is not None or trigger.text("sentinelPassword"):
-        own["password_env"] = trigger.variable_of(
-            trigger.field_of("sentinelPassword"), found[0][0], "sentinel_password"
-        )
+    password = trigger.secret("sentinelPassword", "sentinel.password_file", found[0][0], "sentinel_password")
+    own |= {f"password_{kind}": place for kind, place in password.items()}
     return {"sentinel": own}, found[0][0]
 
 

@@ -50,12 +50,10 @@ def _login(trigger: Trigger, region: str) -> dict[str, Any]:
         trigger.conversion.note_loss(field, "a session token ends within hours: use a role, or a key without one")
     role = trigger.text("awsRoleArn") or trigger.unread("awsRoleArn", "arn:aws:iam::123456789012:role/hpad")
     found: dict[str, Any] = {"role_arn": role} if role else {}
-    secret, known = trigger.file(_KEY, "secret_access_key_file"), trigger.reference(_KEY) is not None
+    secret = trigger.secret(_KEY, "secret_access_key_file", region, "secret access key")
     key = trigger.text("awsAccessKeyID") or trigger.unread("awsAccessKeyID")
-    if not (secret or known or key):
+    if not (secret or key):
         return found
     found["access_key_id"] = key or trigger.placeholder("awsAccessKeyID")
-    if secret:
-        return found | {"secret_access_key_file": secret}
-    field = trigger.field_of(_KEY)
-    return found | {"secret_access_key_env": trigger.variable_of(field, region, "secret access key")}
+    secret = secret or {"env": trigger.variable_of(trigger.field_of(_KEY), region, "secret access key")}
+    return found | {f"secret_access_key_{kind}": place for kind, place in secret.items()}

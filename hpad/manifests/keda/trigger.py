@@ -189,10 +189,24 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
         Notes at `field`, a path in the ScaledObject, that the secret is not copied.
         """
-        name = "".join(c if c.isascii() and c.isalnum() else "_" for c in f"{host}_{what}".upper())
-        variable = f"HPAD_{name}"
+        variable = _variable(host, what)
         self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
         return variable
+
+    def secret(self, name: str, setting: str, host: str, what: str = "password") -> dict[str, str]:
+        """Returns the place of a secret parameter, as "file" or "env"; empty where it is not set.
+
+        `setting` reads the file. A secret that no file is known for has a variable of hpad, which one note names.
+        """
+        found = self.reference(name)
+        if found is not None and not found.file and found.value is None:
+            variable = _variable(host, what)
+            self._note_held(name, found, f"give it to hpad as {variable}")
+            return {"env": variable}
+        if file := self.file(name, setting):
+            return {"file": file}
+        is_set = found is not None or self.text(name)
+        return {"env": self.variable_of(self.field_of(name), host, what)} if is_set else {}
 
     def placeholder(self, name: str) -> str:
         """Returns the placeholder for a parameter that is nowhere, and notes the loss."""
@@ -205,10 +219,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Returns username and the place of the password. `of_url`: the user in the URL of `field`, with a password."""
         name = self.text(user) or self.unread(user) or of_url
         settings = {"username": name} if name else {}
-        if password := self.file("password", "password_file"):
-            return settings | {"password_file": password}
-        if self.text("password") or self.reference("password") is not None:
-            return settings | {"password_env": self.variable_of(self.field_of("password"), host)}
+        if password := self.secret("password", "password_file", host):
+            return settings | {f"password_{kind}": place for kind, place in password.items()}
         return settings | ({"password_env": self.variable_of(self.field_of(field), host)} if name else {})
 
     def login(self, host: str, of_url: str = "", field: str = "host") -> dict[str, str]:
@@ -258,3 +270,8 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         index = self.conversion.add(metric, target, source)
         if activation and parse_milli(activation):
             self.conversion.activation[index] = activation
+
+
+def _variable(host: str, what: str) -> str:
+    """Returns the name of the environment variable of hpad that holds a secret of the host."""
+    return "HPAD_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in f"{host}_{what}".upper())
