@@ -58,6 +58,14 @@ def test_tests_that_documents_name_exist() -> None:
     assert missing == []
 
 
+def test_the_weight_of_each_extra_is_stated() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    text = " ".join(path.read_text("utf-8") for path in DOCUMENTS)
+    extras = set(project["optional-dependencies"]) - {"dev", "fuzz"}
+    assert len(extras) > 4
+    assert [name for name in extras if not re.search(rf"pip install 'hpad\[{name}\]'.* \d+ MB", text)] == []
+
+
 def built_in_adapters() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [f"## `{name}`" for name in project["entry-points"]["hpad.adapters"]]
