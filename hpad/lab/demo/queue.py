@@ -17,7 +17,7 @@ from hpad.lab.demo.timing import Timing
 from hpad.lab.demo.workers import Workers
 
 NAME, QUEUE = "worker", "worker_tasks"
-TITLE = "hpad demo · RabbitMQ consumers that clear a backlog within a goal in seconds"
+TITLE = "hpad demo · RabbitMQ consumers that clear a backlog within a goal"
 MESSAGES, AT_REST, AT_PEAK = 80, 3, 16
 GOAL, STARTUP, LONG = 6.25, 1.25, 11
 """The goal, the part of it that starting workers takes, and the duration of the long job, by the time of a message."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpad.lab.demo import screen, view
+from hpad.lab.demo import cpu, queue, screen, view
 from hpad.lab.demo.chart import Point
 from hpad.lab.demo.style import Style
 from hpad.lab.demo.view import Frame, Note
@@ -39,6 +39,12 @@ def test_a_frame_fits_the_terminal(width: int, height: int):
     lines = view.live(busy, width, height, Style())
     assert len(lines) < height
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("title", [cpu.TITLE, queue.TITLE])
+def test_the_titles_of_the_halves_fit_80_columns_beside_the_time(title: str):
+    first = view.live(replace(FRAME, title=title), 80, 24, Style())[0]
+    assert title in first
 
 
 def test_a_frame_shows_all_its_parts():
