@@ -88,6 +88,17 @@ def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int
     assert clearing.workers(queue(ready=4, unacked=40, consumers=unreported), goal, "the broker") == 40.0
 
 
+@pytest.mark.parametrize("unreported", [None, 0])
+def test_busy_workers_stay_if_a_new_hpad_meets_a_broker_that_does_not_report_them(unreported: int | None) -> None:
+    """As after the loss of a node with both: nothing is remembered, so full consumers are taken for busy."""
+    now, goal = 0.0, Goal(60.0, service=4.0, prefetch=2)
+    clearing = Clearing(lambda: now)
+    for at, unacked in ((0, 40), (5, 40), (9, 38)):
+        now = float(at)
+        found = queue(ready=4, unacked=unacked, consumers=unreported)
+        assert clearing.workers(found, goal, "the broker") == unacked / 2
+
+
 def test_no_more_workers_than_messages_are_needed() -> None:
     """A message takes longer than the goal: more than one worker for each does not help."""
     assert workers(queue(ready=30, consumers=0), Goal(60.0, service=300.0)) == pytest.approx(30.0)

@@ -56,7 +56,7 @@ def test_workers_that_are_not_reported_yet_were_asked_for() -> None:
         recent.add(at, 3)
         asked.append(recent.asked)
         recent.ask(needed)
-    assert asked == [0.0, 16.0, 16.0, 9.0, 7.0]  # the newest is the last one before the workers that came since
+    assert asked == [None, 16.0, 16.0, 9.0, 7.0]  # the newest is the last one before the workers that came since
 
 
 def test_the_capacity_is_that_of_the_consumers_that_were_there_lately() -> None:

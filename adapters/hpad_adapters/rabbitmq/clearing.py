@@ -156,8 +156,10 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
     """
     messages, held = field(queue, "messages", where), field(queue, "messages_unacknowledged", where)
     capacity = (queue.consumers or 0) * wanted.concurrency or known.recent.capacity[1]
-    new = min(known.recent.asked, held / wanted.prefetch)
-    busy = min(held, max(capacity, new))
+    full = held / wanted.prefetch
+    if not capacity and known.recent.asked is None:  # hpad has just started: full consumers have begun their work
+        known.recent.ask(full)
+    busy = min(held, max(capacity, min(known.recent.asked or 0.0, full)))
     waiting = max(0.0, messages - (busy if capacity else at_work(held, wanted.prefetch, capacity)))
     arriving = _publish_rate(queue, where)
     begin = known.due.per_second(Waiting(now, waiting, messages + _acknowledged(queue), arriving))

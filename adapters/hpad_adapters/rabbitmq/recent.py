@@ -13,7 +13,7 @@ _APART = 0.5
 class _Read(msgspec.Struct):
     at: float
     capacity: float
-    needed: float = 0.0
+    needed: float | None = None
 
 
 class Recent:
@@ -38,8 +38,8 @@ class Recent:
             self._reads.popleft()
 
     def ask(self, workers: float) -> None:
-        """Notes the number of workers that the goal needs, by the last read."""
-        self._reads[-1].needed = workers
+        """Notes a number of workers that the goal needs, by the last read; the largest one of a read counts."""
+        self._reads[-1].needed = max(workers, self._reads[-1].needed or 0.0)
 
     @property
     def capacity(self) -> tuple[float, float]:
@@ -48,6 +48,6 @@ class Recent:
         return min(found), max(found)
 
     @property
-    def asked(self) -> float:
-        """The largest number of workers that the goal needed."""
-        return max(read.needed for read in self._reads)
+    def asked(self) -> float | None:
+        """The largest number of workers that the goal needed, None if no read has told."""
+        return max((read.needed for read in self._reads if read.needed is not None), default=None)
