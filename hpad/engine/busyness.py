@@ -27,11 +27,19 @@ def parse(text: str) -> BusyMetric:
     """Parses `NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` after it or not. Raises ValueError."""
     found = _ABOVE.fullmatch(text.strip())
     if found is None:
-        return BusyMetric(addresses.parse(text.strip()))
+        return BusyMetric(_address(text.strip(), text))
     try:
         above = parse_milli(found[2])
     except QuantityError:
         raise ValueError(f"{shown(found[2])} is not a number such as 0.5") from None
     if above < 0:
         raise ValueError(f"{shown(found[2])} is below 0")
-    return BusyMetric(addresses.parse(found[1]), above)
+    return BusyMetric(_address(found[1], text), above)
+
+
+def _address(written: str, text: str) -> Address:
+    """Parses the address. A name with a space is an error: it would stand for a Pods metric that does not exist."""
+    address = addresses.parse(written)
+    if len(address.name.split()) > 1:
+        raise ValueError(f"{shown(text)} is not of the form NAME or NAME above NUMBER")
+    return address

@@ -40,6 +40,8 @@ def work(*amounts: int) -> list[Any]:
         ("keep-busy", "yes", "'yes' is neither true nor false"),
         ("busy-metric", "jobs above many", "'many' is not a number such as 0.5"),
         ("busy-metric", "jobs above -1", "'-1' is below 0"),
+        ("busy-metric", "jobs above", "'jobs above' is not of the form NAME or NAME above NUMBER"),
+        ("busy-metric", "jobs > 1", "'jobs > 1' is not of the form NAME or NAME above NUMBER"),
         ("busy-metric", "jobs{", "is not an address of the form"),
     ],
 )
