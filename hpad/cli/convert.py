@@ -209,7 +209,7 @@ class _Work:
         if key in self.known.errors:
             self._print_errors(document, subject, [self.known.errors[key].error])
         elif key not in self.known.used:
-            unused = Note("kind", "is left out: no ScaledObject here refers to it", lost=False)
+            unused = Note("kind", "is left out: no trigger that is carried over refers to it", lost=False)
             self._print_notes(document, subject, [unused])
         else:
             self._print_notes(document, subject, self.known.authentications[key].notes)

@@ -109,7 +109,7 @@ def test_an_authentication_is_noted_beside_the_scaled_objects_that_use_it(conver
     assert file in line
     status, _, err = convert(vault, GOOD)
     assert status == 0
-    assert "TriggerAuthentication shop/x: kind: is left out: no ScaledObject here refers to it" in err[0]
+    assert "TriggerAuthentication shop/x: kind: is left out: no trigger that is carried over refers to it" in err[0]
 
 
 def test_a_folder_of_secrets_can_be_named(convert: Convert) -> None:
