@@ -30,12 +30,22 @@ def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, 
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
-        text=functools.partial(settle.sentence, decision, outcome),
+        text=_Sentence(decision, outcome),
         error=(failed or decision.cause or settlement.error) if settlement.error else None,
         # Each count of a shadow is decided once, and then belongs to it.
         withheld=None if view.shadow is not None or outcome is None or outcome.withheld is None else decision.scale_to,
         fallbacks=tuple([proposal.metric.label for proposal in decision.proposals if proposal.fallback]),
     )
+
+
+class _Sentence(msgspec.Struct, frozen=True, gc=False):
+    """Makes the sentence of a decision when it is called. Smaller than a closure, as each HPA has one."""
+
+    decision: decide.Decision
+    outcome: settle.Outcome | None
+
+    def __call__(self) -> str:
+        return settle.sentence(self.decision, self.outcome)
 
 
 def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, before: Last | None) -> None:

@@ -7,6 +7,7 @@ has not held for `SETTLED` turns in a row, and the next one then begins at the f
 reason that had not lasted when a change of the first kind came are a stretch as well: they often say why it came late.
 """
 
+import functools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -19,6 +20,7 @@ from hpad.decisions.compact import Stored, pack
 from hpad.decisions.entry import Entry, first, numbers
 from hpad.decisions.points import Points, unpacked
 from hpad.decisions.reason import Reason
+from hpad.engine.conditions import Event
 from hpad.engine.history import EMPTY
 from hpad.engine.settle import Settlement
 from hpad.engine.trace import Trace
@@ -139,18 +141,33 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
         _without_tracebacks(evidence.answers),
         evidence.decision,
         evidence.outcome,
-        Settlement(
-            status=_NO_STATUS,
-            status_changed=settlement.status_changed,
-            events=settlement.events,
-            history=EMPTY,
-            error=settlement.error,
-            action=settlement.action,
-            error_label=settlement.error_label,
-            metric_computations=(),
+        _bare_settlement(
+            settlement.status_changed,
+            settlement.events,
+            settlement.error,
+            settlement.action,
+            settlement.error_label,
             rescaled=settlement.rescaled,
         ),
         evidence.timing,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _bare_settlement(
+    status_changed: bool, events: tuple[Event, ...], error: str | None, action: str, label: str, *, rescaled: bool
+) -> Settlement:
+    """Returns the settlement without status and history; one object for all HPAs to which nothing special happens."""
+    return Settlement(
+        status=_NO_STATUS,
+        status_changed=status_changed,
+        events=events,
+        history=EMPTY,
+        error=error,
+        action=action,
+        error_label=label,
+        metric_computations=(),
+        rescaled=rescaled,
     )
 
 
