@@ -112,6 +112,13 @@ def test_each_field_affects_the_result_or_has_a_note(document: dict[str, Any]) -
     assert dropped(document) == []
 
 
+@pytest.mark.parametrize("document", SHAPES)
+def test_a_field_with_a_note_is_not_called_one_without_a_counterpart_as_well(document: dict[str, Any]) -> None:
+    notes = scaledobject.convert(document).notes
+    unknown = {note.field for note in notes if "no counterpart" in note.text}
+    assert [note for note in notes if note.field in unknown and "no counterpart" not in note.text] == []
+
+
 @hypothesis.settings(max_examples=150, deadline=None, derandomize=True)
 @hypothesis.given(data=st.data())
 def test_an_unknown_field_has_a_note(data: st.DataObject) -> None:

@@ -184,6 +184,9 @@ def test_the_fallback_of_a_formula_is_its_last_resort() -> None:
     assert decided(found, {"a": 40, "b": 70}) == 4
     assert decided(found, {"a": None, "b": None}) == 9
     assert "hpad.io/fallback" not in annotations(found)
+    [note] = [note for note in found.notes if note.field == "spec.fallback.failureThreshold"]
+    assert not note.lost
+    assert "from the first failure on" in note.text
     with pytest.raises(ConversionError, match="scalingModifiers"):
         converted(A, fallback=fallback)
 

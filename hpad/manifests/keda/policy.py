@@ -37,8 +37,8 @@ def _with_last_resort(text: str, spec: Fields, conversion: Conversion, prefix: s
     if fallbacks.behavior_of(spec) != fallbacks.MODIFIERS:
         return text
     fields = spec.object("fallback")
-    replicas = fields.count("replicas", 0)
-    if "failureThreshold" in fields:
+    replicas, threshold = fields.count("replicas", 0), fields.count("failureThreshold", 0)
+    if threshold:
         note = "is left out: hpad takes the next metric of first() from the first failure on"
         conversion.note_change(fields.at("failureThreshold"), note)
     if not replicas:

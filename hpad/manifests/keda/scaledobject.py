@@ -193,8 +193,9 @@ class _Triggers:
                         entry.at("name"), "is left out: the metric is named after what it counts"
                     )
             self._note_untaken(trigger)
+            is_cached = entry.truth("useCachedMetrics")
             if trigger.type not in _UNCACHED:
-                cached.append(entry.truth("useCachedMetrics"))
+                cached.append(is_cached)
         timing.sync_period(self._spec, self._conversion, cached=len(cached) > 1 and all(cached))
 
     def _is_named(self, index: int) -> bool:
