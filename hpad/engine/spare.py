@@ -110,6 +110,8 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
     count = decision.scale_to if floor is None else min(decision.current, max(decision.scale_to, floor))
     ordered = own.idle_first and not by_ordinal(view.hpa) and not known.error
     going = in_order(pods, work)[: len(pods) - count] if ordered and 0 < count < len(pods) else []
+    written = costs(pods, work, going) if going else ()
+    marked = {each.pod for each in written}
     found = Spared(
         wanted=decision.scale_to,
         replicas=count,
@@ -118,8 +120,8 @@ def spare(view: View, decision: Decision, answers: Sequence[Answer]) -> Decision
         idle=sum(not each.busy for each in work.values()),
         floor=floor,
         error=known.error,
-        first=tuple([pod.name for pod in going]),
-        costs=costs(pods, work, going) if going else (),
+        first=tuple([pod.name for pod in going if pod.name in marked]),
+        costs=written,
     )
     to = None if count == decision.current else count
     reason = decision.reason if to is not None else ""

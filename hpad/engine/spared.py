@@ -1,5 +1,6 @@
 """What a scale-down spares, as part of the decision (`hpad.engine.spare` makes it)."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,9 +19,10 @@ class Spared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a scale-down spares. `wanted` and `replicas` are the counts before and after the floor.
 
     Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `floor` is None without
-    hpad.io/keep-busy. `error` says why the work of pods is unknown ("": it is known, or of single pods only). `first`
-    are the names of the pods that shall go, in order, and `costs` are the deletion costs that make them go; both are
-    empty without `hpad.io/scale-down-order: idle-first`, and for a StatefulSet.
+    hpad.io/keep-busy. `error` says why the work of pods is unknown ("": it is known, or of single pods only).
+    `costs` are the deletion costs to be written. `first` are the names of the pods that they make go, in order; empty
+    where the costs are those of pods that stay, so that any of the idle pods may go. Both are empty without
+    `hpad.io/scale-down-order: idle-first`, for a StatefulSet, and where all pods are equally busy.
     """
 
     wanted: int
@@ -52,8 +54,13 @@ class Spared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def order(self) -> str:
         """The clause that says which pods go first; "" where that is left to the controller of the target."""
-        if not self.first:
-            return ""
-        more = len(self.first) - _MOST_NAMES
-        named = ", ".join(self.first[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-        return f"the pods with the least work go first ({named})"
+        if self.first:
+            return f"the pods with the least work go first ({_named(self.first)})"
+        if self.costs:
+            return f"idle pods go first, and these stay: {_named([each.pod for each in self.costs])}"
+        return ""
+
+
+def _named(pods: Sequence[str]) -> str:
+    more = len(pods) - _MOST_NAMES
+    return ", ".join(pods[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -221,6 +221,22 @@ def test_the_idle_pods_go_first_and_the_sentence_names_them() -> None:
     assert IDLE_FIRST not in [each.type for each in web.hpa.status.conditions]
 
 
+def test_where_only_busy_pods_get_a_cost_the_sentence_names_these() -> None:
+    """Which ones of the idle pods go is the choice of the controller of the target: a name of them could be wrong."""
+    web = workload(ORDER)
+    decision = web.reconcile(series(20), work=work(0, 0, 3, 0, 0))
+    assert decision.spared is not None
+    assert [cost.pod for cost in decision.spared.costs] == ["web-2"]
+    assert decision.spared.first == ()
+    assert str(decision).endswith("; idle pods go first, and these stay: web-2")
+
+
+def test_no_pods_are_named_where_all_are_equally_busy() -> None:
+    decision = workload(ORDER).reconcile(series(20), work=work(0, 0, 0, 0, 0))
+    assert decision.spared is not None
+    assert (decision.spared.first, decision.spared.costs, decision.spared.order) == ((), (), "")
+
+
 def test_more_than_the_idle_pods_go_by_their_work_and_the_unknown_ones_last() -> None:
     web = workload(ORDER)
     decision = web.reconcile(series(1), work=[used({"web-0": 7000, "web-1": 0, "web-2": 3000, "web-4": 5000})])
