@@ -121,9 +121,22 @@ def test_a_folder_of_secrets_can_be_named(convert: Convert) -> None:
     assert any('mount key "p" of Secret shop/r there' in line for line in err)
 
 
+WRONG_WINDOWS = [{"scaleDown": {"stabilizationWindowSeconds": window}} for window in ("60", -1, True)]
+WRONG_BEHAVIORS = ["x", ["x"], True, {"scaleDown": "x"}, {"scaleDown": [1]}, {"scaleUp": "x"}, *WRONG_WINDOWS]
+
+
+def cooling(behavior: Any) -> dict[str, Any]:
+    """Returns a ScaledObject whose cooldown and switches change its behavior."""
+    config = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
+    document = scaled(RABBITMQ, minReplicaCount=0, cooldownPeriod=900, advanced=config)
+    switches = {"autoscaling.keda.sh/paused-scale-in": "true", "autoscaling.keda.sh/paused-scale-out": "true"}
+    return {**document, "metadata": {**document["metadata"], "annotations": switches}}
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
+        *((cooling(behavior), "horizontalPodAutoscalerConfig.behavior") for behavior in WRONG_BEHAVIORS),
         (scaled(CRON, minReplicaCount=5, maxReplicaCount=2), "spec.maxReplicas"),
         (scaled(CRON, advanced={"horizontalPodAutoscalerConfig": {"behavior": {"scaleUp": {"x": 1}}}}), "scaleUp.x"),
         (scaled({**CRON, "metadata": CRON["metadata"] | {"start": "61 8 * * *"}}), "start"),

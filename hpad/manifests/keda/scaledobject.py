@@ -147,12 +147,18 @@ def _target(target: Fields) -> dict[str, Any]:
 
 
 def _behavior(hpa_config: Fields, on: set[str]) -> dict[str, Any]:
-    """Returns the behavior of the HPA that KEDA would create; a switch disables its direction."""
+    """Returns the behavior of the HPA that KEDA would create; a switch disables its direction.
+
+    Raises ConversionError for a value that a switch or the cooldown would replace.
+    """
+    fields = hpa_config.object("behavior")
+    fields.object("scaleUp")
+    fields.object("scaleDown").count(timing.WINDOW, 0)
+    fields.skip()
     behavior: dict[str, Any] = copy.deepcopy(hpa_config.get("behavior") or {})
     for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
-        if switch in on and isinstance(behavior, dict):
-            rules = behavior.get(direction)
-            behavior[direction] = {**(rules if isinstance(rules, dict) else {}), "selectPolicy": "Disabled"}
+        if switch in on:
+            behavior[direction] = {**(behavior.get(direction) or {}), "selectPolicy": "Disabled"}
     return behavior
 
 

@@ -19,7 +19,7 @@ _LONGEST_WINDOW: Final = 3600
 _LONGEST_PERIOD: Final = 3600
 _MINIMUM: Final = 0
 _RESOURCES: Final = ("Resource", "ContainerResource")
-_WINDOW: Final = "stabilizationWindowSeconds"
+WINDOW: Final = "stabilizationWindowSeconds"
 
 
 def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
@@ -116,27 +116,25 @@ def _not_carried(period: int, waits: int) -> str:
     window = min(period, _LONGEST_WINDOW)
     return (
         f"{period} is not carried over: KEDA removes all replicas {period} s after a trigger was last active, hpad as "
-        f"in each scale-down, here after {waits} s; to wait {window} s, set {_WINDOW} of scaleDown to {window}, for "
+        f"in each scale-down, here after {waits} s; to wait {window} s, set {WINDOW} of scaleDown to {window}, for "
         "each scale-down"
     )
 
 
 def _with_window(behavior: dict[str, Any], period: int, conversion: Conversion) -> dict[str, Any]:
     window = min(period, _LONGEST_WINDOW)
-    text = f"is carried over as spec.behavior.scaleDown.{_WINDOW}: {window}, which delays each scale-down"
+    text = f"is carried over as spec.behavior.scaleDown.{WINDOW}: {window}, which delays each scale-down"
     if window < period:
         conversion.note_loss("spec.cooldownPeriod", f"{text}; a window has at most {_LONGEST_WINDOW} s")
     else:
         conversion.note_change("spec.cooldownPeriod", text)
-    down = behavior.get("scaleDown")
-    return {**behavior, "scaleDown": {**(down if isinstance(down, dict) else {}), _WINDOW: window}}
+    return {**behavior, "scaleDown": {**(behavior.get("scaleDown") or {}), WINDOW: window}}
 
 
 def _window(behavior: dict[str, Any]) -> int | None:
     """Returns the scale-down window that the behavior sets; None if it sets none."""
-    down = behavior.get("scaleDown") if isinstance(behavior, dict) else None
-    window = down.get(_WINDOW) if isinstance(down, dict) else None
-    return window if isinstance(window, int) else None
+    window: int | None = (behavior.get("scaleDown") or {}).get(WINDOW)
+    return window
 
 
 def _initial(spec: Fields, window: int, conversion: Conversion, *, to_zero: bool) -> None:
