@@ -6,7 +6,8 @@ messages as of its last statistics, five seconds old at most by default. Source:
 rabbitmq_management plugin, /api/consumers and /api/vhosts/NAME/channels.
 
 What is not known is left out, never zero: a pod is idle if its consumers hold nothing, or if it has none and the
-consumers that are known hold all unacknowledged messages of the queues. New consumers are not listed for some seconds.
+consumers of the other pods hold all unacknowledged messages of the queues. New consumers are not listed for some
+seconds, and a consumer outside the pods may be that of a pod whose address a proxy hides.
 Consumers that need not acknowledge hold an unknown number.
 """
 
@@ -179,8 +180,8 @@ class PodWork:
 class _Held:
     """The messages of each pod: `known`; `unknown` pods; `nameless`: consumers outside pods hold an unknown number.
 
-    `total` is the number of messages of all consumers, in pods or not; those of mixed channels, which also have
-    consumers of other queues, may be messages of these.
+    `total` is the number of messages that are certainly those of these pods. Left out are those of consumers outside
+    them, which may be hidden consumers of a pod, and those of mixed channels, which also consume from other queues.
     """
 
     def __init__(self) -> None:
@@ -201,7 +202,7 @@ class _Held:
         if channel in self._counted:
             return
         self._counted.add(channel)
-        self.total += 0 if mixed else amount
+        self.total += 0 if mixed or pod is None else amount
         if pod is not None and pod not in self.unknown:
             self.known[pod] = self.known.get(pod, 0) + amount
 

@@ -29,4 +29,5 @@ def _fill_in(container: Document, environment: Mapping[str, str]) -> None:
     program, *arguments = container["command"]
     container["command"] = [sys.executable if program == "python" else program, *arguments]
     for variable in container.get("env", ()):
-        variable["value"] = environment.get(variable["name"], variable["value"])
+        if variable["name"] in environment:
+            variable["value"] = environment[variable["name"]]

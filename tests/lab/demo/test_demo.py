@@ -128,6 +128,8 @@ def test_consumers_are_scaled_by_a_goal_in_seconds(demo: Demo, workers: str):
     needed = Quantity.parse(reading).milli() * 3 / 1000
     assert 3 < needed <= 17  # 16 if the queue is read before the first acknowledgement; averages are rounded up
     assert half["rescales"][0]["from"] == 3
+    # The broker shows which pod is at the long job.
+    assert any("go first" in each["why"] for each in half["rescales"])
     assert needed - 1 <= half["rescales"][0]["to"] <= needed + 1
 
 

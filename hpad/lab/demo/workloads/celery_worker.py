@@ -1,16 +1,19 @@
 """A Celery worker of the demo's queue, and the client that sends it tasks (`send SECONDS ...`).
 
-Environment: `AMQP_URL`, `QUEUE`, `LONG_JOBS` (a file). A task sleeps for its seconds; the first one sent is a long job,
-whose begin and end are written to the file. After SIGTERM a worker finishes and acknowledges its task.
+Environment: `AMQP_URL`, `QUEUE`, `LONG_JOBS` (a file), `POD_NAME` (begins the consumer tag). A task sleeps for its
+seconds; the first one sent is a long job, whose begin and end are written to the file. After SIGTERM a worker finishes
+and acknowledges its task.
 """
 
+import functools
 import os
 import sys
 import time
 from typing import Any, Final
 
 from celery import Celery
-from kombu import Exchange, Queue
+from celery.app.amqp import AMQP
+from kombu import Consumer, Exchange, Queue
 
 from hpad.lab.demo.workloads.worker import note
 
@@ -20,9 +23,15 @@ _OPTIONS: Final = ("--pool=solo", "--concurrency=1", *_QUIET)
 """Without a concurrency a worker fetches a task for each core, though it works on one at a time."""
 
 
+class TaggedAmqp(AMQP):  # type: ignore[misc]
+    """Begins consumer tags with the name of the pod: hpad finds its consumers by it where pods share an address."""
+
+    Consumer = functools.partial(Consumer, tag_prefix=f"{os.environ.get('POD_NAME', '')}.")
+
+
 def application(url: str, queue: str) -> Any:
     """Returns the application: one task at a time, acknowledged after the work, in a queue that exists already."""
-    app = Celery("demo", broker=url)
+    app = Celery("demo", broker=url, amqp=TaggedAmqp)
     app.conf.update(
         task_queues=[Queue(queue, Exchange(""), routing_key=queue, no_declare=True)],
         task_default_queue=queue,

@@ -1,8 +1,8 @@
 """A worker of a task queue: consumes one message at a time, and acknowledges it after its task.
 
-Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (duration of a task), `LONG_JOBS` (a file). A message that is a number
-is a long job of so many seconds; its begin and end are written to the file. After SIGTERM, a busy worker finishes and
-acknowledges its message; an idle one exits at once.
+Environment: `AMQP_URL`, `QUEUE`, `TASK_SECONDS` (duration of a task), `LONG_JOBS` (a file), `POD_NAME` (the consumer
+tag). A message that is a number is a long job of so many seconds; its begin and end are written to the file. After
+SIGTERM, a busy worker finishes and acknowledges its message; an idle one exits at once.
 """
 
 import os
@@ -28,7 +28,7 @@ class Worker:
             raise SystemExit(0)
 
     def run(self, connection: amqp.Connection, queue: str) -> None:
-        for delivery in connection.consume(queue):
+        for delivery in connection.consume(queue, os.environ.get("POD_NAME", "")):
             self.busy = True
             self._work(delivery.body)
             connection.ack(delivery)
