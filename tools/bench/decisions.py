@@ -62,7 +62,7 @@ def logged(pods: int) -> str:
     """Returns the cost of decisions about so many pods, in microseconds and bytes."""
     one = evidence(pods)
     decision = msgspec.structs.replace(one.decision, current=one.decision.current + 1)
-    others = one, one._replace(decision=decision)  # another count is another entry
+    others = one, msgspec.structs.replace(one, decision=decision)  # another count is another entry
     log = DecisionLog()
     log.add(one)
     began = time.perf_counter()
