@@ -2,7 +2,7 @@
 
 A cost has done its work once the controller of the target has removed pods, which takes seconds. So a mark that stays
 the same for `kept` seconds is removed whatever became of its HPA: the scale-down is done, the HPA was deleted, edited
-or paused, or the process that set the cost has ended. Each scale-down that needs a mark writes it anew, with its time.
+or paused, or the process that set the cost has ended. Each scale-down that needs a mark writes it again, with its time.
 A request changes a pod only if its mark is still the one seen.
 """
 

@@ -157,7 +157,7 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
 def _bare_settlement(
     status_changed: bool, events: tuple[Event, ...], error: str | None, action: str, label: str, *, rescaled: bool
 ) -> Settlement:
-    """Returns the settlement without status and history; one object for all HPAs to which nothing special happens."""
+    """Returns the settlement without status and history; shared by all HPAs with the same outcome."""
     return Settlement(
         status=_NO_STATUS,
         status_changed=status_changed,

@@ -1,6 +1,6 @@
 """Closes connections whose server does not speak PostgreSQL's protocol, before asyncpg reads what it sends.
 
-asyncpg trusts the length of a message: with a negative one it reads for ever and blocks the event loop, with a large
+asyncpg trusts the length of a message: with a negative one it loops without end and blocks the event loop, with a large
 one it takes up to 2 GiB of memory. A server of another kind on the port is enough, such as MySQL, whose greeting has
 other bytes where a length belongs. Source: PostgreSQL, "Frontend/Backend Protocol", "Message Formats".
 """
@@ -27,7 +27,7 @@ class Frames:
         self._spent = 0
 
     def accept(self, data: bytes) -> bool:
-        """Returns whether the data continue valid messages; not after they did not."""
+        """Returns whether the data continue a valid stream. The stream is not followed after an invalid message."""
         at = 0
         while at < len(data):
             if self._rest:

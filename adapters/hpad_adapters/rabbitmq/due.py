@@ -1,6 +1,6 @@
 """When a backlog is due: one that was there at an earlier read has less time left than a new one.
 
-Without this, the goal would begin anew with each read, and a count that was too small would stay so.
+Without this, the goal would restart at each read, and a count that is too small would never be corrected.
 """
 
 import math

@@ -60,7 +60,7 @@ class _Measurement(msgspec.Struct):
         """Adds an interval; `working`: messages in work at its begin and end.
 
         Messages count when they are begun. If they counted when they are acknowledged, the first ones of many new
-        consumers would seem to take for ever.
+        consumers would seem to take very long.
         """
         self.busy += sum(working) / 2 * seconds
         self.begun += done + working[1] - working[0]
@@ -129,7 +129,7 @@ class ServiceTime:
     def _add(self, earlier: Point, later: Point, working: tuple[float | None, float | None]) -> None:
         done, seconds = later.sample - earlier.sample, (later.timestamp - earlier.timestamp) / 1000
         begin, end = working
-        if done < 0:  # the counter began anew, because the broker was restarted
+        if done < 0:  # the broker was restarted, and its counter with it
             self._current, self.long, self._open = _Measurement(), 0.0, False
             return
         if begin is None or end is None:
