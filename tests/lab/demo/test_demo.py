@@ -114,19 +114,20 @@ def test_a_web_server_is_scaled_by_its_cpu_usage(demo: Demo):
 def test_consumers_are_scaled_by_a_goal_in_seconds(demo: Demo, workers: str):
     """The tasks are slow, so that the queue is still long when all consumers run, also on a busy machine.
 
-    80 messages within 16 times the time of one, the rest of the goal, need 16. A machine that starts them slowly needs
-    a few more.
+    80 messages within the rest of the goal, which is 5 times the time of one, need 16 consumers. A machine that starts
+    them slowly needs more; a queue that is read before the last message came, fewer, by the tolerance of the target.
     """
     summary = demo.play("--only", "queue", "--seconds", "80", "--workers", workers)
     (half,) = summary["halves"]
     assert summary["ok"]
     peak = half["replicas"]["peak"]
     assert half["replicas"] == {"start": 3, "peak": peak, "end": 3}
-    assert 16 <= max(each["to"] for each in half["rescales"]) == peak == half["consumers"] <= 20
+    assert max(each["to"] for each in half["rescales"]) == peak
+    assert 10 < half["consumers"] <= peak < 40  # the goal decides, neither the minimum nor the maximum
     reading, target = half["targetsAtScaleUp"].removesuffix(" (avg)").split("/")
     assert target == "1"
     needed = Quantity.parse(reading).milli() * 3 / 1000
-    assert 3 < needed <= 17  # 16 if the queue is read before the first acknowledgement; averages are rounded up
+    assert 3 < needed < 24  # 16 if the queue is read when all messages have come; averages are rounded up
     assert half["rescales"][0]["from"] == 3
     # The broker shows which pod is at the long job.
     assert any("go first" in each["why"] for each in half["rescales"])
