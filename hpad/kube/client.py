@@ -1,7 +1,6 @@
 """HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
 import asyncio
-import contextlib
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -9,18 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
 import structlog
 
 import hpad
-from hpad import adapter
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.http.exchange import SAFE, Answer, Failed, Head, Sender, TooLarge
+from hpad.kube.http.exchange import SAFE, Answer, Failed, Head, Sender, Stream, TooLarge, whole
 from hpad.kube.http.exchange import Allowed as Allowed  # also a part of this module
 from hpad.kube.http.pool import Pool
 from hpad.kube.http.session import Session
+from hpad.kube.http.shared import Shared
 
 Observe = Callable[[str, str, str, float], None]
 """Called for each answer with method, host, status code as text ("<error>" if there is none), and seconds."""
@@ -118,8 +116,7 @@ class Client:
         self._limiter = limiter
         self._largest = largest
         self._host = urlsplit(config.server).netloc
-        self._session = Session(config, clock, user_agent, largest)
-        self._sender: Sender = self._session if config.proxy else Pool(config, clock, user_agent, largest)
+        self._sender = _sender(config, clock, user_agent, largest)
         self._credentials: Mapping[str, str] | None = None
         self._heads: dict[tuple[str, str | None], Head] = {}
         """By media types, with `_credentials`."""
@@ -132,7 +129,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Closes all connections; later requests fail with status 0."""
-        await asyncio.gather(self._session.aclose(), self._sender.aclose())
+        await self._sender.aclose()
 
     async def request(
         self,
@@ -187,26 +184,15 @@ class Client:
         head = self._head((_JSON, None), credentials)
         try:
             async with self._streamed(path, _target(path, params), head, silence) as answer:
-                while part := await adapter.read_part(answer):
+                while part := await answer.read():
                     if pause:
-                        await self._pause(answer, pause)
+                        await answer.hold(lambda: self.clock.sleep(pause))
                     yield part
         except errors.ApiError as error:
             if error.unauthenticated:
                 self.config.identity.refuse(credentials, self.clock)
             self._renew_after_disconnect(error, credentials)
             raise
-
-    async def _pause(self, answer: aiohttp.ClientResponse, seconds: float) -> None:
-        """Reads nothing for that time."""
-        transport = None if answer.connection is None else answer.connection.transport
-        with contextlib.suppress(RuntimeError):  # it is closed
-            if transport is not None:
-                transport.pause_reading()
-        await self.clock.sleep(seconds)
-        with contextlib.suppress(RuntimeError):
-            if transport is not None:
-                transport.resume_reading()
 
     def _renew_after_disconnect(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
         """Reads a client certificate again after a dropped connection: with TLS 1.3 a server refuses it that way."""
@@ -254,21 +240,18 @@ class Client:
             self._count(method, code, began)
 
     @asynccontextmanager
-    async def _streamed(
-        self, path: str, target: str, head: Head, silence: float
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _streamed(self, path: str, target: str, head: Head, silence: float) -> AsyncIterator[Stream]:
         """Starts a stream and counts the status code. Raises ApiError unless the answer has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
         began, code = self.clock.monotonic(), _NO_ANSWER
         try:
-            with errors.mapped(self.config.server):
-                async with self._session.stream(target, head, silence) as answer:
-                    code = str(answer.status)
-                    if not 200 <= answer.status < 300:
-                        body = await self._session.body(answer)
-                        raise errors.from_answer(answer.status, body, answer.headers, paths.described("GET", path))
-                    yield answer
+            async with self._sender.stream(target, head, silence) as answer:
+                code = str(answer.status)
+                if not 200 <= answer.status < 300:
+                    body = await whole(answer, self._largest)
+                    raise errors.from_answer(answer.status, body, answer.headers, paths.described("GET", path))
+                yield answer
         except Failed as failure:
             message = self._too_large("GET", path) if isinstance(failure, TooLarge) else failure.message
             raise errors.ApiError(0, failure.reason, message) from failure
@@ -282,6 +265,15 @@ class Client:
         self.requests[method, code] += 1
         if self._observe is not None:
             self._observe(method, self._host, code, self.clock.monotonic() - began)
+
+
+def _sender(config: ClusterConfig, clock: Clock, agent: str, largest: int) -> Sender:
+    """Returns what sends the requests. HTTP/2 needs TLS, within which the server chooses it."""
+    if config.proxy:
+        return Session(config, clock, agent, largest)
+    if config.server.startswith("https:"):
+        return Shared(config, clock, agent, largest)
+    return Pool(config, clock, agent, largest)
 
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:

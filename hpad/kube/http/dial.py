@@ -6,14 +6,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohappyeyeballs
 
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.http.connection import Connection
 from hpad.kube.http.exchange import SAFE, Failed
 from hpad.kube.http.sockets import CLOSE_TIMEOUT_S, Sockets
 
@@ -24,6 +23,8 @@ _RESOLVED_S: Final = 10.0
 _NEXT_ADDRESS_S: Final = 0.25
 """Delay before the next address is tried as well (RFC 8305, section 5)."""
 _INTERLEAVE: Final = 1
+
+C = TypeVar("C", bound=asyncio.Protocol)
 
 Address = tuple[int, int, int, str, tuple[Any, ...]]
 """As in the result of getaddrinfo."""
@@ -62,7 +63,7 @@ class Dialer:
         self._resolved_until = 0.0
         self._attempts: set[asyncio.Timeout] = set()
 
-    async def open(self, make: Callable[[], Connection], deadline: float) -> Connection:
+    async def open(self, make: Callable[[], C], deadline: float) -> C:
         """Returns a new connection. Raises Failed, at `deadline` of the loop's time at the latest."""
         try:
             with self._stoppable(asyncio.timeout_at(deadline)) as limit:
@@ -102,7 +103,7 @@ class Dialer:
                 self._resolved, self._resolved_until = list(found), loop.time() + _RESOLVED_S
             return self._resolved
 
-    async def _connect(self, make: Callable[[], Connection], addresses: list[Address]) -> Connection:
+    async def _connect(self, make: Callable[[], C], addresses: list[Address]) -> C:
         """Tries the addresses: the next ones as well if one is slow, and the others if one fails, also in TLS."""
         while True:
             try:
@@ -113,7 +114,7 @@ class Dialer:
                 if not addresses:
                     raise
 
-    async def _attempt(self, make: Callable[[], Connection], addresses: list[Address]) -> Connection:
+    async def _attempt(self, make: Callable[[], C], addresses: list[Address]) -> C:
         loop = asyncio.get_running_loop()
         connected = await aiohappyeyeballs.start_connection(
             addresses,

@@ -3,28 +3,23 @@
 import asyncio
 import functools
 from collections import deque
-from typing import Final
+from contextlib import AbstractAsyncContextManager
 
 from hpad.clock import Clock
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.http.connection import EARLY_S, Connection
 from hpad.kube.http.dial import Dialer, Place
-from hpad.kube.http.exchange import Allowed, Answer, Failed, Head
+from hpad.kube.http.exchange import AT_ONCE, KEEP_ALIVE_S, REPEATED, Allowed, Answer, Failed, Head, Stream
+from hpad.kube.http.session import Session
 from hpad.kube.http.sockets import CLOSE_TIMEOUT_S, Sockets
-
-CONNECTIONS: Final = 32
-KEEP_ALIVE_S: Final = 75.0
-"""An API server closes idle connections after 90 s; longer than the sync period."""
-_REPEATED: Final = frozenset({"GET", "PUT"})
-"""Methods of which a second request does no harm; a PUT has the resourceVersion that it replaces."""
 
 _Given = Connection | Failed | None
 """What a request that waited gets: a connection, an error, or None for the right to open one."""
 
 
 class Pool:
-    """Sends requests, each on a connection of its own for as long as it takes; a Sender."""
+    """Sends requests, each on a connection of its own for as long as it takes; streams by a Session. A Sender."""
 
     def __init__(self, config: ClusterConfig, clock: Clock, agent: str, largest: int) -> None:
         self.server = config.server
@@ -35,6 +30,7 @@ class Pool:
         self._common = b" HTTP/1.1\r\n" + Head(common).lines
         self._sockets = Sockets(clock)
         self._dialer = Dialer(config, self._sockets)
+        self._session = Session(config, clock, agent, largest)
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
         """The one used last is at the end, and used first, so that those that are not needed are closed."""
@@ -53,7 +49,7 @@ class Pool:
         deadline = now + timeout
         request = self._encoded(method, target, head, body)
         connection = self._reused(now) or await self._another(loop, deadline)
-        repeatable = method in _REPEATED
+        repeatable = method in REPEATED
         while True:
             while connection.closed and connection.used:  # since it was handed over; nothing was sent
                 connection = await self._another(loop, deadline)
@@ -68,8 +64,13 @@ class Pool:
             repeatable = False
             connection = await self._another(loop, deadline)
 
+    def stream(self, target: str, head: Head, silence: float) -> AbstractAsyncContextManager[Stream]:
+        """See Sender."""
+        return self._session.stream(target, head, silence)
+
     async def aclose(self) -> None:
         self._closed = True
+        closing_session = asyncio.ensure_future(self._session.aclose())
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._dialer.stop()
@@ -83,7 +84,7 @@ class Pool:
             await asyncio.wait([each.gone for each in closing], timeout=CLOSE_TIMEOUT_S)
         for connection in closing:
             connection.abort()
-        await self._sockets.closed()
+        await asyncio.gather(closing_session, self._sockets.closed())
 
     def _encoded(self, method: str, target: str, head: Head, body: bytes | None) -> bytes:
         line = f"{method} {self._prefix}{target}".encode("ascii")
@@ -112,9 +113,9 @@ class Pool:
     async def _another(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Connection:
         """Opens a connection, or waits for one. Takes no idle one: if one was dropped, the others may be dead too."""
         self._refuse_if_closed()
-        if self._open >= CONNECTIONS and self._idle:
+        if self._open >= AT_ONCE and self._idle:
             self._idle[0].close()
-        if self._open < CONNECTIONS:
+        if self._open < AT_ONCE:
             self._open += 1
         else:
             given = await self._wait(loop, deadline)

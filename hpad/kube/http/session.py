@@ -1,5 +1,8 @@
 """Requests and streams by aiohttp: what the pool does not do, which are streams and proxies."""
 
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
@@ -10,8 +13,7 @@ from hpad.clock import Clock
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.http.dial import CONNECT_S
-from hpad.kube.http.exchange import Allowed, Answer, Failed, Head, TooLarge
-from hpad.kube.http.pool import CONNECTIONS, KEEP_ALIVE_S
+from hpad.kube.http.exchange import AT_ONCE, KEEP_ALIVE_S, Allowed, Answer, Failed, Head, Stream, TooLarge
 from hpad.kube.http.sockets import Sockets
 
 _UNLIMITED: Final = 0  # for watches: each occupies a connection for minutes and must not block requests
@@ -38,8 +40,38 @@ class _Request(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
+class _Streamed:
+    """A Stream of aiohttp."""
+
+    def __init__(self, server: str, answer: aiohttp.ClientResponse) -> None:
+        self.status = answer.status
+        self._server = server
+        self._answer = answer
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return Answer(self.status, dict(self._answer.raw_headers), b"").headers
+
+    async def read(self) -> bytes:
+        try:
+            return await adapter.read_part(self._answer)
+        except errors.FOREIGN as error:
+            raise Failed(*errors.explained(self._server, error), self.status) from error
+
+    async def hold(self, wait: Callable[[], Awaitable[None]]) -> None:
+        connection = self._answer.connection
+        transport = None if connection is None else connection.transport
+        with contextlib.suppress(RuntimeError):  # it is closed
+            if transport is not None:
+                transport.pause_reading()
+        await wait()
+        with contextlib.suppress(RuntimeError):
+            if transport is not None:
+                transport.resume_reading()
+
+
 class Session:
-    """A Sender, and streams. Its connections are of two kinds, because streams must not block requests."""
+    """A Sender. Its connections are of two kinds, because streams must not block requests."""
 
     def __init__(self, config: ClusterConfig, clock: Clock, agent: str, largest: int) -> None:
         self._config = config
@@ -63,18 +95,24 @@ class Session:
         data = None if body is None else _Body(body, allowed)
         status = 0
         try:
-            async with self._request(CONNECTIONS, method, target, head, data, limits) as answer:
+            async with self._request(AT_ONCE, method, target, head, data, limits) as answer:
                 status = answer.status
-                return Answer(status, dict(answer.raw_headers), await self.body(answer))
+                return Answer(status, dict(answer.raw_headers), await self._body(answer))
         except errors.FOREIGN as error:
             raise Failed(*errors.explained(self._config.server, error), status) from error
 
-    def stream(self, target: str, head: Head, silence: float) -> Any:
-        """Starts a long GET: a context manager of aiohttp. It has no size limit, and `silence` seconds per read."""
+    @asynccontextmanager
+    async def stream(self, target: str, head: Head, silence: float) -> AsyncIterator[Stream]:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence)
-        return self._request(_UNLIMITED, "GET", target, head, None, limits)
+        async with AsyncExitStack() as stack:
+            try:
+                request = self._request(_UNLIMITED, "GET", target, head, None, limits)
+                answer = await stack.enter_async_context(request)
+            except errors.FOREIGN as error:
+                raise Failed(*errors.explained(self._config.server, error)) from error
+            yield _Streamed(self._config.server, answer)
 
-    async def body(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
         """Reads the whole body. Raises TooLarge."""
         parts: list[bytes] = []
         size = answer.content_length or 0

@@ -101,7 +101,7 @@ def test_a_server_that_speaks_first_is_refused(run):
 
 
 def test_waiting_requests_are_served_in_order(run, monkeypatch):
-    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "AT_ONCE", 1)
     go = asyncio.Event()
 
     async def waits(peer):
@@ -129,7 +129,7 @@ def test_waiting_requests_are_served_in_order(run, monkeypatch):
 
 
 def test_a_request_times_out_while_it_waits_for_a_connection(run, monkeypatch):
-    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "AT_ONCE", 1)
     go = asyncio.Event()
 
     async def waits(peer):
@@ -154,7 +154,7 @@ def test_a_request_times_out_while_it_waits_for_a_connection(run, monkeypatch):
 
 @pytest.mark.parametrize("gets", ["a connection", "the right to open one"])
 def test_a_request_that_is_cancelled_when_its_turn_comes_passes_it_on(run, monkeypatch, gets):
-    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "AT_ONCE", 1)
 
     async def main():
         async with RawServer(OK).serving() as server:
@@ -177,7 +177,7 @@ def test_a_request_that_is_cancelled_when_its_turn_comes_passes_it_on(run, monke
 
 def test_a_connection_that_closes_when_its_turn_comes_is_replaced(run, monkeypatch):
     """Nothing was sent on it, so that a POST is sent on another."""
-    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "AT_ONCE", 1)
 
     async def main():
         async with RawServer(OK).serving() as server:
@@ -225,7 +225,7 @@ def test_idle_connections_are_closed_after_their_time():
 
 async def test_a_new_connection_takes_the_place_of_an_idle_one(monkeypatch):
     """As for a repeated request, when others have taken the place of its dropped connection."""
-    monkeypatch.setattr(pool, "CONNECTIONS", 1)
+    monkeypatch.setattr(pool, "AT_ONCE", 1)
     async with RawServer(OK).serving() as server:
         client = opened(server)
         await ask(client)
@@ -290,7 +290,7 @@ def test_a_large_answer_is_read_whole(run):
 
 
 def test_closing_ends_requests_in_progress_and_waiting_ones(run, monkeypatch):
-    monkeypatch.setattr(pool, "CONNECTIONS", 2)
+    monkeypatch.setattr(pool, "AT_ONCE", 2)
 
     async def never(peer):
         assert await peer.ended()

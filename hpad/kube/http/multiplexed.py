@@ -1,0 +1,450 @@
+"""One HTTP/2 connection to the API server, which carries many requests at once."""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, cast
+
+from hpad.kube import errors
+from hpad.kube.http import frames
+from hpad.kube.http.connection import EARLY_S, LARGEST_HEAD
+from hpad.kube.http.exchange import Answer, Failed, TooLarge
+from hpad.kube.http.inflight import Exchange, Incoming, Request
+
+WINDOW: Final = 2**22
+"""Bytes that the server may send on one stream before it has to wait for more credit."""
+_CONNECTION_WINDOW: Final = 2**30
+_FRAME: Final = 2**16
+_SETTINGS: Final = {
+    frames.HEADER_TABLE_SIZE: 0,
+    frames.ENABLE_PUSH: 0,
+    frames.INITIAL_WINDOW_SIZE: WINDOW,
+    frames.MAX_FRAME_SIZE: _FRAME,
+}
+_STREAMS_UNKNOWN: Final = 2**31
+"""A server that names no number allows any (RFC 9113, section 6.5.2)."""
+
+
+class Owner(Protocol):
+    """The sender that uses a connection."""
+
+    server: str
+    largest: int
+
+    def lost(self, connection: "Multiplexed") -> None:
+        """Called once, when the connection takes no further request."""
+        ...
+
+
+class Multiplexed(asyncio.Protocol):
+    """Carries requests, each on a stream of its own; what goes wrong with one stream ends that request alone.
+
+    Requests of one pass of the event loop are sent together, which is most of what this protocol saves.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
+        self.closed = False
+        """Whether it takes no further request."""
+        self.used = False
+        """Whether it has carried an answer."""
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """Done once the transport is closed."""
+        self.ready: asyncio.Future[None] = loop.create_future()
+        """Done once the server has said what it allows, or the connection is closed."""
+        self.limit = _STREAMS_UNKNOWN
+        """Requests at once that the server allows."""
+        self.idle_since = math.inf
+        """When the last request has ended; infinite while there are some."""
+        self._loop = loop
+        self._owner = owner
+        self._transport: asyncio.Transport
+        self._exchanges: dict[int, Exchange] = {}
+        self._blocked: deque[int] = deque()
+        """Streams with a body that waits for credit."""
+        self._next = 1
+        self._window = self._initial = frames.DEFAULT_WINDOW
+        self._frame = frames.DEFAULT_FRAME
+        self._out: list[bytes] = []
+        self._rest = b""
+        self._heading: tuple[int, int, bytes] | None = None
+        """Stream, flags and beginning of headers that go on in the next frame."""
+        self._holds = 0
+        self._consumed = 0
+        self._heard = 0
+        """Counts what was received, to tell whether anything came since a request was sent."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._others: dict[int, Callable[[int, int, bytes], None]] = {
+            frames.CONTINUATION: self._continue,
+            frames.WINDOW_UPDATE: self._credit,
+            frames.RST_STREAM: self._reset,
+            frames.SETTINGS: self._set,
+            frames.PING: self._ping,
+            frames.GOAWAY: self._go,
+            frames.PUSH_PROMISE: self._push,
+        }
+
+    @property
+    def busy(self) -> int:
+        """The number of requests and streams in progress."""
+        return len(self._exchanges)
+
+    async def exchange(self, head: bytes, body: bytes | None, deadline: float) -> Answer:
+        """Sends a request; returns its answer. Raises Failed, at `deadline` of the loop's time at the latest."""
+        return await self._answer(Request(self._loop, deadline), head, body)
+
+    async def stream(self, head: bytes, silence: float) -> Incoming:
+        """Sends a GET whose answer is read as it arrives; returns it with its headers. Raises Failed.
+
+        It occupies the connection until it has ended, or is dropped.
+        """
+        incoming = Incoming(self._loop, self, silence)
+        await self._answer(incoming, head, None)
+        return incoming
+
+    def drop(self, stream: int) -> None:
+        """Gives up a request or stream in progress."""
+        if stream in self._exchanges:
+            self._cancel(stream, None)
+
+    def acknowledge(self, stream: int) -> None:
+        """Lets the server send more of a stream, as all that it sent has been read."""
+        exchange = self._exchanges.get(stream)
+        if exchange is not None and exchange.owed > WINDOW // 2:
+            self._give(stream, exchange)
+
+    async def _answer(self, exchange: Exchange, head: bytes, body: bytes | None) -> Answer:
+        if self.closed:
+            raise Failed(*errors.interrupted(self._owner.server, None), refused=True)
+        exchange.window, exchange.heard_before = self._initial, self._heard
+        stream, self._next = self._next, self._next + 2
+        self._exchanges[stream], exchange.stream = exchange, stream
+        self.idle_since = math.inf
+        if exchange.deadline < self._timer_at:
+            self._arm(exchange.deadline)
+        self._send(stream, exchange, head, body)
+        if self._next > frames.LAST_STREAM:
+            self._leave()
+        try:
+            outcome = await exchange.waiter
+        except asyncio.CancelledError:
+            self.drop(stream)
+            raise
+        if isinstance(outcome, Failed):
+            raise outcome
+        return outcome
+
+    def close(self, failure: Failed | None = None) -> None:
+        """Closes the connection when what is in progress has ended; with a failure, it ends with that at once."""
+        self._leave()
+        if failure is not None:
+            for stream in list(self._exchanges):
+                self._settle(stream, failure)
+        self._close_if_idle()
+
+    def abort(self, failure: Failed | None = None) -> None:
+        """Closes the connection at once; the requests in progress raise `failure`, or that it was interrupted."""
+        self._leave()
+        for stream in list(self._exchanges):
+            self._settle(stream, failure if failure is not None else self._broken(stream, None))
+        self._disarm()
+        self._transport.abort()
+
+    # What is sent.
+
+    def _send(self, stream: int, exchange: Exchange, head: bytes, body: bytes | None) -> None:
+        size = self._frame
+        ending = frames.END_STREAM if body is None else 0
+        if len(head) <= size:
+            self._write(frames.frame(frames.HEADERS, frames.END_HEADERS | ending, stream, head))
+        else:
+            self._write(frames.frame(frames.HEADERS, ending, stream, head[:size]))
+            for at in range(size, len(head), size):
+                last = frames.END_HEADERS if at + size >= len(head) else 0
+                self._write(frames.frame(frames.CONTINUATION, last, stream, head[at : at + size]))
+        if body is None:
+            return
+        length = len(body)
+        if length <= size and length <= self._window and length <= exchange.window and not self._blocked:
+            self._window -= length
+            exchange.window -= length
+            self._write(frames.frame(frames.DATA, frames.END_STREAM, stream, body))
+        else:
+            exchange.unsent = body
+            self._blocked.append(stream)
+            self._unblock()
+
+    def _unblock(self) -> None:
+        """Sends what the server has given credit for, of each body that waits."""
+        for _ in range(len(self._blocked)):
+            stream = self._blocked.popleft()
+            exchange = self._exchanges.get(stream)
+            if exchange is None:
+                continue
+            while exchange.unsent:
+                size = min(len(exchange.unsent), self._frame, self._window, exchange.window)
+                if size <= 0:
+                    self._blocked.append(stream)
+                    break
+                part, exchange.unsent = exchange.unsent[:size], exchange.unsent[size:]
+                self._window -= size
+                exchange.window -= size
+                self._write(frames.frame(frames.DATA, 0 if exchange.unsent else frames.END_STREAM, stream, part))
+
+    def _write(self, data: bytes) -> None:
+        """Sends data at the end of this pass of the event loop."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def _flush(self) -> None:
+        if self._out and not self._transport.is_closing():
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+    # Callbacks of the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        credit = frames.number(_CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+        opening = frames.settings(_SETTINGS), frames.frame(frames.WINDOW_UPDATE, 0, 0, credit)
+        self._transport.write(b"".join((frames.PREFACE, *opening)))
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += 1
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        try:
+            while end - at >= frames.HEAD_SIZE:
+                high, low, kind, flags, stream = frames.read_head(data, at)
+                length = high << 8 | low
+                if length > _FRAME:
+                    raise frames.MalformedError("a frame that is larger than allowed")
+                begin = at + frames.HEAD_SIZE
+                if begin + length > end:
+                    break
+                at = begin + length
+                self._received(kind, flags, stream & frames.LAST_STREAM, data[begin:at])
+                if self.gone.done() or self._transport.is_closing():
+                    return
+        except frames.MalformedError as error:
+            self.abort(Failed(*errors.unreadable(self._owner.server, f"not HTTP/2: {error}")))
+            return
+        self._rest = data[at:]
+
+    def eof_received(self) -> None:
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc)
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    # What is received.
+
+    def _received(self, kind: int, flags: int, stream: int, content: bytes) -> None:
+        if self._heading is not None and kind != frames.CONTINUATION:
+            raise frames.MalformedError("headers that break off")
+        if kind == frames.DATA:
+            self._data(stream, flags, content)
+        elif kind == frames.HEADERS:
+            self._head(stream, flags, frames.unpadded(content, flags, prioritized=True))
+        elif (handle := self._others.get(kind)) is not None:
+            handle(stream, flags, content)
+
+    def _data(self, stream: int, flags: int, content: bytes) -> None:
+        self._consumed += len(content)
+        if self._consumed > _CONNECTION_WINDOW // 2:
+            self._write(frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.number(self._consumed)))
+            self._consumed = 0
+        exchange = self._exchanges.get(stream)
+        if exchange is None:  # given up
+            return
+        if exchange.status < 200:
+            raise frames.MalformedError("a body without headers")
+        exchange.owed += len(content)
+        exchange.heard_before = self._heard
+        if flags & frames.PADDED:
+            content = frames.unpadded(content, flags)
+        at_once = not content or exchange.take(content)
+        if exchange.size > self._owner.largest:
+            self._cancel(stream, TooLarge(exchange.status))
+        elif flags & frames.END_STREAM:
+            self._finish(stream, exchange)
+        elif at_once and exchange.owed > WINDOW // 2:
+            self._give(stream, exchange)
+
+    def _give(self, stream: int, exchange: Exchange) -> None:
+        self._write(frames.frame(frames.WINDOW_UPDATE, 0, stream, frames.number(exchange.owed)))
+        exchange.owed = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Reads nothing in this context; what the server sends waits in the socket."""
+        self._holds += 1
+        if self._holds == 1 and not self._transport.is_closing():
+            self._transport.pause_reading()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _continue(self, stream: int, flags: int, content: bytes) -> None:
+        if self._heading is None or self._heading[0] != stream:
+            raise frames.MalformedError("headers without a beginning")
+        _, before, begun = self._heading
+        self._head(stream, before & frames.END_STREAM | flags & frames.END_HEADERS, begun + content)
+
+    def _ping(self, _: int, flags: int, content: bytes) -> None:
+        if not flags & frames.ACK:
+            self._write(frames.frame(frames.PING, frames.ACK, 0, content))
+
+    def _push(self, _: int, __: int, ___: bytes) -> None:
+        raise frames.MalformedError("a PUSH_PROMISE")
+
+    def _head(self, stream: int, flags: int, block: bytes) -> None:
+        if len(block) > LARGEST_HEAD:
+            raise frames.MalformedError("headers that are too large")
+        if not flags & frames.END_HEADERS:
+            self._heading = stream, flags, block
+            return
+        self._heading = None
+        exchange = self._exchanges.get(stream)
+        if exchange is None:
+            return
+        if exchange.status < 200:  # the first ones, or those after an informational answer; later ones are trailers
+            exchange.status, exchange.block = frames.status(block), block
+            exchange.heard_before = self._heard
+            if exchange.status >= 200:
+                exchange.begin()
+        if flags & frames.END_STREAM:
+            self._finish(stream, exchange)
+
+    def _finish(self, stream: int, exchange: Exchange) -> None:
+        if exchange.status < 200:
+            raise frames.MalformedError("an informational answer at the end")
+        self.used = True
+        if exchange.unsent:  # the server has answered before it had the whole body
+            self._cancel(stream, None)
+        else:
+            self._settle(stream, None)
+
+    def _credit(self, stream: int, _: int, content: bytes) -> None:
+        if len(content) != 4:
+            raise frames.MalformedError("a WINDOW_UPDATE frame of a wrong size")
+        more = frames.read_number(content)[0] & frames.LARGEST_WINDOW
+        if not stream:
+            self._window += more
+        elif (exchange := self._exchanges.get(stream)) is not None:
+            exchange.window += more
+        if self._blocked:
+            self._unblock()
+
+    def _reset(self, stream: int, _: int, content: bytes) -> None:
+        exchange = self._exchanges.get(stream)
+        if exchange is None:
+            return
+        if len(content) != 4:
+            raise frames.MalformedError("a RST_STREAM frame of a wrong size")
+        code = frames.read_number(content)[0]
+        name = frames.ERRORS.get(code, str(code))
+        broken = errors.interrupted(self._owner.server, ConnectionResetError(name))
+        self._settle(stream, Failed(*broken, exchange.status, refused=code == frames.REFUSED_STREAM))
+
+    def _set(self, _: int, flags: int, content: bytes) -> None:
+        if flags & frames.ACK:
+            return
+        for name, value in frames.read_settings(content):
+            if name == frames.MAX_CONCURRENT_STREAMS:
+                self.limit = max(value, 1)
+            elif name == frames.MAX_FRAME_SIZE:
+                self._frame = min(value, _FRAME)
+            elif name == frames.INITIAL_WINDOW_SIZE:
+                for exchange in self._exchanges.values():
+                    exchange.window += value - self._initial
+                self._initial = value
+        self._write(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        if self._blocked:
+            self._unblock()
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def _go(self, _: int, __: int, content: bytes) -> None:
+        """The server takes no request after the last one that it names: the others can be sent again."""
+        if len(content) < 8:
+            raise frames.MalformedError("a GOAWAY frame of a wrong size")
+        last = frames.read_number(content)[0] & frames.LAST_STREAM
+        self._leave()
+        for stream in [each for each in self._exchanges if each > last]:
+            self._settle(stream, Failed(*errors.interrupted(self._owner.server, None), refused=True))
+        self._close_if_idle()
+
+    # The end of an exchange, and of the connection.
+
+    def _cancel(self, stream: int, failure: Failed | None) -> None:
+        self._write(frames.frame(frames.RST_STREAM, 0, stream, frames.number(frames.CANCEL)))
+        self._settle(stream, failure)
+
+    def _settle(self, stream: int, failure: Failed | None) -> None:
+        self._exchanges.pop(stream).end(failure)
+        if not self._exchanges:
+            self.idle_since = self._loop.time()
+            if self.closed:
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._exchanges:
+            self._flush()
+            self._transport.close()
+
+    def _broken(self, stream: int, error: Exception | None) -> Failed:
+        exchange = self._exchanges[stream]
+        cause = error if error is not None or not exchange.status else EOFError()
+        broken = errors.interrupted(self._owner.server, cause)
+        return Failed(*broken, exchange.status, unheard=not exchange.status)
+
+    def _end(self, error: Exception | None) -> None:
+        self._leave()
+        self._disarm()
+        for stream in list(self._exchanges):
+            self._settle(stream, self._broken(stream, error))
+
+    def _leave(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._owner.lost(self)
+            if not self.ready.done():
+                self.ready.set_result(None)
+
+    # One timer for all requests: it is moved only when it fires, or for an earlier deadline.
+
+    def _arm(self, deadline: float) -> None:
+        self._disarm()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._time_out)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        late = self._loop.time() + EARLY_S
+        for stream, exchange in list(self._exchanges.items()):
+            if exchange.deadline > late:
+                self._timer_at = min(self._timer_at, exchange.deadline)
+                continue
+            failure = Failed(*errors.unreachable(self._owner.server, TimeoutError()), exchange.status)
+            if exchange.heard_before == self._heard:  # the whole connection is dead
+                self._settle(stream, failure)
+                self.abort()
+                return
+            self._cancel(stream, failure)
+        if self._timer_at < math.inf:
+            self._arm(self._timer_at)
