@@ -1,7 +1,7 @@
 """A connection of HTTP/2 that is opened when it is needed, and again after it was lost."""
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 from hpad.kube import errors
 from hpad.kube.http import frames
@@ -9,6 +9,9 @@ from hpad.kube.http.dial import Dialer
 from hpad.kube.http.exchange import KEEP_ALIVE_S, Failed
 from hpad.kube.http.multiplexed import Multiplexed, Owner
 from hpad.kube.http.sockets import CLOSE_TIMEOUT_S
+
+MOST_AT_ONCE: Final = 64
+"""Twice those of a Pool, as they share a connection: those of one tick hardly ever wait for each other."""
 
 
 class _Arriving(asyncio.Protocol):
@@ -35,8 +38,8 @@ class Kept:
     def __init__(self, dialer: Dialer, server: str, largest: int) -> None:
         self.server = server
         self.largest = largest
-        self.limit: int | None = None
-        """Requests at once that the server allows, once it has said so."""
+        self.limit = MOST_AT_ONCE
+        """Requests at once, or fewer if the server allows fewer."""
         self._dialer = dialer
         self._current: Multiplexed | None = None
         self._open: set[Multiplexed] = set()
@@ -100,7 +103,7 @@ class Kept:
             made.abort()
             raise self._closed
         if not made.closed:
-            self._current, self.limit = made, made.limit
+            self._current, self.limit = made, min(MOST_AT_ONCE, made.limit)
         return made
 
     def _has_opened(self, task: asyncio.Task[Multiplexed | None]) -> None:

@@ -23,6 +23,10 @@ _SETTINGS: Final = {
     frames.INITIAL_WINDOW_SIZE: WINDOW,
     frames.MAX_FRAME_SIZE: _FRAME,
 }
+_TOGETHER_S: Final = 0.005
+"""How long nothing is read after a little was: each read of a TLS connection costs more than an answer does."""
+_TRICKLE: Final = 2**14
+"""Of more bytes than these, more are on their way."""
 _STREAMS_UNKNOWN: Final = 2**31
 """A server that names no number allows any (RFC 9113, section 6.5.2)."""
 
@@ -234,6 +238,19 @@ class Multiplexed(asyncio.Protocol):
             self.abort(Failed(*errors.unreadable(self._owner.server, f"not HTTP/2: {error}")))
             return
         self._rest = data[at:]
+        if self._exchanges and len(data) < _TRICKLE and not self._holds:
+            self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        """Reads nothing for a moment, so that answers that arrive close together are read at once."""
+        self._holds += 1
+        self._transport.pause_reading()
+        self._loop.call_later(_TOGETHER_S, self._read_on)
+
+    def _read_on(self) -> None:
+        self._holds -= 1
+        if not self._holds and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> None:
         self._end(None)
@@ -290,9 +307,7 @@ class Multiplexed(asyncio.Protocol):
         try:
             yield
         finally:
-            self._holds -= 1
-            if not self._holds and not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._read_on()
 
     def _continue(self, stream: int, flags: int, content: bytes) -> None:
         if self._heading is None or self._heading[0] != stream:

@@ -3,14 +3,14 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from hpad.clock import Clock
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.http import frames
 from hpad.kube.http.dial import Dialer, Place
-from hpad.kube.http.exchange import AT_ONCE, REPEATED, Allowed, Answer, Failed, Head, Stream
+from hpad.kube.http.exchange import REPEATED, Allowed, Answer, Failed, Head, Stream
 from hpad.kube.http.inflight import Incoming
 from hpad.kube.http.kept import Kept
 from hpad.kube.http.multiplexed import Multiplexed
@@ -57,7 +57,7 @@ class Shared:
             return await self._pool.send(method, target, head, body, timeout, allowed)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        if self._running >= (self._requests.limit or AT_ONCE) or self._running >= AT_ONCE:
+        if self._running >= self._requests.limit:
             await self._turn(loop, deadline)
         else:
             self._running += 1
@@ -150,7 +150,8 @@ class Shared:
             failure = await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._waiting.remove(waiter)
+                with suppress(ValueError):  # its turn had come in vain
+                    self._waiting.remove(waiter)
             elif waiter.result() is None:
                 self._pass_on()
             raise
@@ -166,10 +167,10 @@ class Shared:
 
     def _pass_on(self) -> None:
         """Gives the turn of a request that has ended to the one that has waited longest."""
-        if self._running <= min(AT_ONCE, self._requests.limit or AT_ONCE):
-            for waiter in self._waiting:
+        if self._running <= self._requests.limit:
+            while self._waiting:
+                waiter = self._waiting.popleft()
                 if not waiter.done():
-                    self._waiting.remove(waiter)
                     waiter.set_result(None)
                     return
         self._running -= 1
