@@ -244,7 +244,8 @@ def _mark_fallback(view: View, draft: Draft, decision: Decision) -> None:
     """Sets the condition ExternalMetricFallbackActive (KEP-5679); none without a fallback policy."""
     if view.annotation_error is not None:
         draft.warn("InvalidAnnotation", view.annotation_error)
-    if not any(policy.fallback is not None for policy in view.fallback_policies):
+    policies = view.fallback_policies
+    if not policies or not any(policy.fallback is not None for policy in policies):
         draft.conditions = without_condition(draft.conditions, FALLBACK_ACTIVE)
         return
     replaced = [proposal for proposal in decision.proposals if proposal.fallback]

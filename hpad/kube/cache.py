@@ -8,8 +8,8 @@ import contextlib
 import math
 import operator
 import traceback
-from collections.abc import Callable, Collection, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -250,6 +250,7 @@ def _same_spec(
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value
 _BY_VALUE = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN})
 _Bucket = dict[str, Pod]
+_EMPTY: Final[_Bucket] = {}
 _NAME = operator.attrgetter("name")
 
 
@@ -306,14 +307,18 @@ class Index:
 
     def _candidates(self, namespace: str, selector: Selector) -> list[Pod]:
         """Returns the smallest indexed set of pods that includes all matching ones."""
-        best = [self._buckets.get(_whole(namespace), {})]
+        best: Sequence[_Bucket] | None = None
+        least = math.inf
         for term in selector.requirements:
             if term.operator in _BY_VALUE and term.key not in _UNIQUE:
                 values = term.values if len(term.values) == 1 else set(term.values)
-                buckets = [self._buckets.get((namespace, term.key, value), {}) for value in values]
-                if sum(map(len, buckets)) < sum(map(len, best)):
-                    best = buckets
-        return [pod for bucket in best for pod in bucket.values()]
+                buckets = [self._buckets.get((namespace, term.key, value), _EMPTY) for value in values]
+                size = len(buckets[0]) if len(buckets) == 1 else sum(map(len, buckets))
+                if size < least:
+                    best, least = buckets, size
+        if best is None:
+            best = (self._buckets.get(_whole(namespace), _EMPTY),)
+        return list(best[0].values()) if len(best) == 1 else [pod for bucket in best for pod in bucket.values()]
 
 
 class PodCache(Cache[Pod]):
