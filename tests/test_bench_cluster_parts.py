@@ -13,7 +13,8 @@ from tools.bench.cluster.metrics_server import Metrics
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.scraped import Histogram, Scrape, quantile
 from tools.bench.cluster.stub.api import Api
-from tools.bench.cluster.stub.http import Connection, Request
+from tools.bench.cluster.stub.http import Answer, Request
+from tools.bench.cluster.stub.http1 import Connection
 
 POPULATION = Population(hpas=3, pods=2, metrics=1, per_namespace=2)
 STATUS = "/apis/autoscaling/v2/namespaces/team-0/horizontalpodautoscalers/web-1/status"
@@ -27,8 +28,7 @@ def asked(server: Api | Metrics, method: str, path: str, body: Any = None, head:
     connection = Connection(server.handle)
     answer = server.handle(connection, Request(method, path, query, content, head))
     assert answer is not None
-    top, _, rest = answer.partition(b"\r\n\r\n")
-    return int(top.split()[1]), rest
+    return answer.status, answer.body
 
 
 def test_a_status_is_stored_with_a_new_version_and_an_old_version_is_a_conflict() -> None:
@@ -110,7 +110,7 @@ def test_metrics_of_one_hpa_are_the_same_in_both_formats() -> None:
 
 def test_requests_that_arrive_in_pieces_or_together_are_answered_in_order() -> None:
     sent: list[bytes] = []
-    connection = Connection(lambda _, request: request.path.encode() + request.body)
+    connection = Connection(lambda _, request: Answer(request.path.encode() + request.body))
 
     class Transport:
         def write(self, data: bytes) -> None:
@@ -121,7 +121,8 @@ def test_requests_that_arrive_in_pieces_or_together_are_answered_in_order() -> N
     for at in range(0, len(raw), 7):
         connection.data_received(raw[at : at + 7])
     connection.data_received(raw)
-    assert b"".join(sent) == b"/axyz/b" * 2
+    answers = b"".join(sent).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert [each.partition(b"\r\n\r\n")[2] for each in answers] == [b"/axyz", b"/b"] * 2
 
 
 @pytest.mark.parametrize(("part", "expected"), [(0.5, 1.0), (0.75, 1.5), (1.0, math.inf)])

@@ -16,8 +16,10 @@ from tools.bench.cluster.population import Population
 from tools.bench.cluster.scraped import Histogram
 from tools.bench.cluster.storm import Storm, logged
 from tools.bench.cluster.storms import NAMES
+from tools.bench.cluster.stub import http
 from tools.bench.cluster.stub.api import Api
-from tools.bench.cluster.stub.http import Connection, Request
+from tools.bench.cluster.stub.http import Request
+from tools.bench.cluster.stub.http1 import Connection
 from tools.bench.cluster.stub.storms import Storms
 from tools.bench.cluster.stub.traffic import Traffic
 
@@ -35,8 +37,7 @@ def asked(api: Api, method: str, path: str, body: Any = None) -> tuple[int, Any]
     content = b"" if body is None else json.dumps(body).encode()
     answer = api.handle(Connection(api.handle), Request(method, path, query, content, b""))
     assert answer is not None
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(rest)
+    return answer.status, json.loads(answer.body)
 
 
 def names(api: Api, path: str) -> list[str]:
@@ -116,7 +117,7 @@ def test_all_connections_are_closed_at_once() -> None:
             closed.append(self._connection)
             self._connection.connection_lost(None)
 
-    api, connections = Api(POPULATION), set[Connection]()
+    api, connections = Api(POPULATION), set[http.Connection]()
     opened = [Connection(api.handle, connections) for _ in range(3)]
     for each in opened:
         each.connection_made(Transport(each))  # type: ignore[arg-type]

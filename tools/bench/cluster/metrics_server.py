@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 
 from tools.bench.cluster import child, population
 from tools.bench.cluster.population import Population
-from tools.bench.cluster.stub import http
 from tools.bench.cluster.stub.generic import refusal
-from tools.bench.cluster.stub.http import Connection, Request
+from tools.bench.cluster.stub.http import Answer, Channel, Request
+from tools.bench.cluster.stub.http1 import Connection
 from tools.bench.cluster.stub.objects import compact
 from tools.bench.cluster.stub.protobuf import MEDIA_TYPE
 from tools.bench.cluster.stub.usage import Usage
@@ -31,23 +31,23 @@ class Metrics:
         self.requests: Counter[str] = Counter()
         self._usage = Usage(of)
 
-    def handle(self, _: Connection, request: Request) -> bytes:
+    def handle(self, _: Channel, request: Request) -> Answer:
         rest = request.path.removeprefix(ROOT).strip("/").split("/")
         if not request.path.startswith(ROOT):
             return refusal(404, "NotFound", "the server could not find the requested resource")
         if rest == [""]:
-            return http.answer(_resources())
+            return Answer(_resources())
         if len(rest) != 3 or rest[::2] != ["namespaces", "pods"]:
             return refusal(404, "NotFound", "the server could not find the requested resource")
         self.requests["list pods.metrics.k8s.io"] += 1
         namespace = population.index_of(rest[1])
         selector = parse_qs(request.query).get("labelSelector", [""])[0]
         if not selector:
-            return http.answer(self._usage.list(namespace, {}))
+            return Answer(self._usage.list(namespace, {}))
         number = population.index_of(selector.removeprefix(_SELECTED))
         if MEDIA_TYPE in request.head:
-            return http.answer(self._usage.protobuf(number), media_type=MEDIA_TYPE)
-        return http.answer(self._usage.of_hpa(number))
+            return Answer(self._usage.protobuf(number), media_type=MEDIA_TYPE)
+        return Answer(self._usage.of_hpa(number))
 
 
 def _resources() -> bytes:

@@ -8,15 +8,16 @@ from typing import Any
 
 from tools.bench.cluster import child
 from tools.bench.cluster.population import Population
+from tools.bench.cluster.stub import http
 from tools.bench.cluster.stub.api import Api
-from tools.bench.cluster.stub.http import Connection
+from tools.bench.cluster.stub.http1 import Connection
 from tools.bench.cluster.stub.storms import Storms
 
 
 async def serve(population: Population, options: dict[str, Any]) -> None:
     """Serves on loopback; `certificate` and `key` are files for TLS, which is off without them."""
     api, context = Api(population), None
-    connections: set[Connection] = set()
+    connections: set[http.Connection] = set()
     storms = Storms(api, connections)
     if "certificate" in options:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -10,9 +10,9 @@ import msgspec
 
 from tools.bench.cluster import population
 from tools.bench.cluster.population import Population
-from tools.bench.cluster.stub import generic, http, watching
+from tools.bench.cluster.stub import generic, watching
 from tools.bench.cluster.stub.generic import Documents, refusal
-from tools.bench.cluster.stub.http import Connection, Request
+from tools.bench.cluster.stub.http import Answer, Channel, Request
 from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects
 from tools.bench.cluster.stub.traffic import Traffic
 from tools.bench.cluster.stub.usage import Usage
@@ -64,7 +64,7 @@ class Api:
         }
         self._watches: set[asyncio.Task[None]] = set()
 
-    def handle(self, connection: Connection, request: Request) -> bytes | None:
+    def handle(self, channel: Channel, request: Request) -> Answer | None:
         parts = request.path.strip("/").split("/")
         group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
         rest = parts[3:] if group else parts[2:]
@@ -83,25 +83,25 @@ class Api:
         if plural not in KINDS:
             return refusal(404, "NotFound", "the server could not find the requested resource")
         if verb == "watch":
-            return self._watch(connection, request, plural, namespace)
+            return self._watch(channel, request, plural, namespace)
         if verb == "list":
             return self._list(request, plural, namespace)
         return self._object(request, plural, namespace, name, subresource)
 
-    def _root(self, request: Request) -> bytes:
+    def _root(self, request: Request) -> Answer:
         """Answers discovery and other paths without a resource. Without aggregated discovery clients read no list."""
         self.traffic.asked("get other")
         if request.path == "/version":
-            return http.answer(VERSION)
+            return Answer(VERSION)
         if request.path in ("/readyz", "/livez", "/healthz"):
-            return http.answer(b"ok")
+            return Answer(b"ok")
         return refusal(404, "NotFound", "the server could not find the requested resource")
 
-    def _metrics(self, namespace: str) -> bytes:
+    def _metrics(self, namespace: str) -> Answer:
         if self.metrics_fail:
             return refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request")
         number = population.index_of(namespace) if namespace else 0
-        return http.answer(self.usage.list(number, self.objects.pods))
+        return Answer(self.usage.list(number, self.objects.pods))
 
     def _rendered(self, plural: str, namespace: str, selector: str = "") -> Iterator[bytes]:
         """Yields the objects of a namespace, or of all of them (""); Leases and the like by their labels."""
@@ -117,7 +117,7 @@ class Api:
             else:
                 yield from (objects.pod(number, index) for index in objects.indexes(number))
 
-    def _list(self, request: Request, plural: str, namespace: str) -> bytes:
+    def _list(self, request: Request, plural: str, namespace: str) -> Answer:
         """Answers a list, or the first objects of it; there are no further pages."""
         query = parse_qs(request.query)
         limit = int(query.get("limit", ["0"])[0])
@@ -129,9 +129,9 @@ class Api:
         version, kind = KINDS[plural]
         head = b'{"kind":"%bList","apiVersion":"%b","metadata":{"resourceVersion":"%d"},"items":[%b]}'
         listed = head % (kind.encode(), version.encode(), self.objects.version, b",".join(items))
-        return http.answer(listed)
+        return Answer(listed)
 
-    def _watch(self, connection: Connection, request: Request, plural: str, namespace: str) -> bytes | None:
+    def _watch(self, channel: Channel, request: Request, plural: str, namespace: str) -> Answer | None:
         query = {name: values[0] for name, values in parse_qs(request.query).items()}
         feed, version = self.feeds[plural], self.objects.version
         if query.get("sendInitialEvents") == "true":
@@ -141,10 +141,10 @@ class Api:
             if missed is None:
                 return refusal(410, "Expired", "too old resource version")
             initial = (change.line for change in missed if namespace in ("", change.namespace))
-        connection.transport.write(http.stream_head())
+        channel.begin()
         scope = Scope(namespace, float(query.get("timeoutSeconds", _DEFAULT_WATCH_SECONDS)))
         # Opened here, not by the task: changes before its first step would reach neither the watch nor the list.
-        task = asyncio.create_task(feed.serve(feed.open(connection, scope), initial, version))
+        task = asyncio.create_task(feed.serve(feed.open(channel, scope), initial, version))
         self._watches.add(task)
         task.add_done_callback(self._watches.discard)
         return None
@@ -154,7 +154,7 @@ class Api:
             yield watching.line(b"ADDED", document)
         yield feed.bookmark(version, initial=True)
 
-    def _object(self, request: Request, plural: str, namespace: str, name: str, subresource: str) -> bytes:
+    def _object(self, request: Request, plural: str, namespace: str, name: str, subresource: str) -> Answer:
         if plural in self._documents:
             return self._documents[plural].answer(request, namespace, name)
         if namespace in self.objects.gone:
@@ -167,10 +167,10 @@ class Api:
         if request.method != "GET" or plural == PODS:
             return refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         if subresource == "scale":
-            return http.answer(self.objects.scale(number))
-        return http.answer(self.objects.hpa(number) if plural == HPAS else self.objects.deployment(number))
+            return Answer(self.objects.scale(number))
+        return Answer(self.objects.hpa(number) if plural == HPAS else self.objects.deployment(number))
 
-    def _write_status(self, number: int, body: bytes) -> bytes:
+    def _write_status(self, number: int, body: bytes) -> Answer:
         """Stores a status; answers with the object, and sends it to the watches."""
         objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.versions.get(number, 1000))):
@@ -181,9 +181,9 @@ class Api:
         document = objects.hpa(number)
         change = Change(version, objects.population.namespace(number), watching.line(b"MODIFIED", document))
         self.feeds[HPAS].publish(change)
-        return http.answer(document)
+        return Answer(document)
 
-    def _write_scale(self, number: int, body: bytes) -> bytes:
+    def _write_scale(self, number: int, body: bytes) -> Answer:
         """Sets the replicas of a Deployment; its pods are there, or gone, at once."""
         objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.target_versions.get(number, 1000))):
@@ -197,7 +197,7 @@ class Api:
         self.feeds[DEPLOYMENTS].publish(Change(version, namespace, deployment))
         for index in range(min(before.stop, after.stop), max(before.stop, after.stop)):
             self.publish_pod(b"ADDED" if index in after else b"DELETED", number, index)
-        return http.answer(objects.scale(number))
+        return Answer(objects.scale(number))
 
     def publish_pod(self, kind: bytes, number: int, index: int) -> None:
         """Sends a change of a pod to the watches."""
@@ -206,6 +206,6 @@ class Api:
         self.feeds[PODS].publish(Change(version, self.objects.population.namespace(number), pod))
 
 
-def _conflict(resource: str, number: int) -> bytes:
+def _conflict(resource: str, number: int) -> Answer:
     message = f'Operation cannot be fulfilled on {resource} "{population.name(number)}": the object has been modified'
     return refusal(409, "Conflict", message)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
-from tools.bench.cluster.stub import http
-from tools.bench.cluster.stub.http import Request
+from tools.bench.cluster.stub.http import Answer, Request
 from tools.bench.cluster.stub.objects import compact
 from tools.bench.cluster.stub.watching import Change, Feed, line
 
@@ -22,10 +21,10 @@ KINDS: Final = {
 _NOT_KEPT: Final = "events"
 
 
-def refusal(status: int, reason: str, message: str) -> bytes:
+def refusal(status: int, reason: str, message: str) -> Answer:
     """Returns an answer with a Status."""
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-    return http.answer(compact({**body, "message": message, "reason": reason, "code": status}), status)
+    return Answer(compact({**body, "message": message, "reason": reason, "code": status}), status)
 
 
 class Documents:
@@ -46,26 +45,26 @@ class Documents:
             if namespace in ("", own) and wanted <= each["metadata"].get("labels", {}).items()
         ]
 
-    def answer(self, request: Request, namespace: str, name: str) -> bytes:
+    def answer(self, request: Request, namespace: str, name: str) -> Answer:
         """Answers a request for one document, or one that creates a document."""
         name = unquote(name)
         stored = self._documents.get((namespace, name))
         if request.method == "POST":
             return self._create(namespace, json.loads(request.body))
         if self.plural == _NOT_KEPT and request.method == "PATCH":
-            return http.answer(self._published(b"MODIFIED", _patched(json.loads(request.body), namespace, name)))
+            return Answer(self._published(b"MODIFIED", _patched(json.loads(request.body), namespace, name)))
         if stored is None:
             return refusal(404, "NotFound", f'{self.plural} "{name}" not found')
         if request.method == "GET":
-            return http.answer(compact(stored))
+            return Answer(compact(stored))
         if request.method == "DELETE":
             del self._documents[namespace, name]
-            return http.answer(self._published(b"DELETED", stored))
+            return Answer(self._published(b"DELETED", stored))
         if request.method == "PUT":
             return self._replace(stored, json.loads(request.body))
         return refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
-    def _create(self, namespace: str, document: Document) -> bytes:
+    def _create(self, namespace: str, document: Document) -> Answer:
         metadata = document["metadata"] = {"namespace": namespace, **document.get("metadata", {})}
         metadata.setdefault("name", f"{metadata.get('generateName', '')}{self._next_version()}")
         key = namespace, metadata["name"]
@@ -74,15 +73,15 @@ class Documents:
         metadata["uid"] = f"{self.plural}-{self._next_version()}"
         if self.plural != _NOT_KEPT:
             self._documents[key] = document
-        return http.answer(self._published(b"ADDED", document), 201)
+        return Answer(self._published(b"ADDED", document), 201)
 
-    def _replace(self, stored: Document, document: Document) -> bytes:
+    def _replace(self, stored: Document, document: Document) -> Answer:
         metadata, own = document["metadata"], stored["metadata"]
         if metadata.get("resourceVersion", own["resourceVersion"]) != own["resourceVersion"]:
             return refusal(409, "Conflict", f'{self.plural} "{own["name"]}": the object has been modified')
         document["metadata"] = {**metadata, "uid": own["uid"]}
         self._documents[own["namespace"], own["name"]] = document
-        return http.answer(self._published(b"MODIFIED", document))
+        return Answer(self._published(b"MODIFIED", document))
 
     def _published(self, kind: bytes, document: Document) -> bytes:
         """Gives the document a new version, and tells the watches."""

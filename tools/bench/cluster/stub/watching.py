@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from tools.bench.cluster.stub import http
-from tools.bench.cluster.stub.http import Connection
+from tools.bench.cluster.stub.http import Channel
 
 _KEPT: Final = 20_000
 """Changes of a resource that a watch may start before."""
@@ -59,27 +58,27 @@ class Feed:
         document = b'{%b,"metadata":{"resourceVersion":"%d"%b}}' % (self._head, version, annotations)
         return line(b"BOOKMARK", document)
 
-    def open(self, connection: Connection, scope: "Scope") -> "Watch":
+    def open(self, channel: Channel, scope: "Scope") -> "Watch":
         """Returns a watch that keeps changes from now on, for `serve`."""
-        opened = Watch(connection, scope)
-        connection.closed = lambda: self._watches.discard(opened)
+        opened = Watch(channel, scope)
+        channel.closed = lambda: self._watches.discard(opened)
         self._watches.add(opened)
         return opened
 
     async def serve(self, served: "Watch", initial: Iterable[bytes], version: int) -> None:
         """Sends the initial lines, then changes, until the time of the watch is over or the client leaves."""
-        connection, loop = served.connection, asyncio.get_running_loop()
+        channel, loop = served.channel, asyncio.get_running_loop()
         end = loop.time() + served.seconds
-        await _send(connection, initial)
+        await _send(channel, initial)
         served.start()
-        while not connection.transport.is_closing() and (rest := end - loop.time()) > 0:
+        while not channel.gone and (rest := end - loop.time()) > 0:
             await asyncio.sleep(min(rest, _BOOKMARK_SECONDS))
             version = max(version, served.version)
-            if not connection.transport.is_closing():
-                connection.transport.write(http.chunk(self.bookmark(version)))
+            if not channel.gone:
+                channel.send((self.bookmark(version),))
         self._watches.discard(served)
-        if not connection.transport.is_closing():
-            connection.transport.write(http.chunk(b""))
+        if not channel.gone:
+            channel.end()
 
 
 class Scope(NamedTuple):
@@ -92,9 +91,9 @@ class Scope(NamedTuple):
 class Watch:
     """One watch; its changes wait until the initial lines are sent, and until `flush`."""
 
-    def __init__(self, connection: Connection, scope: Scope) -> None:
+    def __init__(self, channel: Channel, scope: Scope) -> None:
         self.version = 0
-        self.connection = connection
+        self.channel = channel
         self.seconds = scope.seconds
         self._namespace = scope.namespace
         self._pending: list[bytes] = []
@@ -103,25 +102,25 @@ class Watch:
     def add(self, change: Change) -> None:
         self.version = change.version
         if not self._namespace or self._namespace == change.namespace:
-            self._pending.append(http.chunk(change.line))
+            self._pending.append(change.line)
 
     def start(self) -> None:
         self._started = True
         self.flush()
 
     def flush(self) -> None:
-        if self._pending and self._started and not self.connection.transport.is_closing():
-            self.connection.transport.write(b"".join(self._pending))
+        if self._pending and self._started and not self.channel.gone:
+            self.channel.send(self._pending)
             self._pending.clear()
 
 
-async def _send(connection: Connection, lines: Iterable[bytes]) -> None:
-    """Sends lines in larger chunks, as fast as the client takes them."""
+async def _send(channel: Channel, lines: Iterable[bytes]) -> None:
+    """Sends lines in larger pieces, as fast as the client takes them."""
     for batch in _batches(lines):
-        await connection.writable.wait()
-        if connection.transport.is_closing():
+        await channel.drained()
+        if channel.gone:
             return
-        connection.transport.write(http.chunk(batch))
+        channel.send((batch,))
 
 
 def _batches(lines: Iterable[bytes]) -> Iterator[bytes]:
