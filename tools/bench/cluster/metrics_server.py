@@ -4,9 +4,6 @@ The original asks for the pods of one HPA at a time, in protobuf, as metrics-ser
 a namespace in JSON.
 """
 
-import asyncio
-import socket
-import ssl
 from collections import Counter
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -15,7 +12,7 @@ from tools.bench.cluster import child, population
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.stub.generic import refusal
 from tools.bench.cluster.stub.http import Answer, Channel, Request
-from tools.bench.cluster.stub.http1 import Connection
+from tools.bench.cluster.stub.listen import listen, tls
 from tools.bench.cluster.stub.objects import compact
 from tools.bench.cluster.stub.protobuf import MEDIA_TYPE
 from tools.bench.cluster.stub.usage import Usage
@@ -59,17 +56,13 @@ def _resources() -> bytes:
 async def serve(population: Population, options: dict[str, Any]) -> None:
     """Serves on loopback with the files `certificate` and `key`."""
     metrics = Metrics(population)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(options["certificate"], options["key"])
-    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(metrics.handle), sock=listening, ssl=context)
+    server, url = await listen(metrics.handle, tls(options["certificate"], options["key"]), set())
 
     def counts() -> bytes:
         return compact({"requests": dict(metrics.requests), "reconciled": 0})
 
     async with server:
-        await child.obey(f"https://127.0.0.1:{listening.getsockname()[1]}", {"counts": counts})
+        await child.obey(url, {"counts": counts})
 
 
 if __name__ == "__main__":

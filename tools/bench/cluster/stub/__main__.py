@@ -1,34 +1,25 @@
 """Runs the stub server as a process; the bench gives the options (see `child`)."""
 
-import asyncio
 import gc
-import socket
-import ssl
 from typing import Any
 
 from tools.bench.cluster import child
 from tools.bench.cluster.population import Population
-from tools.bench.cluster.stub import http
 from tools.bench.cluster.stub.api import Api
-from tools.bench.cluster.stub.http1 import Connection
+from tools.bench.cluster.stub.http import Connection
+from tools.bench.cluster.stub.listen import listen, tls
 from tools.bench.cluster.stub.storms import Storms
 
 
 async def serve(population: Population, options: dict[str, Any]) -> None:
     """Serves on loopback; `certificate` and `key` are files for TLS, which is off without them."""
-    api, context = Api(population), None
-    connections: set[http.Connection] = set()
+    api, connections = Api(population), set[Connection]()
     storms = Storms(api, connections)
-    if "certificate" in options:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(options["certificate"], options["key"])
-    listening = socket.create_server(("127.0.0.1", 0), backlog=256)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(api.handle, connections), sock=listening, ssl=context)
+    context = tls(options["certificate"], options["key"]) if "certificate" in options else None
+    server, url = await listen(api.handle, context, connections)
     gc.freeze()
     async with server:
-        scheme = "https" if context else "http"
-        await child.obey(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", storms.commands())
+        await child.obey(url, storms.commands())
 
 
 if __name__ == "__main__":
