@@ -228,11 +228,11 @@ def unreachable(server: str, error: Exception) -> tuple[str, str]:
             return "Connection", f"no request can be sent to {server}: {error}"
 
 
-def interrupted(server: str, error: Exception | None) -> tuple[str, str]:
+def interrupted(server: str, error: Exception | str | None) -> tuple[str, str]:
     """Returns reason and message if a connection ended before the end of an answer; `error` is None without a cause."""
     if error is None:
         return DISCONNECTED, f"{server} closed the connection without an answer"
-    return DISCONNECTED, f"the answer of {server} broke off ({reason(error)})"
+    return DISCONNECTED, f"the answer of {server} broke off ({error if isinstance(error, str) else reason(error)})"
 
 
 def unreadable(server: str, problem: str) -> tuple[str, str]:

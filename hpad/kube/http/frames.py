@@ -17,14 +17,10 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, 
 END_STREAM = ACK = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 NO_ERROR, REFUSED_STREAM, CANCEL = 0, 7, 8
-ERRORS: Final = dict(
-    enumerate(
-        (
-            *("NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT"),
-            *("STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR"),
-            *("ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"),
-        )
-    )
+_ERRORS: Final = (
+    *("NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED"),
+    *("FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM"),
+    *("INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED"),
 )
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
@@ -45,6 +41,13 @@ number: Final = _NUMBER.pack
 _STATUSES: Final = {0x88: 200, 0x89: 204, 0x8A: 206}
 """By the byte that names the entry of the static table (RFC 7541, appendix A). The headers of others are read."""
 _LARGEST_LIST: Final = 2**18
+_ALLOWED: Final = {INITIAL_WINDOW_SIZE: (0, LARGEST_WINDOW), MAX_FRAME_SIZE: (DEFAULT_FRAME, 2**24 - 1)}
+"""The values of settings (RFC 9113, section 6.5.2)."""
+NO_TABLE: Final = b"\x20"
+"""Begins the first headers of a connection: the dynamic table has the size 0 (RFC 7541, section 6.3).
+
+A server that allows less than the default of 4,096 bytes expects that from its peer, and refuses headers without it.
+"""
 _PSEUDO: Final = {":authority": 1, ":method": 2, ":path": 4, ":scheme": 6}
 """Their indices in the static table."""
 
@@ -66,9 +69,19 @@ def settings(values: Mapping[int, int]) -> bytes:
 def read_settings(content: bytes) -> Iterable[tuple[int, int]]:
     """Returns identifiers and values. Raises MalformedError."""
     try:
-        return list(_SETTING.iter_unpack(content))
+        values = list(_SETTING.iter_unpack(content))
     except error:
         raise MalformedError("a SETTINGS frame of a wrong size") from None
+    for name, value in values:
+        low, high = _ALLOWED.get(name, (0, value))
+        if not low <= value <= high:
+            raise MalformedError(f"a setting {name} of {value}")
+    return values
+
+
+def error_text(code: int) -> str:
+    """Names the error of a RST_STREAM or GOAWAY frame (RFC 9113, section 7)."""
+    return f"HTTP/2 error {_ERRORS[code] if code < len(_ERRORS) else code}"
 
 
 def unpadded(content: bytes, flags: int, *, prioritized: bool = False) -> bytes:
@@ -130,7 +143,7 @@ def status(block: bytes) -> int:
         if known is not None:
             return known
         code = dict(decoded(block))[b":status"]
-        if len(code) == 3 and code.isdigit():
+        if len(code) == 3 and code.isdigit() and code >= b"100":
             return int(code)
     except (IndexError, KeyError):
         pass

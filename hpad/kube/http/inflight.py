@@ -37,7 +37,7 @@ class HeadedAnswer(Answer):
     @property
     def headers(self) -> dict[str, str]:
         try:
-            self._fields = dict(frames.decoded(self._block))
+            self._fields = {name: value for name, value in frames.decoded(self._block) if name[:1] != b":"}
         except frames.MalformedError:  # of a 2xx answer; without them it is complete all the same
             self._fields = {}
         return super().headers

@@ -59,7 +59,7 @@ class Multiplexed(asyncio.Protocol):
         """Done once the server has said what it allows, or the connection is closed."""
         self.limit = _STREAMS_UNKNOWN
         """Requests at once that the server allows."""
-        self.idle_since = math.inf
+        self.idle_since = loop.time()
         """When the last request has ended; infinite while there are some."""
         self._loop = loop
         self._owner = owner
@@ -72,8 +72,12 @@ class Multiplexed(asyncio.Protocol):
         self._frame = frames.DEFAULT_FRAME
         self._out: list[bytes] = []
         self._rest = b""
-        self._heading: tuple[int, int, bytes] | None = None
+        self._expected: int | None = frames.SETTINGS
+        """The only kind of frame that may come next: SETTINGS come first, and nothing interrupts headers."""
+        self._heading = 0, 0, b""
         """Stream, flags and beginning of headers that go on in the next frame."""
+        self._leaving = ""
+        """The error with which the server has announced to close the connection."""
         self._holds = 0
         self._consumed = 0
         self._heard = 0
@@ -123,6 +127,8 @@ class Multiplexed(asyncio.Protocol):
         if self.closed:
             raise Failed(*errors.interrupted(self._owner.server, None), refused=True)
         exchange.window, exchange.heard_before = self._initial, self._heard
+        if self._next == 1:
+            head = frames.NO_TABLE + head
         stream, self._next = self._next, self._next + 2
         self._exchanges[stream], exchange.stream = exchange, stream
         self.idle_since = math.inf
@@ -160,7 +166,7 @@ class Multiplexed(asyncio.Protocol):
 
     def _send(self, stream: int, exchange: Exchange, head: bytes, body: bytes | None) -> None:
         size = self._frame
-        ending = frames.END_STREAM if body is None else 0
+        ending = 0 if body else frames.END_STREAM
         if len(head) <= size:
             self._write(frames.frame(frames.HEADERS, frames.END_HEADERS | ending, stream, head))
         else:
@@ -168,7 +174,7 @@ class Multiplexed(asyncio.Protocol):
             for at in range(size, len(head), size):
                 last = frames.END_HEADERS if at + size >= len(head) else 0
                 self._write(frames.frame(frames.CONTINUATION, last, stream, head[at : at + size]))
-        if body is None:
+        if not body:
             return
         length = len(body)
         if length <= size and length <= self._window and length <= exchange.window and not self._blocked:
@@ -263,8 +269,9 @@ class Multiplexed(asyncio.Protocol):
     # What is received.
 
     def _received(self, kind: int, flags: int, stream: int, content: bytes) -> None:
-        if self._heading is not None and kind != frames.CONTINUATION:
-            raise frames.MalformedError("headers that break off")
+        if self._expected is not None and kind != self._expected:
+            first = self._expected == frames.SETTINGS
+            raise frames.MalformedError("no SETTINGS at the beginning" if first else "headers that break off")
         if kind == frames.DATA:
             self._data(stream, flags, content)
         elif kind == frames.HEADERS:
@@ -277,12 +284,14 @@ class Multiplexed(asyncio.Protocol):
         if self._consumed > _CONNECTION_WINDOW // 2:
             self._write(frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.number(self._consumed)))
             self._consumed = 0
-        exchange = self._exchanges.get(stream)
-        if exchange is None:  # given up
+        exchange = self._found(stream)
+        if exchange is None:
             return
         if exchange.status < 200:
             raise frames.MalformedError("a body without headers")
         exchange.owed += len(content)
+        if exchange.owed > WINDOW:
+            raise frames.MalformedError("more of a body than allowed")
         exchange.heard_before = self._heard
         if flags & frames.PADDED:
             content = frames.unpadded(content, flags)
@@ -293,6 +302,13 @@ class Multiplexed(asyncio.Protocol):
             self._finish(stream, exchange)
         elif at_once and exchange.owed > WINDOW // 2:
             self._give(stream, exchange)
+
+    def _found(self, stream: int) -> Exchange | None:
+        """Returns None for a stream that has ended: the server did not know yet. Raises MalformedError."""
+        exchange = self._exchanges.get(stream)
+        if exchange is None and not (stream & 1 and stream < self._next):
+            raise frames.MalformedError("a frame of a stream that was never opened")
+        return exchange
 
     def _give(self, stream: int, exchange: Exchange) -> None:
         self._write(frames.frame(frames.WINDOW_UPDATE, 0, stream, frames.number(exchange.owed)))
@@ -310,12 +326,14 @@ class Multiplexed(asyncio.Protocol):
             self._read_on()
 
     def _continue(self, stream: int, flags: int, content: bytes) -> None:
-        if self._heading is None or self._heading[0] != stream:
+        begins, before, begun = self._heading
+        if self._expected is None or begins != stream:
             raise frames.MalformedError("headers without a beginning")
-        _, before, begun = self._heading
         self._head(stream, before & frames.END_STREAM | flags & frames.END_HEADERS, begun + content)
 
-    def _ping(self, _: int, flags: int, content: bytes) -> None:
+    def _ping(self, stream: int, flags: int, content: bytes) -> None:
+        if stream or len(content) != 8:
+            raise frames.MalformedError("a PING frame of a wrong size or stream")
         if not flags & frames.ACK:
             self._write(frames.frame(frames.PING, frames.ACK, 0, content))
 
@@ -326,10 +344,10 @@ class Multiplexed(asyncio.Protocol):
         if len(block) > LARGEST_HEAD:
             raise frames.MalformedError("headers that are too large")
         if not flags & frames.END_HEADERS:
-            self._heading = stream, flags, block
+            self._expected, self._heading = frames.CONTINUATION, (stream, flags, block)
             return
-        self._heading = None
-        exchange = self._exchanges.get(stream)
+        self._expected = None
+        exchange = self._found(stream)
         if exchange is None:
             return
         if exchange.status < 200:  # the first ones, or those after an informational answer; later ones are trailers
@@ -353,25 +371,31 @@ class Multiplexed(asyncio.Protocol):
         if len(content) != 4:
             raise frames.MalformedError("a WINDOW_UPDATE frame of a wrong size")
         more = frames.read_number(content)[0] & frames.LARGEST_WINDOW
+        window = 0
         if not stream:
-            self._window += more
-        elif (exchange := self._exchanges.get(stream)) is not None:
-            exchange.window += more
+            window = self._window = self._window + more
+        elif (exchange := self._found(stream)) is not None:
+            window = exchange.window = exchange.window + more
+        if not more or window > frames.LARGEST_WINDOW:
+            raise frames.MalformedError("a WINDOW_UPDATE frame with an impossible window")
         if self._blocked:
             self._unblock()
 
     def _reset(self, stream: int, _: int, content: bytes) -> None:
-        exchange = self._exchanges.get(stream)
-        if exchange is None:
-            return
         if len(content) != 4:
             raise frames.MalformedError("a RST_STREAM frame of a wrong size")
+        exchange = self._found(stream)
+        if exchange is None:
+            return
         code = frames.read_number(content)[0]
-        name = frames.ERRORS.get(code, str(code))
-        broken = errors.interrupted(self._owner.server, ConnectionResetError(name))
+        broken = errors.interrupted(self._owner.server, frames.error_text(code))
         self._settle(stream, Failed(*broken, exchange.status, refused=code == frames.REFUSED_STREAM))
 
-    def _set(self, _: int, flags: int, content: bytes) -> None:
+    def _set(self, stream: int, flags: int, content: bytes) -> None:
+        first = self._expected == frames.SETTINGS
+        if stream or (flags & frames.ACK and (content or first)):
+            raise frames.MalformedError("a SETTINGS frame of a wrong size, stream or time")
+        self._expected = None
         if flags & frames.ACK:
             return
         for name, value in frames.read_settings(content):
@@ -380,23 +404,32 @@ class Multiplexed(asyncio.Protocol):
             elif name == frames.MAX_FRAME_SIZE:
                 self._frame = min(value, _FRAME)
             elif name == frames.INITIAL_WINDOW_SIZE:
-                for exchange in self._exchanges.values():
-                    exchange.window += value - self._initial
-                self._initial = value
+                self._resize(value)
         self._write(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if self._blocked:
             self._unblock()
         if not self.ready.done():
             self.ready.set_result(None)
 
-    def _go(self, _: int, __: int, content: bytes) -> None:
+    def _resize(self, initial: int) -> None:
+        """Changes the window of all streams, which may become negative (RFC 9113, section 6.9.2)."""
+        for exchange in self._exchanges.values():
+            exchange.window += initial - self._initial
+            if exchange.window > frames.LARGEST_WINDOW:
+                raise frames.MalformedError("a SETTINGS frame with an impossible window")
+        self._initial = initial
+
+    def _go(self, stream: int, __: int, content: bytes) -> None:
         """The server takes no request after the last one that it names: the others can be sent again."""
-        if len(content) < 8:
-            raise frames.MalformedError("a GOAWAY frame of a wrong size")
+        if stream or len(content) < 8:
+            raise frames.MalformedError("a GOAWAY frame of a wrong size or stream")
         last = frames.read_number(content)[0] & frames.LAST_STREAM
+        code = frames.read_number(content, 4)[0]
+        if code != frames.NO_ERROR:
+            self._leaving = frames.error_text(code)
         self._leave()
         for stream in [each for each in self._exchanges if each > last]:
-            self._settle(stream, Failed(*errors.interrupted(self._owner.server, None), refused=True))
+            self._settle(stream, Failed(*errors.interrupted(self._owner.server, self._leaving or None), refused=True))
         self._close_if_idle()
 
     # The end of an exchange, and of the connection.
@@ -419,7 +452,7 @@ class Multiplexed(asyncio.Protocol):
 
     def _broken(self, stream: int, error: Exception | None) -> Failed:
         exchange = self._exchanges[stream]
-        cause = error if error is not None or not exchange.status else EOFError()
+        cause = error or self._leaving or (EOFError() if exchange.status else None)
         broken = errors.interrupted(self._owner.server, cause)
         return Failed(*broken, exchange.status, unheard=not exchange.status)
 
