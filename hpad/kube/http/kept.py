@@ -5,13 +5,15 @@ from typing import Final, cast
 
 from hpad.kube import errors
 from hpad.kube.http import frames
-from hpad.kube.http.dial import Dialer
+from hpad.kube.http.dial import CONNECT_S, Dialer
 from hpad.kube.http.exchange import KEEP_ALIVE_S, Failed
 from hpad.kube.http.multiplexed import Multiplexed, Owner
 from hpad.kube.http.sockets import CLOSE_TIMEOUT_S
 
 MOST_AT_ONCE: Final = 64
 """Twice those of a Pool, as they share a connection: those of one tick hardly ever wait for each other."""
+_OPEN_S: Final = 30.0
+"""Seconds to open a connection, of whatever addresses the server has."""
 
 
 class _Arriving(asyncio.Protocol):
@@ -38,13 +40,21 @@ class Kept:
     def __init__(self, dialer: Dialer, server: str, largest: int) -> None:
         self.server = server
         self.largest = largest
-        self.limit = MOST_AT_ONCE
-        """Requests at once, or fewer if the server allows fewer."""
         self._dialer = dialer
+        self._limit = MOST_AT_ONCE
         self._current: Multiplexed | None = None
         self._open: set[Multiplexed] = set()
+        self._waiters = 0
+        """Requests that wait for `_opening`."""
         self._opening: asyncio.Task[Multiplexed | None] | None = None
         self._closed: Failed | None = None
+
+    @property
+    def limit(self) -> int:
+        """Requests at once, or fewer if the server allows fewer, as far as is known."""
+        if self._current is not None:
+            self._limit = min(MOST_AT_ONCE, self._current.limit)
+        return self._limit
 
     async def connection(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Multiplexed | None:
         """Returns the connection, or opens one; None if the server does not speak HTTP/2. Raises Failed."""
@@ -56,22 +66,18 @@ class Kept:
         if self._closed is not None:
             raise self._closed
         if self._opening is None:
-            self._opening = loop.create_task(self._opened(loop, deadline))
+            self._opening = loop.create_task(self._opened(loop))
             self._opening.add_done_callback(self._has_opened)
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(self._opening)
-        except TimeoutError as error:
-            raise Failed(*errors.unreachable(self.server, error)) from None
+        return await self._shared(self._opening, deadline)
 
     async def aclose(self, failure: Failed) -> None:
         """Closes the connection; what is in progress raises `failure`. Waits up to a second."""
         self._closed = failure
+        closing = list(self._open)
+        for each in closing:  # also one that the server has not answered yet, which ends the attempt
+            each.close(failure)
         if self._opening is not None:
             await asyncio.wait([self._opening])
-        closing = list(self._open)
-        for each in closing:
-            each.close(failure)
         if closing:
             await asyncio.wait([each.gone for each in closing], timeout=CLOSE_TIMEOUT_S)
         for each in closing:
@@ -82,31 +88,52 @@ class Kept:
         if self._current is connection:
             self._current = None
 
-    async def _opened(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Multiplexed | None:
+    async def _shared(self, opening: asyncio.Task[Multiplexed | None], deadline: float) -> Multiplexed | None:
+        """Waits for an attempt to connect, which ends with the last request that waits for it."""
+        self._waiters += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(opening)
+        except TimeoutError as error:
+            raise Failed(*errors.unreachable(self.server, error)) from None
+        finally:
+            self._waiters -= 1
+            if not self._waiters and not opening.done():
+                opening.cancel()
+                self._opening = None
+
+    async def _opened(self, loop: asyncio.AbstractEventLoop) -> Multiplexed | None:
         """Opens a connection, and waits for what the server allows: it comes first, so it is there at once."""
         try:
-            arriving = await self._dialer.open(lambda: _Arriving(loop, self), deadline)
+            arriving = await self._dialer.open(lambda: _Arriving(loop, self), loop.time() + _OPEN_S)
             made = arriving.chosen
             if made is None:
                 return None
             self._open.add(made)
             made.gone.add_done_callback(lambda _: self._open.discard(made))
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await made.ready
-            except TimeoutError as error:
-                made.abort()
-                raise Failed(*errors.unreachable(self.server, error)) from None
+            await self._readied(made)
         except Failed as failure:
             raise self._closed or failure from failure
         if self._closed is not None:
             made.abort()
             raise self._closed
         if not made.closed:
-            self._current, self.limit = made, min(MOST_AT_ONCE, made.limit)
+            self._current = made
         return made
 
+    async def _readied(self, made: Multiplexed) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await made.ready
+        except TimeoutError as error:
+            made.abort()
+            raise Failed(*errors.unreachable(self.server, error)) from None
+        except asyncio.CancelledError:
+            made.abort()
+            raise
+
     def _has_opened(self, task: asyncio.Task[Multiplexed | None]) -> None:
-        self._opening = None
+        if self._opening is task:
+            self._opening = None
         if not task.cancelled():
             task.exception()  # raised by the requests that waited, if there are any left

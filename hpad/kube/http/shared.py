@@ -35,7 +35,7 @@ class Shared:
         place = Place.of(config.server)
         self._prefix = place.path
         self._place = frames.headers({":scheme": "https", ":authority": place.header})
-        self._agent = frames.headers({"user-agent": agent})
+        self._agent = frames.headers({"user-agent": agent, "accept-encoding": "identity"})
         self._sockets = Sockets(clock)
         self._dialer = Dialer(config, self._sockets)
         self._requests = Kept(self._dialer, config.server, largest)
@@ -43,7 +43,7 @@ class Shared:
         self._running = 0
         """Requests that have begun."""
         self._waiting: deque[asyncio.Future[Failed | None]] = deque()
-        self._closed = False
+        self._closed: Failed | None = None
 
     async def send(
         self, method: str, target: str, head: Head, body: bytes | None, timeout: float, allowed: Allowed | None
@@ -57,24 +57,19 @@ class Shared:
             return await self._pool.send(method, target, head, body, timeout, allowed)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        if self._running >= self._requests.limit:
-            await self._turn(loop, deadline)
-        else:
-            self._running += 1
-        try:
-            repeatable, again = method in REPEATED, True
-            while (connection := await self._requests.connection(loop, deadline)) is not None:
+        repeatable, again = method in REPEATED, True
+        while (connection := await self._admitted(loop, deadline)) is not None:
+            try:
                 if allowed is not None and body is not None:
                     allowed()
                 repeatable = repeatable and connection.used
-                try:
-                    return await connection.exchange(self._encoded(method, target, head, body), body, deadline)
-                except Failed as failure:
-                    if not (again and (failure.refused or (failure.unheard and repeatable))):
-                        raise
-                again = False
-        finally:
-            self._pass_on()
+                return await connection.exchange(self._encoded(method, target, head, body), body, deadline)
+            except Failed as failure:
+                if not (again and (failure.refused or (failure.unheard and repeatable))):
+                    raise
+            finally:
+                self._pass_on()
+            again = False
         self._multiplexed = False
         return await self._pool.send(method, target, head, body, deadline - loop.time(), allowed)
 
@@ -96,9 +91,8 @@ class Shared:
 
     async def aclose(self) -> None:
         """See Sender."""
-        self._closed = True
+        failure = self._closed = Failed("Closed", f"the connection to {self.server} has been closed")
         self._dialer.stop()
-        failure = Failed("Closed", f"the connection to {self.server} has been closed")
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(failure)
@@ -119,6 +113,7 @@ class Shared:
         """Returns the first connection with room for one more stream; None if the server does not speak HTTP/2."""
         number = 0
         while True:
+            self._refuse_if_closed()
             if number == len(self._streams):
                 self._streams.append(Kept(self._dialer, self.server, self._largest))
             connection = await self._streams[number].connection(loop, deadline)
@@ -139,7 +134,34 @@ class Shared:
             raise Failed(*errors.interrupted(self.server, None))
         return await again.stream(head, silence)
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
     # Turns: at most so many requests at once, in the order of their arrival.
+
+    async def _admitted(self, loop: asyncio.AbstractEventLoop, deadline: float) -> Multiplexed | None:
+        """Returns the connection once the request may begin on it, which counts as running until `_pass_on`.
+
+        Returns None if the server does not speak HTTP/2; nothing runs then. Raises Failed. Requests that wait for a
+        new connection learn only then what the server allows: to send more would end the connection.
+        """
+        while True:
+            if self._running >= self._requests.limit:
+                await self._turn(loop, deadline)
+            else:
+                self._running += 1
+            connection = None
+            try:
+                connection = await self._requests.connection(loop, deadline)
+                if connection is not None and connection.busy < connection.limit:
+                    return connection
+            except BaseException:
+                self._pass_on()
+                raise
+            self._pass_on()
+            if connection is None:
+                return None
 
     async def _turn(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Waits until the request may begin. Raises Failed."""
