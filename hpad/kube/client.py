@@ -1,6 +1,7 @@
 """HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
 import asyncio
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -151,6 +152,8 @@ class Client:
         media = (accept, None if body is None else content_type)
         while True:
             credentials = await self.config.identity.headers(self.clock)
+            if refused and self.config.certified:
+                self._sender.renew()
             try:
                 head = self._head(media, credentials)
                 return (await self._attempt(method, path, params, head, body, timeout, allowed)).body
@@ -189,8 +192,8 @@ class Client:
                         await answer.hold(lambda: self.clock.sleep(pause))
                     yield part
         except errors.ApiError as error:
-            if error.unauthenticated:
-                self.config.identity.refuse(credentials, self.clock)
+            if error.unauthenticated and self.config.identity.refuse(credentials, self.clock) and self.config.certified:
+                self._sender.renew()
             self._renew_after_disconnect(error, credentials)
             raise
 
@@ -268,10 +271,14 @@ class Client:
 
 
 def _sender(config: ClusterConfig, clock: Clock, agent: str, largest: int) -> Sender:
-    """Returns what sends the requests. HTTP/2 needs TLS, within which the server chooses it."""
+    """Returns what sends the requests. HTTP/2 needs TLS, within which the server chooses it.
+
+    With the environment variable DISABLE_HTTP2 it is not offered, as in client-go
+    (apimachinery, util/net/http.go: SetTransportDefaults).
+    """
     if config.proxy:
         return Session(config, clock, agent, largest)
-    if config.server.startswith("https:"):
+    if config.server.startswith("https:") and not os.environ.get("DISABLE_HTTP2"):
         return Shared(config, clock, agent, largest)
     return Pool(config, clock, agent, largest)
 

@@ -139,6 +139,10 @@ class Sender(Protocol):
         """
         ...
 
+    def renew(self) -> None:
+        """Sends later requests and streams over new connections, for which the client may have another certificate."""
+        ...
+
     async def aclose(self) -> None:
         """Closes all connections, and waits up to a second until their sockets are closed."""
         ...

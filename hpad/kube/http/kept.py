@@ -16,6 +16,10 @@ _OPEN_S: Final = 30.0
 """Seconds to open a connection, of whatever addresses the server has."""
 
 
+_NEW_S: Final = 5.0
+"""Seconds for which a connection is not replaced: requests that are refused together replace it once."""
+
+
 class _Arriving(asyncio.Protocol):
     """A connection of which the server has not said yet whether it speaks HTTP/2."""
 
@@ -40,6 +44,8 @@ class Kept:
     def __init__(self, dialer: Dialer, server: str, largest: int) -> None:
         self.server = server
         self.largest = largest
+        self.problem = ""
+        """What was not HTTP/2 on a connection that carried no answer: there is no other attempt."""
         self._dialer = dialer
         self._limit = MOST_AT_ONCE
         self._current: Multiplexed | None = None
@@ -65,10 +71,17 @@ class Kept:
             current.close()  # it may be dead: the process may have been stopped for a while
         if self._closed is not None:
             raise self._closed
+        if self.problem:
+            return None
         if self._opening is None:
             self._opening = loop.create_task(self._opened(loop))
             self._opening.add_done_callback(self._has_opened)
         return await self._shared(self._opening, deadline)
+
+    def renew(self, now: float) -> None:
+        """Uses the connection for no further request, unless it is new."""
+        if self._current is not None and now - self._current.opened_at >= _NEW_S:
+            self._current.close()
 
     async def aclose(self, failure: Failed) -> None:
         """Closes the connection; what is in progress raises `failure`. Waits up to a second."""
@@ -85,6 +98,7 @@ class Kept:
 
     def lost(self, connection: Multiplexed) -> None:
         """Uses the connection for no further request."""
+        self.problem = self.problem or connection.problem
         if self._current is connection:
             self._current = None
 
@@ -119,7 +133,7 @@ class Kept:
             raise self._closed
         if not made.closed:
             self._current = made
-        return made
+        return None if self.problem else made
 
     async def _readied(self, made: Multiplexed) -> None:
         try:

@@ -53,13 +53,16 @@ class Multiplexed(asyncio.Protocol):
         """Whether it takes no further request."""
         self.used = False
         """Whether it has carried an answer."""
+        self.problem = ""
+        """What was not HTTP/2, if that came before any answer."""
+        self.opened_at = loop.time()
         self.gone: asyncio.Future[None] = loop.create_future()
         """Done once the transport is closed."""
         self.ready: asyncio.Future[None] = loop.create_future()
         """Done once the server has said what it allows, or the connection is closed."""
         self.limit = _STREAMS_UNKNOWN
         """Requests at once that the server allows."""
-        self.idle_since = loop.time()
+        self.idle_since = self.opened_at
         """When the last request has ended; infinite while there are some."""
         self._loop = loop
         self._owner = owner
@@ -241,6 +244,7 @@ class Multiplexed(asyncio.Protocol):
                 if self.gone.done() or self._transport.is_closing():
                     return
         except frames.MalformedError as error:
+            self.problem = "" if self.used else str(error)
             self.abort(Failed(*errors.unreadable(self._owner.server, f"not HTTP/2: {error}")))
             return
         self._rest = data[at:]
@@ -388,6 +392,7 @@ class Multiplexed(asyncio.Protocol):
         if exchange is None:
             return
         code = frames.read_number(content)[0]
+        self._check(code)
         broken = errors.interrupted(self._owner.server, frames.error_text(code))
         self._settle(stream, Failed(*broken, exchange.status, refused=code == frames.REFUSED_STREAM))
 
@@ -419,12 +424,18 @@ class Multiplexed(asyncio.Protocol):
                 raise frames.MalformedError("a SETTINGS frame with an impossible window")
         self._initial = initial
 
+    def _check(self, code: int) -> None:
+        """Takes the errors that ask for HTTP/1.1 for what they are, unless HTTP/2 has worked before."""
+        if code in {frames.INADEQUATE_SECURITY, frames.HTTP_1_1_REQUIRED} and not self.used:
+            raise frames.MalformedError(frames.error_text(code))
+
     def _go(self, stream: int, __: int, content: bytes) -> None:
         """The server takes no request after the last one that it names: the others can be sent again."""
         if stream or len(content) < 8:
             raise frames.MalformedError("a GOAWAY frame of a wrong size or stream")
         last = frames.read_number(content)[0] & frames.LAST_STREAM
         code = frames.read_number(content, 4)[0]
+        self._check(code)
         if code != frames.NO_ERROR:
             self._leaving = frames.error_text(code)
         self._leave()

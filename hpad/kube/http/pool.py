@@ -68,6 +68,12 @@ class Pool:
         """See Sender."""
         return self._session.stream(target, head, silence)
 
+    def renew(self) -> None:
+        """See Sender. A connection in use is kept."""
+        for connection in tuple(self._idle):
+            connection.close()
+        self._session.renew()
+
     async def aclose(self) -> None:
         self._closed = True
         closing_session = asyncio.ensure_future(self._session.aclose())

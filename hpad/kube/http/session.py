@@ -81,6 +81,9 @@ class Session:
         self._sockets = Sockets(clock)
         self._closed = False
 
+    def renew(self) -> None:
+        """See Sender. Does nothing: aiohttp's connections end when they were idle."""
+
     async def aclose(self) -> None:
         self._closed = True
         while self._sessions:

@@ -4,6 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
 
 from hpad.clock import Clock
 from hpad.kube import errors
@@ -17,6 +20,8 @@ from hpad.kube.http.multiplexed import Multiplexed
 from hpad.kube.http.pool import Pool
 from hpad.kube.http.sockets import Sockets
 
+_HTTP_1: Final = "http/1.1"
+
 
 class Shared:
     """A Sender for servers with TLS, in which they choose the protocol.
@@ -25,8 +30,8 @@ class Shared:
     """
 
     def __init__(self, config: ClusterConfig, clock: Clock, agent: str, largest: int) -> None:
-        if config.ssl is not None:
-            config.ssl.set_alpn_protocols([frames.PROTOCOL, "http/1.1"])
+        self._tls = config.ssl
+        self._offer(frames.PROTOCOL, _HTTP_1)
         self.server = config.server
         self._largest = largest
         self._multiplexed = True
@@ -70,7 +75,7 @@ class Shared:
             finally:
                 self._pass_on()
             again = False
-        self._multiplexed = False
+        self._fall_back()
         return await self._pool.send(method, target, head, body, deadline - loop.time(), allowed)
 
     @asynccontextmanager
@@ -79,7 +84,7 @@ class Shared:
         loop = asyncio.get_running_loop()
         connection = await self._for_stream(loop, loop.time() + silence) if self._multiplexed else None
         if connection is None:
-            self._multiplexed = False
+            self._fall_back()
             async with self._pool.stream(target, head, silence) as stream:
                 yield stream
             return
@@ -88,6 +93,13 @@ class Shared:
             yield incoming
         finally:
             incoming.drop()
+
+    def renew(self) -> None:
+        """See Sender."""
+        now = asyncio.get_running_loop().time()
+        for each in (self._requests, *self._streams):
+            each.renew(now)
+        self._pool.renew()
 
     async def aclose(self) -> None:
         """See Sender."""
@@ -106,6 +118,24 @@ class Shared:
         size = b"" if body is None else frames.content_length(len(body))
         where = self._place, frames.path(f"{self._prefix}{target}")
         return b"".join((frames.method(method), *where, self._agent, head.block, size))
+
+    # HTTP/1.1.
+
+    def _offer(self, *protocols: str) -> None:
+        """Sets the protocols among which the server chooses when a connection is opened."""
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(protocols)
+
+    def _fall_back(self) -> None:
+        """Speaks HTTP/1.1 from now on: the server has chosen it, or what it speaks as HTTP/2 is something else."""
+        if not self._multiplexed:
+            return
+        self._multiplexed = False
+        self._offer(_HTTP_1)
+        problem = next((each.problem for each in (self._requests, *self._streams) if each.problem), "")
+        if problem:
+            log = structlog.get_logger("hpad.kube")
+            log.warning("HTTP/2 does not work: using HTTP/1.1 from now on", server=self.server, error=problem)
 
     # Connections for streams.
 
