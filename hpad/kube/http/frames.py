@@ -160,4 +160,5 @@ def decoded(block: bytes) -> list[tuple[bytes, bytes]]:
     try:
         return [(bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)]
     except hpack.HPACKError as problem:
-        raise MalformedError(f"headers that cannot be read ({problem})") from None
+        # Not its text, in which there may be an address of memory: equal errors are logged once.
+        raise MalformedError(f"headers that cannot be read ({type(problem).__name__})") from None

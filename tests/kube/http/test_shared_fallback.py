@@ -1,6 +1,7 @@
 """Servers whose HTTP/2 is something else are spoken to in HTTP/1.1; and client certificates that are renewed."""
 
 import asyncio
+import contextlib
 import re
 import ssl
 
@@ -68,7 +69,7 @@ def test_http_1_is_used_where_http_2_does_not_work(run, authority, name, first):
         tls = server_tls(authority, "h2", "http/1.1")
         server = await loop.create_server(lambda: Broken(*BROKEN[name]), "127.0.0.1", 0, ssl=tls)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with structlog.testing.capture_logs() as logs:
+        with contextlib.closing(server), structlog.testing.capture_logs() as logs:
             async with client_of(url, authority) as client:
                 asks = {"request": lambda: ask(client, "POST", b"{}"), "stream": lambda: streamed(client)}[first]
                 if BROKEN[name][1]:  # it was sent: it is not repeated, but reported
@@ -82,7 +83,6 @@ def test_http_1_is_used_where_http_2_does_not_work(run, authority, name, first):
         assert (log["log_level"], log["server"]) == ("warning", url)
         assert "HTTP/1.1" in log["event"]
         assert log["error"]
-        server.close()
 
     run(main())
 
