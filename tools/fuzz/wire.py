@@ -76,7 +76,14 @@ class _Peerless(asyncio.Transport):
     def close(self) -> None:
         self.ended = True
 
-    abort = close
+    def abort(self) -> None:
+        self.ended = True
+
+    def pause_reading(self) -> None:
+        """Does nothing: the check goes on at once."""
+
+    def resume_reading(self) -> None:
+        """Does nothing."""
 
 
 class _Owner:

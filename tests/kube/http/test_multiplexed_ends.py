@@ -22,6 +22,7 @@ from support.raw_http2 import (
     headers,
     reset,
 )
+from support.scripted_server import until
 
 from hpad.kube.http.exchange import Answer, Failed
 
@@ -281,6 +282,7 @@ async def test_a_silent_stream_beside_a_busy_one_ends_alone():
 async def test_a_stream_holds_the_connection():
     streams = Streams()
     first, second = await streams.streamed(headers(1)), await streams.streamed(headers(3))
+    await until(lambda: not streams.transport.paused)  # it also waits for a moment after a little has arrived
     seen = []
 
     async def held_within():
@@ -299,6 +301,7 @@ async def test_a_stream_holds_the_connection():
 async def test_a_hold_that_is_cancelled_or_outlives_the_connection_ends():
     streams = Streams()
     incoming = await streams.streamed(headers(1))
+    await until(lambda: not streams.transport.paused)
     holding = asyncio.ensure_future(incoming.hold(asyncio.Event().wait))
     await asyncio.sleep(0)
     assert streams.transport.paused

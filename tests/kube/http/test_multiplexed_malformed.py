@@ -149,6 +149,6 @@ async def test_headers_just_below_the_limit_are_read():
 
 
 async def test_equal_faults_have_equal_messages():
-    """Else each would be logged, as that of an episode of its own."""
-    found = [await Streams().answered(headers(1, b"\x08\x03409\xff")) for _ in range(2)]
-    assert str(found[0]) == str(found[1])
+    """So there is no address of memory in them: else each would be logged, as that of an episode of its own."""
+    got = await Streams().answered(headers(1, b"\x08\x03409\xff"))
+    assert "0x" not in str(got)
