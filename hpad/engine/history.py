@@ -15,15 +15,21 @@ does not matter. Across boots only wall times are known, which two machines do n
 complete only if it was closed.
 """
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Final, TypeVar
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar, overload
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Moment as Timestamp
+from hpad.api.quantity import MAX_INT32
 from hpad.clock import Moment
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +45,95 @@ class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
     def with_current(self, current: int) -> "PastRecommendation":
         """Returns the entry with its count; with `current` where it is uncertain."""
         return PastRecommendation(self.timestamp, current) if self.uncertain else self
+
+
+COUNT: Final = struct.Struct("<i")
+_SIZE: Final = COUNT.size
+
+
+class Past(Sequence[PastRecommendation]):
+    """Recommendations in 12 bytes each, instead of 104: a full window of five minutes has 20 of them.
+
+    `times` are microseconds since 1970. `counts` are the packed `COUNT` of each, as ~count where it is uncertain; they
+    are cut to those of an int32 that is not negative. Never changes; equals each sequence of the same recommendations.
+    """
+
+    __slots__ = ("counts", "times")
+
+    def __init__(self, entries: Iterable[PastRecommendation] = ()) -> None:
+        known = tuple(entries)
+        self.times = array("q", [micros(entry.timestamp) for entry in known])
+        self.counts = b"".join(map(_packed, known))
+
+    def stored(self, stale: int, at: int, replicas: int) -> "Past":
+        """Returns the entries with another one, in place of the one with the index `stale`, or behind all if it is -1.
+
+        `at` is microseconds since 1970.
+        """
+        count = COUNT.pack(replicas if 0 <= replicas <= MAX_INT32 else _cut(replicas))
+        made = Past.__new__(Past)
+        made.times, counts = self.times[:], self.counts
+        if stale < 0:
+            made.times.append(at)
+            made.counts = counts + count
+        else:
+            made.times[stale] = at
+            made.counts = counts[: stale * _SIZE] + count + counts[(stale + 1) * _SIZE :]
+        return made
+
+    @property
+    def rows(self) -> Iterator[tuple[int, int]]:
+        """The time and the count of each entry, ~count where it is uncertain."""
+        return zip(self.times, struct.unpack(f"<{len(self.times)}i", self.counts), strict=True)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __iter__(self) -> Iterator[PastRecommendation]:
+        return (_entry(*row) for row in self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> PastRecommendation: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[PastRecommendation, ...]: ...
+    def __getitem__(self, index: int | slice) -> PastRecommendation | tuple[PastRecommendation, ...]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Past):
+            return self.times == other.times and self.counts == other.counts
+        return tuple(self) == tuple(other) if isinstance(other, tuple | list) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Past({list(self)})"
+
+
+def micros(moment: datetime) -> int:
+    """Returns a time as microseconds since 1970."""
+    return (moment - EPOCH) // MICROSECOND  # an integer: a float of seconds has no exact microseconds
+
+
+def moment_of(micros: int) -> datetime:
+    """Returns the time of microseconds since 1970. Raises OverflowError for one that datetime does not have."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def _cut(count: int) -> int:
+    return min(max(0, count), MAX_INT32)
+
+
+def _packed(entry: PastRecommendation) -> bytes:
+    count = _cut(entry.replicas)
+    return COUNT.pack(~count if entry.uncertain else count)
+
+
+def _entry(at: int, count: int) -> PastRecommendation:
+    if count < 0:
+        return PastRecommendation(moment_of(at), ~count, uncertain=True)
+    return PastRecommendation(moment_of(at), count)
 
 
 class Rescale(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +176,7 @@ class LastSample(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 NO_SAMPLE = LastSample("")
 
 
-def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
+def shifted(past: Iterable[Dated], by: timedelta) -> tuple[Dated, ...]:
     """Returns the entries with their times moved by `by`."""
     return tuple(msgspec.structs.replace(entry, timestamp=entry.timestamp + by) for entry in past)
 
@@ -89,10 +184,11 @@ def shifted(past: tuple[Dated, ...], by: timedelta) -> tuple[Dated, ...]:
 class History(msgspec.Struct, frozen=True, gc=False):
     """Recommendations feed the stabilization windows, rescales the scaling policies. Empty for a new HPA.
 
-    `last_samples` is kept only for HPAs with fallback policies (see `hpad.engine.fallback_policy`).
+    The recommendations of a history that is kept are a `Past`. `last_samples` is kept only for HPAs with fallback
+    policies (see `hpad.engine.fallback_policy`).
     """
 
-    recommendations: tuple[PastRecommendation, ...] = ()
+    recommendations: Sequence[PastRecommendation] = ()
     scale_ups: tuple[Rescale, ...] = ()
     scale_downs: tuple[Rescale, ...] = ()
     last_samples: tuple[LastSample, ...] = ()

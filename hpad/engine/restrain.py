@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.quantity import MAX_INT32
 from hpad.engine.behavior import TOO_FEW, TOO_MANY, Behavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import PastRecommendation
+from hpad.engine.history import COUNT, EPOCH, MICROSECOND, Past, PastRecommendation
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
-
-Past = tuple[PastRecommendation, ...]
 
 
 class DecidingRecommendation(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +35,12 @@ class Stabilized(msgspec.Struct, frozen=True, gc=False):
 
 
 def stabilize(
-    recommended: int, current: int, past: Past, behavior: Behavior, downscale: timedelta, now: datetime
+    recommended: int,
+    current: int,
+    past: Sequence[PastRecommendation],
+    behavior: Behavior,
+    downscale: timedelta,
+    now: datetime,
 ) -> Stabilized:
     """Keeps the count between the lowest recommendation of the up window and the highest of the down window.
 
@@ -44,67 +48,64 @@ def stabilize(
     """
     upward = behavior.up.window or timedelta(0)
     downward = downscale if behavior.down.window is None else behavior.down.window
-    rise, fall = now - upward, now - downward
+    at, known = (now - EPOCH) // MICROSECOND, past if isinstance(past, Past) else Past(past)
+    rise, fall = at - upward // MICROSECOND, at - downward // MICROSECOND
     low = high = recommended
     stale = -1  # the last entry older than both windows, which the new one replaces
-    for index, entry in enumerate(past):
-        when, replicas = entry.timestamp, current if entry.uncertain else entry.replicas
-        if when > rise and replicas < low:
-            low = replicas
-        if when > fall and replicas > high:
-            high = replicas
-        # An entry exactly as old as a window neither counts nor is stale, as in Kubernetes.
-        if when < rise and when < fall:
+    # An entry exactly as old as a window neither counts nor is stale, as in Kubernetes.
+    outdated = min(rise, fall)
+    for index, when in enumerate(known.times):
+        if when < outdated:
             stale = index
+    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known.times):  # seldom: the count mostly stays
+        for when, count in known.rows:
+            replicas = count if count >= 0 else current
+            if when > rise and replicas < low:
+                low = replicas
+            if when > fall and replicas > high:
+                high = replicas
     replicas = min(max(current, low), high)
-    kept = _stored(past, stale, PastRecommendation(now, recommended))
+    kept = known.stored(stale, at, recommended)
     if replicas == recommended:
         return Stabilized(replicas, kept)
-    known = [entry.with_current(current) for entry in past]
-    return Stabilized(
-        replicas, kept, _deciding(known, replicas, recommended, upward if recommended > current else downward)
-    )
+    window = upward if recommended > current else downward
+    return Stabilized(replicas, kept, _deciding(known, current, replicas, recommended, window))
 
 
-def stabilize_down(recommended: int, current: int, past: Past, downscale: timedelta, now: datetime) -> Stabilized:
+def stabilize_down(
+    recommended: int, current: int, past: Sequence[PastRecommendation], downscale: timedelta, now: datetime
+) -> Stabilized:
     """Without spec.behavior: takes the highest recommendation within `downscale`.
 
     Source: Kubernetes 1.36, horizontal.go: stabilizeRecommendation.
     """
-    cutoff = now - downscale
+    at, known = (now - EPOCH) // MICROSECOND, past if isinstance(past, Past) else Past(past)
+    cutoff = at - downscale // MICROSECOND
     high, stale = recommended, -1
-    for index, entry in enumerate(past):
-        if entry.timestamp < cutoff:
+    for index, when in enumerate(known.times):
+        if when < cutoff:
             stale = index
-            continue
-        replicas = current if entry.uncertain else entry.replicas
-        if replicas > high:
-            high = replicas
-    kept = _stored(past, stale, PastRecommendation(now, recommended))
+    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known.times):  # seldom: the count mostly stays
+        for when, count in known.rows:
+            replicas = count if count >= 0 else current
+            if when >= cutoff and replicas > high:
+                high = replicas
+    kept = known.stored(stale, at, recommended)
     if high == recommended:
         return Stabilized(high, kept)
-    known = [entry.with_current(current) for entry in past]
-    return Stabilized(high, kept, _deciding(known, high, recommended, downscale))
+    return Stabilized(high, kept, _deciding(known, current, high, recommended, downscale))
 
 
-def _deciding(
-    past: Sequence[PastRecommendation], replicas: int, recommended: int, window: timedelta
-) -> DecidingRecommendation:
-    """Returns the latest recommendation that keeps the count from `recommended`.
+def _deciding(past: Past, current: int, replicas: int, recommended: int, window: timedelta) -> DecidingRecommendation:
+    """Returns the latest recommendation that keeps the count from `recommended`; `current` stands for uncertain ones.
 
     Such recommendations are as far from `recommended` as the count, or farther. Once the latest of them leaves the
     window, so have the others.
     """
     grows = recommended > replicas
-    far = (entry for entry in past if (entry.replicas <= replicas if grows else entry.replicas >= replicas))
+    known = [entry.with_current(current) for entry in past]
+    far = (entry for entry in known if (entry.replicas <= replicas if grows else entry.replicas >= replicas))
     return DecidingRecommendation(max(far, key=lambda entry: entry.timestamp), window)
-
-
-def _stored(past: Past, stale: int, latest: PastRecommendation) -> Past:
-    """Replaces the last outdated entry by the latest one, or appends it."""
-    if stale < 0:
-        return (*past, latest)
-    return (*past[:stale], latest, *past[stale + 1 :])
 
 
 _READY: Final = ("ReadyForNewScale", "recommended size matches current size")
@@ -139,7 +140,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     replicas: int
     able: tuple[str, str]
     limited: tuple[str, str]
-    recommendations: tuple[PastRecommendation, ...]
+    recommendations: Past
     limit: str = ""
     deciding: DecidingRecommendation | None = None
     deciding_age: timedelta = timedelta(0)

@@ -1,6 +1,7 @@
 """The metrics of a status, the comparison of two statuses, and the history after a decision."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -139,7 +140,7 @@ def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
     # A turn without a decision adds no recommendation, but starts the history of a new HPA
     # (horizontal.go: recordInitialRecommendation).
     if decision.restrained is not None:
-        recommendations = decision.restrained.recommendations
+        recommendations: Sequence[PastRecommendation] = decision.restrained.recommendations
     else:
         recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
     ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior

@@ -109,7 +109,7 @@ def encode_head(done: RecordedReconcile, name: str) -> dict[str, Any]:
             feature_gates=msgspec.structs.asdict(tunables.gates),
         ),
         hpa=msgspec.structs.replace(view.hpa, metadata=metadata),
-        history=view.history,
+        history=msgspec.structs.replace(view.history, recommendations=tuple(view.history.recommendations)),
     )
     value: dict[str, Any] = to_builtins(scenario)
     return value

@@ -14,21 +14,32 @@ import itertools
 import operator
 import zlib
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
-from hpad.engine.history import History, LastSample, Memory, PastRecommendation, PendingRescale, Rescale, Validity
+from hpad.engine.history import (
+    EPOCH,
+    MICROSECOND,
+    History,
+    LastSample,
+    Memory,
+    Past,
+    PastRecommendation,
+    PendingRescale,
+    Rescale,
+    Validity,
+    micros,
+    moment_of,
+)
 
 FORMAT: Final = 1
 MOST: Final = 1024
 _HEAD: Final = 5
 """The length of format byte and checksum."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _TIMESTAMP: Final = operator.attrgetter("timestamp")
 
 
@@ -81,7 +92,7 @@ def encode(key: Key, memory: Memory) -> bytes:
         namespace=key.namespace,
         name=key.name,
         uid=memory.uid,
-        at=None if memory.at is None else _micros(memory.at),
+        at=None if memory.at is None else micros(memory.at),
         last_count=memory.last_count,
         recommendations=_recommendations(history.recommendations),
         scale_ups=_rescales(_recent_ups(history.scale_ups)),
@@ -125,7 +136,7 @@ def _memory(wire: _Wire) -> Memory:
             wire.last_samples,
         ),
         status=wire.status,
-        at=None if wire.at is None else _moment(wire.at),
+        at=None if wire.at is None else moment_of(wire.at),
         last_count=wire.last_count,
         pending=None if wire.pending is None else _pending_of(wire.pending),
         loaded=True,
@@ -137,39 +148,40 @@ def _memory(wire: _Wire) -> Memory:
 
 def _pending(pending: PendingRescale) -> _Pending:
     ups, downs = _rescales(_recent_ups(pending.scale_ups)), _rescales(_recent_downs(pending.scale_downs))
-    previous = None if pending.previous is None else _micros(pending.previous)
+    previous = None if pending.previous is None else micros(pending.previous)
     return _Pending(pending.current, pending.to, ups, downs, pending.status, previous)
 
 
 def _pending_of(wire: _Pending) -> PendingRescale:
     ups, downs = _rescales_of(wire.scale_ups), _rescales_of(wire.scale_downs)
-    previous = None if wire.previous is None else _moment(wire.previous)
+    previous = None if wire.previous is None else moment_of(wire.previous)
     return PendingRescale(wire.current, wire.to, ups, downs, wire.status, previous)
 
 
-def _recommendations(past: tuple[PastRecommendation, ...]) -> list[int]:
+def _recommendations(past: Sequence[PastRecommendation]) -> list[int]:
     flat: list[int] = []
-    before = _EPOCH
-    for entry in _recent(past):
-        at = entry.timestamp
-        flat += ((at - before) // _MICROSECOND, ~entry.replicas if entry.uncertain else entry.replicas)
+    before = 0
+    recent = _recent(past)
+    known = recent if isinstance(recent, Past) else Past(recent)
+    for at, count in known.rows:
+        flat += (at - before, count)
         before = at
     return flat
 
 
 def _rescales(past: Sequence[Rescale]) -> list[int]:
     flat: list[int] = []
-    before = _EPOCH
+    before = EPOCH
     for entry in past:
         at = entry.timestamp
-        flat += ((at - before) // _MICROSECOND, entry.change, entry.outdated + 2 * entry.uncertain)
+        flat += ((at - before) // MICROSECOND, entry.change, entry.outdated + 2 * entry.uncertain)
         before = at
     return flat
 
 
-def _recommendations_of(flat: list[int]) -> tuple[PastRecommendation, ...]:
+def _recommendations_of(flat: list[int]) -> Past:
     counts = [count if count >= 0 else ~count for count in flat[1::2]]
-    return tuple(map(PastRecommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
+    return Past(map(PastRecommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
 
 
 def _rescales_of(flat: list[int]) -> tuple[Rescale, ...]:
@@ -182,18 +194,10 @@ def _times(flat: list[int], width: int) -> list[datetime]:
     """Returns the times of rows of `width` numbers. Raises ValueError if the last row is incomplete."""
     if len(flat) % width:
         raise ValueError(f"{len(flat)} numbers do not divide into rows of {width}")
-    return [_moment(at) for at in itertools.accumulate(flat[::width])]
+    return [moment_of(at) for at in itertools.accumulate(flat[::width])]
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND  # an integer: a float of seconds has no exact microseconds
-
-
-def _moment(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def _recent(past: tuple[PastRecommendation, ...]) -> Sequence[PastRecommendation]:
+def _recent(past: Sequence[PastRecommendation]) -> Sequence[PastRecommendation]:
     if len(past) <= MOST:
         return past
     ordered = sorted(past, key=_TIMESTAMP)

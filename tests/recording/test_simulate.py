@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 from support.replays import scenario, step
 
@@ -223,7 +224,8 @@ def test_a_fallback_is_set_by_its_annotation() -> None:
 def test_the_state_runs_on_in_a_scenario_that_continues_the_one_before() -> None:
     whole = scenario(step(0, "60", 3), step(15, "60", 6), step(30, "60", 6), step(45, "60", 6))
     state = list(replay.run(decode_scenario(whole)))[1].settlement
-    later = whole | {"steps": whole["steps"][2:], "history": v2.to_builtins(state.history)}
+    past = msgspec.structs.replace(state.history, recommendations=tuple(state.history.recommendations))
+    later = whole | {"steps": whole["steps"][2:], "history": v2.to_builtins(past)}
     simulation = Simulation([parse("spec.maxReplicas=4")])
     first = decode_scenario(whole | {"steps": whole["steps"][:2]})
     turns = [*simulation.run(first), *simulation.run(decode_scenario(later))]
