@@ -8,8 +8,8 @@ import contextlib
 import math
 import operator
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -50,7 +50,7 @@ class Cache(Generic[T]):
         self.answered = asyncio.Event()
         self.trouble: str | None = None
         self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource))
-        self._values: dict[Key, T] = {}
+        self._values: MutableMapping[Key, T] = {}
         self._bug = bug
         self._callbacks: list[Callback[T]] = []
         self._offered: set[Key] = set()
@@ -249,32 +249,104 @@ def _same_spec(
 
 _UNIQUE = frozenset({"statefulset.kubernetes.io/pod-name"})  # not indexed: no two pods share a value
 _BY_VALUE = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN})
-_Bucket = dict[str, Pod]
-_EMPTY: Final[_Bucket] = {}
+_FEW: Final = 8
+"""A bucket with more pods is a dict. Most labels belong to the replicas of one target, and a tuple of four pods takes
+80 bytes, where a dict takes 230."""
+_Bucket = tuple[Pod, ...] | dict[str, Pod]
 _NAME = operator.attrgetter("name")
 
 
-class Index:
-    """Pods by namespace, and by namespace and label pair."""
+_NO_PODS: Final[Mapping[str, Pod]] = {}
+
+
+class PodsByKey(MutableMapping[Key, Pod]):
+    """Pods by namespace, then by name. One dict of all pods would need a key of 64 bytes for each."""
 
     def __init__(self) -> None:
+        self._namespaces: dict[str, dict[str, Pod]] = {}
+
+    @property
+    def namespaces(self) -> int:
+        """The number of namespaces with pods."""
+        return len(self._namespaces)
+
+    def of(self, namespace: str) -> Mapping[str, Pod]:
+        """Returns the pods of a namespace by name."""
+        return self._namespaces.get(namespace, _NO_PODS)
+
+    def get(self, key: Key, default: Any = None) -> Any:  # that of the base class raises and catches a KeyError
+        return self._namespaces.get(key[0], _NO_PODS).get(key[1], default)
+
+    def __getitem__(self, key: Key) -> Pod:
+        return self._namespaces[key[0]][key[1]]
+
+    def put(self, pod: Pod) -> None:
+        """Stores a pod under its key."""
+        self._namespaces.setdefault(pod.namespace, {})[pod.name] = pod
+
+    def __setitem__(self, key: Key, pod: Pod) -> None:
+        self.put(pod)
+
+    def __delitem__(self, key: Key) -> None:
+        pods = self._namespaces[key[0]]
+        del pods[key[1]]
+        if not pods:
+            del self._namespaces[key[0]]
+
+    def __iter__(self) -> Iterator[Key]:
+        return (Key(namespace, name) for namespace, pods in self._namespaces.items() for name in pods)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._namespaces.values()))
+
+
+class Index:
+    """Pods by namespace and label pair. `pods` are all of them, by namespace."""
+
+    def __init__(self) -> None:
+        self.pods = PodsByKey()
         self._buckets: dict[tuple[str, str, str], _Bucket] = {}
 
     def __len__(self) -> int:
         """Returns the number of namespaces and label pairs that pods have."""
-        return len(self._buckets)
+        return self.pods.namespaces + len(self._buckets)
 
     def replace(self, old: Pod | None, new: Pod | None) -> None:
         """Applies one change of one pod."""
-        if old is not None:
-            for place in (_whole(old.namespace), *_places(old)):
-                bucket = self._buckets.get(place, {})
-                bucket.pop(old.name, None)
-                if not bucket:
-                    self._buckets.pop(place, None)
+        if old is not None and (new is None or old.labels != new.labels):
+            for place in _places(old):
+                self._remove(place, old.name)
         if new is not None:
-            for place in (_whole(new.namespace), *_places(new)):
-                self._buckets.setdefault(place, {})[new.name] = new
+            self.pods.put(new)
+            for place in _places(new):
+                self._add(place, new)
+        elif old is not None:
+            self.pods.pop(Key(old.namespace, old.name), None)
+
+    def _add(self, place: tuple[str, str, str], pod: Pod) -> None:
+        bucket = self._buckets.get(place)
+        if bucket is None:
+            self._buckets[place] = (pod,)
+        elif isinstance(bucket, dict):
+            bucket[pod.name] = pod
+        else:
+            others = [other for other in bucket if other.name != pod.name]
+            others.append(pod)
+            self._buckets[place] = tuple(others) if len(others) <= _FEW else {each.name: each for each in others}
+
+    def _remove(self, place: tuple[str, str, str], name: str) -> None:
+        bucket = self._buckets.get(place, ())
+        if isinstance(bucket, dict):
+            bucket.pop(name, None)
+            if len(bucket) > _FEW // 2:  # not at once below the limit, around which the count may waver
+                return
+            others = tuple(bucket.values())
+        else:
+            others = tuple([other for other in bucket if other.name != name])
+        if others:
+            self._buckets[place] = others
+        else:
+            self._buckets.pop(place, None)
 
     def sharing(self, pod: Pod) -> Pod:
         """Returns the pod with labels and owner as objects that other pods have as well.
@@ -305,20 +377,22 @@ class Index:
                 found.append(pod)
         return sorted(found, key=_NAME)
 
-    def _candidates(self, namespace: str, selector: Selector) -> list[Pod]:
+    def _candidates(self, namespace: str, selector: Selector) -> Sequence[Pod]:
         """Returns the smallest indexed set of pods that includes all matching ones."""
-        best: Sequence[_Bucket] | None = None
+        best: Sequence[Mapping[str, Pod] | _Bucket] | None = None
         least = math.inf
         for term in selector.requirements:
             if term.operator in _BY_VALUE and term.key not in _UNIQUE:
                 values = term.values if len(term.values) == 1 else set(term.values)
-                buckets = [self._buckets.get((namespace, term.key, value), _EMPTY) for value in values]
+                buckets = [self._buckets.get((namespace, term.key, value), ()) for value in values]
                 size = len(buckets[0]) if len(buckets) == 1 else sum(map(len, buckets))
                 if size < least:
                     best, least = buckets, size
         if best is None:
-            best = (self._buckets.get(_whole(namespace), _EMPTY),)
-        return list(best[0].values()) if len(best) == 1 else [pod for bucket in best for pod in bucket.values()]
+            best = (self.pods.of(namespace),)
+        if len(best) == 1 and isinstance(best[0], tuple):
+            return best[0]
+        return [pod for bucket in best for pod in (bucket if isinstance(bucket, tuple) else bucket.values())]
 
 
 class PodCache(Cache[Pod]):
@@ -327,6 +401,7 @@ class PodCache(Cache[Pod]):
     def __init__(self, scope: WatchScope) -> None:
         super().__init__(scope, Kind(paths.PODS, codec.pod))
         self._labels = Index()
+        self._values = self._labels.pods
         self.marked: set[Key] = set()
 
     def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
@@ -354,10 +429,5 @@ def _places(pod: Pod) -> list[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items() if key not in _UNIQUE]
 
 
-def _whole(namespace: str) -> tuple[str, str, str]:
-    """Returns the place of all pods of a namespace; no label has an empty key."""
-    return (namespace, "", "")
-
-
 def _any(bucket: _Bucket) -> Pod:
-    return next(iter(bucket.values()))
+    return next(iter(bucket if isinstance(bucket, tuple) else bucket.values()))

@@ -18,11 +18,11 @@ _LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from
 _PODS = st.lists(
     st.builds(
         lambda name, namespace, labels: Pod(name=name, namespace=namespace, labels=labels),
-        st.sampled_from(["p1", "p2", "p3", "p4"]),
+        st.sampled_from([f"p{number}" for number in range(12)]),
         st.sampled_from(["n", "m"]),
         _LABELS,
     ),
-    max_size=12,
+    max_size=40,
 )
 _TERMS = ["app=a", "app==b", "app!=a", "tier in (a,b)", "tier notin (a)", "x", "!x", "app=", "x in (a)", "x in (,b)"]
 _SELECTORS = st.lists(st.sampled_from(_TERMS), max_size=3).map(",".join)
@@ -37,6 +37,8 @@ def test_the_index_finds_the_same_pods_as_a_scan(pods, text, data):
         index.replace(pods_by_key.pop(key, None), new)
         if new is not None:
             pods_by_key[key] = new
+    assert dict(index.pods) == pods_by_key
+    assert len(index.pods) == len(pods_by_key)
     selected = selector.parse(text)
     for namespace in ("n", "m", "none"):
         scan = [pod for key, pod in pods_by_key.items() if key[0] == namespace and selected.matches(pod.labels)]
@@ -55,6 +57,18 @@ def test_an_index_without_pods_is_empty():
     index.replace(None, pod)
     assert len(index) == 2
     index.replace(pod, None)
+    assert len(index) == 0
+
+
+def test_a_label_of_many_pods_is_found_while_their_number_grows_and_shrinks():
+    index, web = Index(), selector.parse("app=web")
+    pods = [Pod(name=f"{number:02}", namespace="n", labels={"app": "web"}) for number in range(20)]
+    for count, pod in enumerate(pods, start=1):
+        index.replace(None, pod)
+        assert index.select("n", web) == pods[:count]
+    for count, pod in enumerate(pods, start=1):
+        index.replace(pod, None)
+        assert index.select("n", web) == pods[count:]
     assert len(index) == 0
 
 
