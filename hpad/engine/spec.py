@@ -340,6 +340,24 @@ def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     return compiled
 
 
+class _Metrics(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """The metrics of a spec, equal to the same object only: "1Ki" equals "1024", but is shown as written."""
+
+    entries: tuple[MetricSpec, ...]
+
+    def __hash__(self) -> int:
+        return id(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Metrics) and self.entries is other.entries
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _compiled_metrics(metrics: _Metrics, namespace: str) -> tuple[CompiledMetric, ...]:
+    """Returns the compiled metrics, one object for all HPAs of the namespace whose specs share their metrics."""
+    return tuple(compile_metric(metric, namespace) for metric in metrics.entries)
+
+
 def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     spec, key, target = hpa.spec, hpa.metadata.key, hpa.spec.scale_target_ref
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
@@ -350,11 +368,15 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         version_error=_version_error(target.api_version),
         min_replicas=minimum,
         max_replicas=spec.max_replicas,
-        metrics=tuple(compile_metric(metric, key.namespace) for metric in spec.metrics),
+        metrics=_compiled_metrics(_Metrics(spec.metrics), key.namespace),
         behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
-        bounds=Bounds(minimum, spec.max_replicas),
+        bounds=_bounds(minimum, spec.max_replicas),
     )
+
+
+_bounds: Final = functools.lru_cache(maxsize=1 << 10)(Bounds)
+"""Returns bounds, one object for all HPAs that have them."""
 
 
 def _version_error(api_version: str) -> str | None:
