@@ -3,6 +3,8 @@
 Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
 """
 
+import functools
+
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
@@ -170,10 +172,15 @@ def _explain(draft: Draft, decision: Decision) -> None:
     recommendation, restrained = decision.recommendation, decision.restrained
     if recommendation is None or recommendation.leader is None or restrained is None:
         return
-    message = f"the HPA was able to successfully calculate a replica count from {recommendation.source}"
-    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", message)
+    draft.condition(SCALING_ACTIVE, TRUE, "ValidMetricFound", _found(recommendation.source))
     draft.condition(ABLE_TO_SCALE, TRUE, *restrained.able)
     draft.condition(SCALING_LIMITED, TRUE if restrained.is_limited else FALSE, *restrained.limited)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _found(source: str) -> str:
+    """Returns the message of ScalingActive; the conditions of all HPAs with the same metric share it."""
+    return f"the HPA was able to successfully calculate a replica count from {source}"
 
 
 def _partial(decision: Decision) -> str | None:
