@@ -96,12 +96,14 @@ def pod_sample(
     """
     if not items:
         raise _nothing(RESOURCE_API)
-    values = {}
+    values, first = {}, items[0].timestamp or _UNKNOWN_TIME
     for item in items:
         usage = _usage(item, resource, container, ignored)
         if usage is not None:
-            values[item.metadata.name] = PodValue(usage, item.timestamp or _UNKNOWN_TIME, _window(item))
-    return PodSample(values, items[0].timestamp or _UNKNOWN_TIME)
+            time = item.timestamp or _UNKNOWN_TIME
+            # One object for equal times: those of pods of one node mostly are, and samples are kept for each HPA.
+            values[item.metadata.name] = PodValue(usage, first if time == first else time, _window(item))
+    return PodSample(values, first)
 
 
 def custom_pod_sample(items: Sequence[MetricValue] | None) -> PodSample:

@@ -1,5 +1,6 @@
 """What the metrics of an HPA asked for over time, in a few bytes per change."""
 
+import functools
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -15,6 +16,12 @@ _FEWEST_POINTS: Final = 16
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+@functools.lru_cache(maxsize=1 << 10)
+def _shared(numbers: Numbers) -> Numbers:
+    """Returns the same object for equal numbers, which many HPAs have."""
+    return numbers
+
+
 class Points:
     """The changes of recommendation and proposals since `began`: 4 bytes per number, at most about 2 kB.
 
@@ -25,7 +32,7 @@ class Points:
 
     def __init__(self, began: datetime, numbers: Numbers) -> None:
         self._began = began
-        self._last = numbers
+        self._last = _shared(numbers)
         self._rows = array("i", (0, *_row(numbers)))
 
     @property
@@ -43,7 +50,7 @@ class Points:
     def note(self, now: datetime, numbers: Numbers) -> None:
         """Adds a point if the numbers have changed. `now` is within 24 days of `began`."""
         if numbers != self._last:
-            self._last = numbers
+            self._last = _shared(numbers)
             self._rows.extend((_since(self._began, now), *_row(numbers)))
 
     def split(self, length: int, moment: datetime) -> "Points":

@@ -123,6 +123,7 @@ _SCALE_TO_ZERO_DISABLED: Final = (
 )
 _WITHOUT_ZERO: Final = "while the feature gate HPAScaleToZero is off"
 _A_DAY: Final = timedelta(days=1)
+_NO_AGE: Final = timedelta(0)
 
 
 class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -217,6 +218,6 @@ def _restrained(view: View, recommended: int, steady: Stabilized, step: Limited,
         recommendations=steady.past,
         limit=step.explanation,
         deciding=deciding,
-        deciding_age=timedelta(0) if deciding is None else view.now - deciding.recommendation.timestamp,
+        deciding_age=_NO_AGE if deciding is None else view.now - deciding.recommendation.timestamp,
         first=not view.history.recommendations,
     )
