@@ -10,7 +10,8 @@ from support.scripted_server import QUICK, failure, hangs, line, resets, says, s
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, watch
-from hpad.kube.cache import Cache, Index, PodCache
+from hpad.kube.cache import Cache, PodCache
+from hpad.kube.pod_index import Index
 from hpad.kube.watch import WatchScope
 
 
