@@ -58,6 +58,7 @@ _SERVING: Final = {
 _ELECTION: Final = {
     "leader_elect": "BOOL",
     "shards": "BOOL",
+    "shard_by": "WHAT",
     "leader_elect_lease_duration": "DURATION",
     "leader_elect_renew_deadline": "DURATION",
     "leader_elect_retry_period": "DURATION",
@@ -114,7 +115,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_group(parser.add_argument_group(title), _DECISIONS)
     title = "authentication of clients of --listen (any one of these suffices)"
     _add_group(parser.add_argument_group(title, _ABOUT_SERVING), _SERVING)
-    title = "several replicas (the flags of kube-controller-manager, except --shards)"
+    title = "several replicas (the flags of kube-controller-manager, except --shards and --shard-by)"
     _add_group(parser.add_argument_group(title, _ABOUT_ELECTION), _ELECTION)
 
 

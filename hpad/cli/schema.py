@@ -63,6 +63,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "dry_run": "decide for counts of its own (shadow mode), and write nothing",
     "leader_elect": "of several replicas, only the leader works (on by default in kube-controller-manager)",
     "shards": "divide the HPAs among all replicas, instead of leader_elect; keeps their state in the cluster",
+    "shard_by": "with shards, what belongs to one replica as a whole: hpa or namespace (for many namespaces: cheaper)",
     "leader_elect_lease_duration": "time without a renewal after which another replica takes over",
     "leader_elect_renew_deadline": "time without a renewal after which the leader stops working",
     "leader_elect_retry_period": "time between renewals of the Lease, or between attempts to acquire it",
@@ -217,6 +218,7 @@ _FORMS: Final[dict[fields.Parser, Json]] = {
 }
 _FORMS_BY_NAME: Final[dict[str, Json]] = {
     "competing_hpas": {"enum": list(model.COMPETING)},
+    "shard_by": {"enum": list(model.SHARD_BY)},
     "log_level": {"enum": list(settings.LOG_LEVELS)},
     "log_format": {"enum": list(settings.LOG_FORMATS)},
     "kind": {"enum": list(settings.STORES)},

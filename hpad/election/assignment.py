@@ -2,7 +2,8 @@
 
 Rendezvous hashing gives each HPA to one member: every member gets a number per HPA, and the highest number wins. When a
 member joins or leaves, no HPA moves between two other members. The hash is part of the protocol between members
-(`shards.IDENTITY`): members with another hash are another group.
+(`shards.identity`): members with another hash are another group. What is hashed is the HPA, or only its namespace
+(`UNITS`): then all HPAs of a namespace belong to one member.
 
 Each member publishes its member set: the members that it saw alive, and itself. A member owns an HPA when it is first
 for it among all members that it sees or has published, and every other member has acknowledged that. A member
@@ -20,18 +21,27 @@ set that contains A, and B is first in it. B also read A's member set:
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from hpad.api.metadata import Key
+from hpad.settings.model import SHARD_BY_HPA, SHARD_BY_NAMESPACE
 
 MemberSet = frozenset[str]
 _MOST_CACHED: Final = 1 << 16
 """Answers that an Assignment caches; HPAs that were deleted would fill it without a limit."""
 
 
+def _namespace(key: Key) -> Key:
+    return Key(key.namespace, "")
+
+
+UNITS: Final[Mapping[str, Callable[[Key], Key]]] = {SHARD_BY_HPA: lambda key: key, SHARD_BY_NAMESPACE: _namespace}
+"""By setting: what belongs to one member as a whole, by the key of an HPA in it. Key("shop", "") is a namespace."""
+
+
 def first(key: Key, members: Iterable[str]) -> str:
-    """Returns the member that the HPA belongs to. Raises ValueError for an empty set."""
+    """Returns the member that the HPA or the namespace belongs to. Raises ValueError for an empty set."""
     return max(members, key=lambda member: (weight(key, member), member))
 
 
@@ -43,14 +53,22 @@ def weight(key: Key, member: str) -> int:
 class Assignment:
     """The HPAs of the member `me`, which published `published` and then saw `others` alive with their member sets.
 
-    A member set of None is not known; such a member blocks every HPA.
+    A member set of None is not known; such a member blocks every HPA. `shard_by` is a key of UNITS.
     """
 
-    def __init__(self, me: str, others: Mapping[str, MemberSet | None], published: MemberSet) -> None:
+    def __init__(
+        self,
+        me: str,
+        others: Mapping[str, MemberSet | None],
+        published: MemberSet,
+        *,
+        shard_by: str = SHARD_BY_HPA,
+    ) -> None:
         self.members: MemberSet = frozenset({me, *others})
         self._me = me
         self._candidates = self.members | published
         self._unaware = sorted((name, theirs) for name, theirs in others.items() if theirs is None or me not in theirs)
+        self._unit = UNITS[shard_by]
         self._cache: dict[Key, bool] = {}
         self.inputs = (me, self._candidates, self._unaware)
         """Assignments with equal inputs own the same HPAs, whichever exist."""
@@ -61,12 +79,17 @@ class Assignment:
         return not self._unaware
 
     def owns(self, key: Key) -> bool:
-        known = self._cache.get(key)
+        unit = self._unit(key)
+        known = self._cache.get(unit)
         if known is None:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
-            known = self._cache[key] = self._is_owned(key)
+            known = self._cache[unit] = self._is_owned(unit)
         return known
+
+    def expects(self, namespace: str) -> bool:
+        """Returns whether the namespace belongs to this member, as soon as the others have acknowledged that."""
+        return first(Key(namespace, ""), self._candidates) == self._me
 
     def _is_owned(self, key: Key) -> bool:
         if first(key, self._candidates) != self._me:

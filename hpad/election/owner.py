@@ -129,11 +129,17 @@ class Coordinator:
         self.owner: leader.Leader | shards.Shards
         if election.shards:
             known = members.Members(api, election, identity=identity, recorder=self._events)
-            common = lease_module.Elector(api, election, identity=shards.IDENTITY)
+            common = lease_module.Elector(api, election, identity=shards.identity(election))
             self.owner = shards.Shards(known, common, election, telemetry, clock)
         else:
             self._elector = lease_module.Elector(api, election, identity=identity, recorder=self._events)
             self.owner = leader.Leader(self._elector, election, telemetry, clock)
+
+    @property
+    def shares(self) -> shards.Shards | None:
+        """The member of a shard group that owns whole namespaces; None for any other participant."""
+        owner = self.owner
+        return owner if isinstance(owner, shards.Shards) and owner.whole_namespaces else None
 
     @property
     def may_save(self) -> Callable[[Key], bool]:

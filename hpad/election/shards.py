@@ -28,15 +28,21 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
-from hpad.election.assignment import Assignment, first
+from hpad.election.assignment import UNITS, Assignment, first
 from hpad.election.leader import Participant, Replica
 from hpad.election.members import Member, Members
 from hpad.kube import errors
-from hpad.settings.model import Election
+from hpad.settings.model import SHARD_BY_HPA, SHARD_BY_NAMESPACE, Election
 from hpad.telemetry import Telemetry
 
-IDENTITY: Final = "hpad-shards-1"
-"""The holder of the common Lease: members with the same protocol and the same hash."""
+_IDENTITIES: Final = {SHARD_BY_HPA: "hpad-shards-1", SHARD_BY_NAMESPACE: "hpad-shards-by-namespace-1"}
+
+
+def identity(election: Election) -> str:
+    """Returns the holder of the common Lease: it stands for members with the same protocol and the same hash."""
+    return _IDENTITIES[election.shard_by]
+
+
 _HANDOFF_DIVISOR = 20
 """A changed member set is published after this part of the retry period: a new owner waits for it."""
 _WAITING_DIVISOR = 4
@@ -116,13 +122,17 @@ class Shards(Participant):
     def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
         """See Participant. An HPA counts for the member that it belongs to, also while it is handed off to it.
 
-        O(HPAs x members).
+        O(HPAs x members), or O(HPAs + namespaces x members).
         """
         others = {other.name: other.identity or other.name for other in self._others}
         if not self.leading:
             return Replica(self._members.identity, "joining", 0), *(Replica(name, "member") for name in others.values())
         known = {self._members.name: self._members.identity, **others}
-        counts = Counter(first(key, known) for key in keys)
+        # Per unit first: a namespace is hashed once, whatever the number of its HPAs.
+        units = Counter(map(UNITS[self._election.shard_by], keys))
+        counts = Counter[str]()
+        for unit, count in units.items():
+            counts[first(unit, known)] += count
         return tuple(Replica(identity, "member", counts[name]) for name, identity in known.items())
 
     def owns(self, key: Key) -> bool:
@@ -133,6 +143,15 @@ class Shards(Participant):
         if self._previous is not None and self._leadership.valid and self._previous.owns(key):
             return True
         return self.owns(key)
+
+    @property
+    def whole_namespaces(self) -> bool:
+        """Whether all HPAs of a namespace belong to one member."""
+        return self._election.shard_by == SHARD_BY_NAMESPACE
+
+    def expects(self, namespace: str) -> bool | None:
+        """Returns whether this member owns the namespace, or will soon; None while it is not a member."""
+        return None if self._assignment is None else self._assignment.expects(namespace)
 
     def before_handing_off(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Awaits `callback` after this member lost HPAs and before another member may own them."""
@@ -237,7 +256,8 @@ class Shards(Participant):
             self._leadership.end()
             return
         self.holder_known = True
-        after = Assignment(self._members.name, {other.name: other.member_set for other in self._others}, published)
+        sets = {other.name: other.member_set for other in self._others}
+        after = Assignment(self._members.name, sets, published, shard_by=self._election.shard_by)
         joined = self._assignment is None
         changed = before is not None and after.inputs != before.inputs
         self._on(Event.REASSIGNED if changed else Event.ASSIGNED)

@@ -8,7 +8,17 @@ from hpad.api.sample import SOURCE_TYPES
 from hpad.api.text import shown
 from hpad.engine import fallback_policy
 from hpad.settings import hpas, parsers
-from hpad.settings.model import COMPETING, LOG_FORMATS, LOG_LEVELS, STORES, Match, Route, SourceLimits, SourceSettings
+from hpad.settings.model import (
+    COMPETING,
+    LOG_FORMATS,
+    LOG_LEVELS,
+    SHARD_BY,
+    STORES,
+    Match,
+    Route,
+    SourceLimits,
+    SourceSettings,
+)
 
 Parser = Callable[[Any], Any]
 
@@ -163,6 +173,7 @@ PARSERS: dict[str, Parser] = {
     "dry_run": parsers.flag,
     "leader_elect": parsers.flag,
     "shards": parsers.flag,
+    "shard_by": parsers.one_of(*SHARD_BY),
     "leader_elect_lease_duration": parsers.positive_duration,
     "leader_elect_renew_deadline": parsers.positive_duration,
     "leader_elect_retry_period": parsers.positive_duration,
@@ -174,6 +185,7 @@ TUNABLES = ("tolerance", "downscale_stabilization", "cpu_initialization_period",
 ELECTION = {
     "leader_elect": "enabled",
     "shards": "shards",
+    "shard_by": "shard_by",
     "leader_elect_lease_duration": "lease_duration",
     "leader_elect_renew_deadline": "renew_deadline",
     "leader_elect_retry_period": "retry_period",

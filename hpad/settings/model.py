@@ -17,6 +17,9 @@ FieldProblem = tuple[str, str]
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
 LEASES = "leases"
+SHARD_BY_HPA, SHARD_BY_NAMESPACE = "hpa", "namespace"
+SHARD_BY = (SHARD_BY_HPA, SHARD_BY_NAMESPACE)
+"""What belongs to one replica of a shard group as a whole."""
 _MAX_LABEL_LENGTH = 63
 _SHARD_RETRIES = 4
 _SECOND = timedelta(seconds=1)
@@ -30,11 +33,12 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
     `lease_duration`: how long other replicas respect a Lease that is not renewed. `renew_deadline`: how long after its
     last renewal a leader continues to work. `retry_period`: how often a leader renews and, with jitter, a candidate
     reads the Lease. `name` and `namespace` are those of the Lease. With `shards` each member has a Lease of its own,
-    whose name begins with `name`.
+    whose name begins with `name`; `shard_by` (SHARD_BY) is what belongs to one member as a whole.
     """
 
     enabled: bool = False
     shards: bool = False
+    shard_by: str = SHARD_BY_HPA
     lease_duration: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
     retry_period: timedelta = timedelta(seconds=2)

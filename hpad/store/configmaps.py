@@ -150,8 +150,12 @@ class ConfigMaps:
         return len(self._boxes) - 1
 
     def _is_ours(self, place: int) -> bool:
-        """Objects are assigned to replicas in the same way as HPAs, so that each replica writes its own objects."""
-        return self._owns(self._key(place))
+        """Objects are assigned to replicas in the same way as HPAs, so that each replica writes its own objects.
+
+        The name stands for the namespace too: replicas may share whole namespaces, and all objects are in one.
+        """
+        name = self._key(place).name
+        return self._owns(Key(name, name))
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
         boxes: list[_Box] = []

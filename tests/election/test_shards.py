@@ -16,7 +16,7 @@ from hpad.api.metadata import Key
 from hpad.election import lease, shards
 from hpad.election.assignment import Assignment, weight
 from hpad.election.leader import Leader, Replica
-from hpad.settings.model import JITTER, Election
+from hpad.settings.model import JITTER, SHARD_BY_NAMESPACE, Election
 from hpad.telemetry import Telemetry
 
 TICKS = 1600
@@ -283,6 +283,83 @@ async def test_a_leader_and_members_respect_each_other(leader_first: bool) -> No
     if leader_first:
         await until(lambda: shard_member.owned, 20)
         await shard_member.stop()
+
+
+BY_NAMESPACE = Election(enabled=True, shards=True, shard_by=SHARD_BY_NAMESPACE)
+TEAMS = tuple(Key(f"team-{number // 3}", f"app-{number}") for number in range(36))
+
+
+def split(*members: ShardMember) -> list[str]:
+    """Returns the namespaces with HPAs of several owners."""
+    owners: dict[str, set[str]] = {}
+    for member in members:
+        for key in member.owned:
+            owners.setdefault(key.namespace, set()).add(member.name)
+    return [namespace for namespace, names in owners.items() if len(names) > 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@in_virtual_time
+async def test_all_hpas_of_a_namespace_have_the_same_owner_if_namespaces_are_shared(seed: int) -> None:
+    """With the faults of networks, clocks and other clients as above."""
+    dice, server = random.Random(seed), Server()
+    four = [
+        ShardMember(
+            name, server, election=BY_NAMESPACE, clock=odd(dice), dice=random.Random(f"{seed}{name}"), keys=TEAMS
+        )
+        for name in "abcd"
+    ]
+    for each in four[:3]:
+        each.start()
+    owned = 0
+    for _ in range(TICKS // 2):
+        await asyncio.sleep(0.25)
+        owned += sum(len(each.owned) for each in four)
+        assert shard_members.claimed_twice(four) == []
+        assert split(*four) == []
+        trouble(dice, server, four)
+    assert owned
+    for each in four:
+        each.network.calm()
+        if not each.running:
+            each.start()
+    await until(lambda: sorted(key for each in four for key in each.owned) == sorted(TEAMS), 60)
+    assert split(*four) == []
+    for each in four:
+        await each.stop()
+
+
+@in_virtual_time
+async def test_a_member_expects_its_namespaces_before_the_others_have_acknowledged_them() -> None:
+    server = Server()
+    two = [ShardMember(name, server, election=BY_NAMESPACE, keys=TEAMS) for name in "ab"]
+    one, other = two[0].start(), two[1]
+    assert one.shards.expects("team-0") is None, "it is no member yet"
+    await until(lambda: one.owned)
+    assert all(one.shards.expects(key.namespace) for key in TEAMS)
+    other.start()
+    gained = await until(lambda: other.owned) and {key.namespace for key in other.owned}
+    assert {key.namespace for key in TEAMS if other.shards.expects(key.namespace)} == gained
+    assert not any(one.shards.expects(namespace) for namespace in gained)
+    own, another = one.shards.replicas(TEAMS)
+    assert (own.owned, another.owned) == (len(one.owned), len(other.owned))
+    for each in two:
+        await each.stop()
+
+
+@in_virtual_time
+async def test_members_that_share_hpas_and_members_that_share_namespaces_exclude_each_other() -> None:
+    server = Server()
+    first, second = ShardMember("a", server), ShardMember("b", server, election=BY_NAMESPACE)
+    first.start()
+    await until(lambda: first.owned)
+    second.start()
+    await asyncio.sleep(100)
+    assert first.owned == set(KEYS)
+    assert not second.owned
+    await first.stop()
+    await until(lambda: second.owned == set(KEYS), 2 * ELECTION.lease_duration.total_seconds())
+    await second.stop()
 
 
 # --- Assignments and states ---

@@ -17,6 +17,7 @@ from hpad.election import assignment
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.lab.cluster import Cluster
+from hpad.settings.model import SHARD_BY, SHARD_BY_HPA
 from hpad.store import configmaps
 
 Rows = dict[Key, bytes]
@@ -102,27 +103,31 @@ async def test_a_save_writes_each_object_once(cluster: Cluster, backends: Backen
 
 def whose(keys: set[Key]) -> Callable[[Key], bool]:
     """Returns an `owns` that accepts these HPAs and all ConfigMaps."""
-    return lambda key: key in keys or key.namespace == "hpad"
+    return lambda key: key in keys or key.name.startswith("history-")
 
 
-def assigned(me: str, *others: str) -> Callable[[Key], bool]:
+def assigned(me: str, *others: str, by: str = SHARD_BY_HPA) -> Callable[[Key], bool]:
     """Returns an `owns` that accepts the assignment of the member `me`."""
-    return lambda key: assignment.first(key, (me, *others)) == me
+    unit = assignment.UNITS[by]
+    return lambda key: assignment.first(unit(key), (me, *others)) == me
 
 
-async def test_replicas_of_a_shard_group_write_separate_objects(cluster: Cluster, backends: Backends) -> None:
+@pytest.mark.parametrize("shard_by", SHARD_BY)
+async def test_replicas_of_a_shard_group_write_separate_objects(
+    cluster: Cluster, backends: Backends, shard_by: str
+) -> None:
     """Replicas cannot conflict: a save writes each object once, for any number of replicas."""
-    names = ("a", "b", "c")
-    sharing = {name: await backends(assigned(name, *names)) for name in names}
+    names, keys = ("a", "b", "c"), [Key(f"team-{n // 10}", f"web-{n}") for n in range(300)]
+    sharing = {name: await backends(assigned(name, *names, by=shard_by)) for name in names}
     for turn in range(3):
         for name, backend in sharing.items():
-            mine = {key: b"%d" % turn for key in rows(300) if assigned(name, *names)(key)}
+            mine = {key: b"%d" % turn for key in keys if assigned(name, *names, by=shard_by)(key)}
             cluster.log.clear()
             assert await backend.save(mine) == {}
             if turn:
                 assert cluster.log.count() <= len(mine) // configmaps.HPAS + 1
                 assert {write.status for write in cluster.log.writes} == {200}
-    assert await found(await backends()) == dict.fromkeys(rows(300), b"2")
+    assert await found(await backends()) == dict.fromkeys(keys, b"2")
     assert len(cluster.list("configmaps", "hpad")) <= 12
 
 

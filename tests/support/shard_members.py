@@ -96,8 +96,10 @@ class ShardMember(Switched):
         election: Election = ELECTION,
         clock: OddClock | None = None,
         dice: random.Random | None = None,
+        keys: Iterable[Key] = KEYS,
     ) -> None:
         self.name = name
+        self.keys = tuple(keys)
         self.lives = 0
         self.clock = clock or OddClock()
         self.server = server
@@ -110,13 +112,13 @@ class ShardMember(Switched):
 
     @property
     def owned(self) -> set[Key]:
-        return {key for key in KEYS if self.running and self.shards.owns(key)}
+        return {key for key in self.keys if self.running and self.shards.owns(key)}
 
     def start(self) -> "ShardMember":
         api: Any = self.network
         self.lives += 1
         self.members = members.Members(api, self._election, identity=f"{self.name}-{self.lives}")
-        common = lease.Elector(api, self._election, identity=shards.IDENTITY)
+        common = lease.Elector(api, self._election, identity=shards.identity(self._election))
         self.shards = shards.Shards(self.members, common, self._election, self.telemetry, self.clock, dice=self._roll)
         self.shards.subscribe(self._note)
         self._running = asyncio.create_task(self.shards.run())
