@@ -3,7 +3,7 @@
 import asyncio
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import deletion_cost, errors, events, managed_fields, owners, paths, scale
+from hpad.kube import codec, deletion_cost, errors, events, managed_fields, owners, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, HpaCache, PodCache
 from hpad.kube.client import Allowed, Client
@@ -23,6 +23,8 @@ from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
+PATIENCE = 60.0
+"""Seconds that decisions wait for the first list of a namespace, before the HPAs report that it is missing."""
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
@@ -49,7 +51,8 @@ class Cluster:
     `watch_hpas` the HPAs come from files: `hpas` stays empty and counts as synced. With `watch_others` the HPAs that
     other controllers own are watched as well, for `competitors`. `alone`: no other hpad replica writes.
     A kind of target is watched once an HPA refers to it. Reads fail if the watch of pods or HPAs has received nothing
-    for `max_staleness` seconds. `bug` is called whenever a subscriber of the HPAs raises.
+    for `max_staleness` seconds. With `restricted`, pods and targets are kept only of the namespaces that `keep` names.
+    `bug` is called whenever a subscriber of the HPAs raises.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Cluster:
         component: str = events.COMPONENT,
         reflector_options: ReflectorOptions | None = None,
         max_staleness: float = math.inf,
+        restricted: bool = False,
         bug: Callable[[], None] | None = None,
     ) -> None:
         self.client = client
@@ -84,6 +88,11 @@ class Cluster:
         self.hpas.subscribe(self.hpa_changed)
         self.pods = PodCache(scope)
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
+        self._restricted = restricted
+        if restricted:
+            self.pods.restrict(codec.may_be_marked)
+            for cache in self.targets.values():
+                cache.restrict()
         self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, max_staleness)
         self._owners = owners.Owners(self.targets, self.follow, clock, max_staleness)
@@ -118,6 +127,22 @@ class Cluster:
                 self._running.append(cache)
                 if self._group is not None:
                     self._group.create_task(cache.run())
+
+    def keep(self, namespaces: Collection[str]) -> None:
+        """Keeps pods and targets of these namespaces only, if the cluster is restricted; lists those that are new."""
+        self.pods.keep(namespaces)
+        for cache in self.targets.values():
+            cache.keep(namespaces)
+
+    def waits(self, namespace: str) -> bool:
+        """Returns whether a decision has to wait because pods or targets of the namespace are being listed.
+
+        After `PATIENCE` seconds it need not wait any more: reads fail then, with the reason.
+        """
+        if not self._restricted:
+            return False
+        waits = [cache.waits(namespace) for cache in self._listed()]
+        return any(seconds is not None and seconds < PATIENCE for seconds in waits)
 
     async def ready(self) -> None:
         """Waits until every cache that the known HPAs need has synced; `troubles` names the missing ones.
@@ -162,6 +187,7 @@ class Cluster:
         self.follow((ref,))
         self._require_fresh(namespace)
         scale = await self._scales.read(namespace, ref)
+        self._require_listed(namespace)  # in this order: nothing may change between this and the use of the pods
         self._competitors.read(target_key(namespace, ref), scale)
         return scale
 
@@ -231,6 +257,21 @@ class Cluster:
             watched = ", ".join(self._namespaces)
             message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
             raise errors.ApiError(0, "NotWatched", message)
+
+    def _listed(self) -> list[Cache[Any] | PodCache]:
+        """Returns the caches in which no object of a namespace may be missing.
+
+        A target that a cache without a list does not have is read by a request.
+        """
+        return [self.pods, *(cache for cache in self.targets.values() if cache.synced.is_set())]
+
+    def _require_listed(self, namespace: str) -> None:
+        """Refuses a namespace that is not listed yet: its targets would seem to have no pods."""
+        for cache in self._listed() if self._restricted else ():
+            if cache.lacks(namespace):
+                why = "" if cache.trouble is None else f": {cache.trouble}"
+                message = f'the {cache.kind.resource} of the namespace "{namespace}" are not listed yet{why}'
+                raise errors.ApiError(0, errors.STALE, message)
 
     def _require_fresh(self, namespace: str) -> None:
         now = self.clock.monotonic()

@@ -39,6 +39,7 @@ _RECENT = 1 << 10  # cached selectors, and metrics of HPAs
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _COST: Final = b"deletion-cost"
 """A part of the names of the annotations of a pod that are read."""
+_MARK: Final = deletion_cost.COST_SET.encode()
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
@@ -65,6 +66,18 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
+class Place(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The fields of metav1.ObjectMeta that tell whether an object is kept; cheaper than Meta."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
 class _OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     api_version: str = ""
     kind: str = ""
@@ -83,6 +96,10 @@ class _OwnedMeta(_PodMeta, frozen=True, gc=False, rename="camel"):
 
 class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     metadata: Meta = Meta()
+
+
+class _Placed(msgspec.Struct, frozen=True, gc=False):
+    metadata: Place = Place()
 
 
 class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -207,6 +224,7 @@ class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _HEADED = msgspec.json.Decoder(_Headed)
+_PLACED = msgspec.json.Decoder(_Placed)
 _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)
@@ -232,6 +250,14 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
         return _HEADED.decode(raw).metadata
     except errors.UNREADABLE:
         return Meta()
+
+
+def place(raw: bytes | msgspec.Raw) -> Place:
+    """Decodes the name and the version of any object; empty if they are unreadable."""
+    try:
+        return _PLACED.decode(raw).metadata
+    except errors.UNREADABLE:
+        return Place()
 
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
@@ -306,6 +332,11 @@ def _compact(wire: _Pod) -> Pod:
         address=_address_number(status.pod_ip) if status.pod_ip else 0,
         deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
     )
+
+
+def may_be_marked(raw: bytes | msgspec.Raw) -> bool:
+    """Returns False for a pod that is certainly not marked (`api.deletion_cost`), by a search of its bytes."""
+    return _MARK in bytes(raw)
 
 
 def _deletion_cost(annotations: bytes) -> DeletionCost | None:

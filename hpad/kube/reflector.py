@@ -91,6 +91,9 @@ class ReflectorStore(Protocol[T]):
     answered: asyncio.Event
 
     def listing(self, namespace: str) -> None: ...
+    def list_begins(self, namespace: str) -> None: ...
+    def list_ends(self, namespace: str) -> None: ...
+    def foreign(self, raw: msgspec.Raw) -> codec.Place | None: ...
     def has(self, key: Key, version: str) -> bool: ...
     def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
@@ -161,7 +164,7 @@ class Reflector(Generic[T]):
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
             return Outcome.UNSUPPORTED
-        self._store.listing(self.namespace)
+        self._begin_list()
         try:
             await self._read_stream()
         except errors.ApiError as error:
@@ -171,7 +174,7 @@ class Reflector(Generic[T]):
         return Outcome.DONE
 
     async def _page(self) -> Outcome:
-        self._store.listing(self.namespace)
+        self._begin_list()
         try:
             try:
                 await self._read_pages(self._options.page_size)
@@ -182,6 +185,10 @@ class Reflector(Generic[T]):
         except errors.ApiError as error:
             return self._failed(error)
         return Outcome.DONE
+
+    def _begin_list(self) -> None:
+        self._store.listing(self.namespace)
+        self._store.list_begins(self.namespace)
 
     async def _watch(self) -> Outcome:
         """Watches from the last version."""
@@ -269,6 +276,10 @@ class Reflector(Generic[T]):
     def _store_change(self, change: watch.Change) -> str:
         """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
         deleted = change.type == watch.DELETED
+        foreign = self._store.foreign(change.object)
+        if foreign is not None:
+            self._store.drop(foreign.key, foreign.resource_version)
+            return foreign.resource_version
         if self._kind.version is not None and not deleted:
             # Most changes of HPAs are hpad's own: the answer to the write is in the store, and need not be read again.
             seen = codec.meta(change.object)
@@ -299,7 +310,7 @@ class Reflector(Generic[T]):
                 if change.type == watch.DELETED:
                     seen.discard(codec.meta(change.object).key)
                 elif change.type != watch.BOOKMARK:
-                    seen.add(self._put_listed(change.object))
+                    seen.add(self.put_listed(change.object))
                 elif (meta := codec.meta(change.object)).complete:
                     self._complete(seen, meta.resource_version)
                     return
@@ -313,7 +324,7 @@ class Reflector(Generic[T]):
             page = codec.page(body)
             self.last_received = self._clock.monotonic()
             for index, raw in enumerate(page.items or (), 1):
-                seen.add(self._put_listed(raw))
+                seen.add(self.put_listed(raw))
                 if index % _BATCH == 0:
                     await self._clock.sleep(0)  # lets other tasks run
             if not page.metadata.continue_:
@@ -328,12 +339,15 @@ class Reflector(Generic[T]):
             if key not in seen:
                 self._store.drop(key, version, listed=True)
         self._version, self.synced = version, True
+        self._store.list_ends(self.namespace)
         self._answered()
         self._store.settled()
         self._listed_at = self.last_received
 
-    def _put_listed(self, raw: msgspec.Raw) -> Key | None:
-        """Passes a listed object to the store; returns its key, None if it is unreadable."""
+    def put_listed(self, raw: msgspec.Raw) -> Key | None:
+        """Passes a listed object to the store; returns its key, None if it is unreadable or not kept."""
+        if self._store.foreign(raw) is not None:
+            return None
         decoded = self._decode(raw)
         if decoded is None:
             return None
