@@ -29,6 +29,8 @@ _DEADLINE = 0.95
 """The part of the period that one reconcile may last, so that it can never make the next one late."""
 _DRAIN = _DEADLINE - limits.PATIENCE
 """The part of the period that is left for the work after the metrics have arrived (see `Workers.be_patient`)."""
+_LISTING = 0.5
+"""Seconds until another turn of an HPA whose namespace is being listed; no worker waits for that."""
 _NOTHING = 1e-6
 """Seconds of a cooldown that count as none, because sums of times are not exact."""
 
@@ -61,7 +63,8 @@ class Controller:
     `period` and `tick` are in seconds; `retune` changes all three.
 
     Call `start` once the source has synced. `stop` waits for running turns. HPAs that `owner` does not own have
-    turns, but nothing is decided in them.
+    turns, but nothing is decided in them: they keep the overlap index up to date. Without `foreign_turns` such an HPA
+    has no turns until it is gained; it cannot compete with owned ones if the owner owns whole namespaces.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Controller:
         workers: int,
         tick: float = 0.0,
         owner: Owner = EVERYTHING,
+        foreign_turns: bool = True,
     ) -> None:
         self._source = source
         self._reconciler = reconciler
@@ -86,6 +90,7 @@ class Controller:
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._deadlines = Deadlines()
         self._owner = owner
+        self._foreign_turns = foreign_turns
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._schedule = Schedule(self._queue, clock, period, tick)
         self._records = self._schedule.records
@@ -174,6 +179,8 @@ class Controller:
         gained, lost = owned - before, before - owned
         for key in gained:
             self._records[key].owned = True
+            if not self._foreign_turns:
+                self._schedule.plan(key)
             hpa = self._source.get(key)
             if hpa is not None:
                 # Its target may have another selector since, which only the previous owner has read.
@@ -280,6 +287,9 @@ class Controller:
         record.owned = True
         if record.cooldown_until is not None and self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
+        if self._reconciler.waits(key):
+            record.cooldown_until = self._clock.monotonic() + _LISTING
+            return TurnResult.COOLING_DOWN
         record.cooldown_until = None
         # Before the deadline starts, because the first turn waits here until the store has been read.
         await self._reconciler.loaded(key)
@@ -326,6 +336,8 @@ class Controller:
             self._forget(key)
         elif phase is Phase.COOLING_DOWN:
             self._queue.add_after(key, self._schedule.cooldown(key))
+        elif phase is Phase.NOT_OWNED and not self._foreign_turns:
+            record.due = None
         else:
             self._schedule.plan(key, scaled=result is TurnResult.SCALED)
             if result is TurnResult.EDITED:

@@ -168,6 +168,10 @@ class Reconciler:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
         return self._observer.own.sync_period(hpa)
 
+    def waits(self, key: Key) -> bool:
+        """Returns whether the HPA's pods are not known yet, because its namespace is being listed."""
+        return self._cluster.waits(key.namespace)
+
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
         await self._store.get_loaded(key)

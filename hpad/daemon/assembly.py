@@ -18,6 +18,7 @@ from hpad.controller.handoff import Handoff
 from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
+from hpad.daemon.namespaces import OwnNamespaces
 from hpad.decisions.archive import Archive, Limits
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
@@ -29,7 +30,7 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import recent, writer
 from hpad.settings import Settings, hpas
-from hpad.settings.model import YIELD
+from hpad.settings.model import SHARD_BY_NAMESPACE, YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store.backend import Backend
@@ -47,7 +48,7 @@ class Components:
     """The objects of a daemon. Building them starts nothing and sends nothing.
 
     `folder` exists if HPAs come from files, `recorder` if reconciles are recorded. `coordinator` and `handoff` exist
-    if other replicas may act on the same HPAs.
+    if other replicas may act on the same HPAs, `namespaces` if these divide the namespaces among them.
     """
 
     api: client.Client
@@ -59,6 +60,7 @@ class Components:
     recent: recent.RecentReconciles
     decisions: DecisionLog
     coordinator: Coordinator | None
+    namespaces: OwnNamespaces | None
     store: Store
     reconciler: Reconciler
     controller: Controller
@@ -105,8 +107,17 @@ def build(
     )
     period = settings.sync_period.total_seconds()
     tick = settings.sync_tick.total_seconds()
+    shares = None if coordinator is None else coordinator.shares
     controller = Controller(
-        hpas, reconciler, telemetry, clock, period=period, workers=settings.workers, tick=tick, owner=owner
+        hpas,
+        reconciler,
+        telemetry,
+        clock,
+        period=period,
+        workers=settings.workers,
+        tick=tick,
+        owner=owner,
+        foreign_turns=shares is None,
     )
     handoff = None
     if coordinator is not None:
@@ -132,6 +143,7 @@ def build(
         recent=kept,
         decisions=decisions,
         coordinator=coordinator,
+        namespaces=None if shares is None else OwnNamespaces(hpas, shares, watched),
         store=store,
         reconciler=reconciler,
         controller=controller,
@@ -221,17 +233,19 @@ def _cluster(
     telemetry: Telemetry,
     reflector_options: watch.ReflectorOptions | None,
 ) -> cluster.Cluster:
+    election = settings.election
     return cluster.Cluster(
         api,
         clock,
         namespaces=settings.namespaces,
         hpa_selector=settings.hpa_selector,
         watch_hpas=settings.manifests is None,
-        alone=not settings.election.enabled,
+        alone=not election.enabled,
         watch_others=settings.manifests is not None or bool(settings.hpa_selector),
         component=settings.event_component,
         reflector_options=reflector_options,
         max_staleness=settings.max_staleness.total_seconds(),
+        restricted=_takes_part(settings) and election.shards and election.shard_by == SHARD_BY_NAMESPACE,
         bug=telemetry.process.bugs.inc,
     )
 
@@ -244,10 +258,15 @@ def _folder(settings: Settings, watched: cluster.Cluster, clock: Clock) -> folde
     return files
 
 
+def _takes_part(settings: Settings) -> bool:
+    """Returns whether this process takes part in an election: a dry run must not keep another replica from leading."""
+    return settings.election.enabled and not settings.dry_run
+
+
 def _coordinator(
     settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
 ) -> Coordinator | None:
-    if not settings.election.enabled or settings.dry_run:  # a dry run must not keep another replica from leading
+    if not _takes_part(settings):
         return None
     # A client of its own: renewals of the Lease must not wait for the rate limit of other requests.
     agent, observe = f"hpad/{__version__}/leader-election", telemetry.controller.requested_by_election

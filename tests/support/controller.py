@@ -125,6 +125,7 @@ class FakeCluster:
         self.scales: dict[str, int] = {}
         self.selectors: dict[str, str] = {}
         self.unwatched: set[str] = set()
+        self.listing: set[str] = set()
         self.reads: list[str] = []
         self.set_by_hand: set[str] = set()
         self.writes: list[int] = []
@@ -187,6 +188,9 @@ class FakeCluster:
 
     def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
         return ref.name in self.set_by_hand
+
+    def waits(self, namespace: str) -> bool:
+        return namespace in self.listing
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         return None if ref.name in self.unwatched else self._scale(ref)
