@@ -200,3 +200,50 @@ async def test_gained_and_lost_hpas_are_counted() -> None:
         "hpad_shard_hpas 1.0",
     ):
         assert line in text
+
+
+@in_virtual_time
+async def test_a_gained_hpa_waits_until_its_namespace_is_listed_and_holds_no_worker_meanwhile() -> None:
+    owner = Named("api")
+    bench = Bench(hpa("api", namespace="ours"), hpa("web"), owner=owner, workers=1, period=5.0, foreign_turns=False)
+    bench.controller.start()
+    await asyncio.sleep(20)
+    bench.cluster.listing.add("default")
+    owner.names.add("web")
+    bench.handoff.changed()
+    began, before = bench.clock.monotonic(), len(bench.metrics.times("api"))
+    await asyncio.sleep(20)
+    assert bench.metrics.times("web") == []
+    assert "web" not in bench.cluster.reads, "not even its scale is read"
+    assert len(bench.metrics.times("api")) - before == 4
+    bench.cluster.listing.clear()
+    await asyncio.sleep(5)
+    assert bench.metrics.times("web")[0] - began <= 20.5
+    await bench.controller.stop(5)
+
+
+@in_virtual_time
+async def test_hpas_of_other_members_have_no_turns_if_members_own_whole_namespaces() -> None:
+    """A turn of such an HPA would only read its target. Once it is gained, it has a turn per period."""
+    owner = Named()
+    bench = Bench(hpa("web"), owner=owner, period=5.0, foreign_turns=False)
+    looked: list[float] = []
+    peek = bench.cluster.peek_scale
+    bench.cluster.peek_scale = lambda *args: looked.append(bench.clock.monotonic()) or peek(*args)  # type: ignore[method-assign,func-returns-value]
+    bench.controller.start()
+    await asyncio.sleep(6)
+    begun = len(looked)
+    await asyncio.sleep(50)
+    assert len(looked) == begun
+    for _ in range(2):
+        owner.names = {"web"}
+        bench.handoff.changed()
+        began = bench.clock.monotonic()
+        await asyncio.sleep(20.1)
+        turns = [at for at in bench.metrics.times("web") if at >= began]
+        assert len(turns) in (4, 5)
+        owner.names = set()
+        bench.handoff.changed()
+        await asyncio.sleep(20)
+        assert bench.metrics.times("web")[-1] == turns[-1]
+    await bench.controller.stop(5)

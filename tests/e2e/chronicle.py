@@ -12,6 +12,7 @@ from hpad.api.metadata import Key
 from hpad.election import assignment
 from hpad.election.members import LABEL, MEMBER_SET
 from hpad.lab.cluster import Cluster
+from hpad.settings.model import SHARD_BY_HPA
 
 LEASE, DEADLINE = 8, 6.0
 """Seconds: the lease duration and the renew deadline of the members."""
@@ -39,7 +40,8 @@ class Tenure(NamedTuple):
 class Chronicle:
     """Records changes of Leases and replica counts, in the order of the API server."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, shard_by: str = SHARD_BY_HPA) -> None:
+        self.unit = assignment.UNITS[shard_by]
         self.tenures: dict[str, list[Tenure]] = {}
         self.members: dict[str, str] = {}
         self.shrunk: list[tuple[str, int, int]] = []
@@ -73,7 +75,8 @@ class Chronicle:
                 continue
             named = re.search(r"\((\S+)\)", write.user_agent)
             assert named is not None, f"a write by an unknown client: {write}"
-            key = Key("default", write.path.split("/")[-2])
+            parts = write.path.split("/")
+            key = Key(parts[parts.index("namespaces") + 1], parts[-2])
             self.actions.append(Action(write.time, self.members[named[1]], key))
         return self.actions
 
@@ -94,6 +97,10 @@ class Chronicle:
             for action in self.read()
             if not any(-IN_FLIGHT < (action.at - pause).total_seconds() < LEASE for pause in self.pauses)
         ]
+
+    def owner(self, key: Key, member_set: frozenset[str]) -> str:
+        """Returns the member that an HPA belongs to."""
+        return assignment.first(self.unit(key), member_set)
 
     def at(self, member: str, moment: datetime) -> Tenure | None:
         """Returns the version of a member's Lease at a time."""
@@ -121,7 +128,7 @@ def unauthorized(chronicle: Chronicle, action: Action) -> str | None:
     age = (action.at - tenure.at).total_seconds()
     if age > DEADLINE + IN_FLIGHT:
         return f"its Lease was renewed {age:.2f} s before"
-    if assignment.first(action.key, tenure.member_set) != action.author:
+    if chronicle.owner(action.key, tenure.member_set) != action.author:
         return "its member set assigns the HPA to another member"
     return None
 
@@ -134,7 +141,7 @@ def taken_too_early(chronicle: Chronicle, before: Action, after: Action) -> str 
     """
     tenures = list(chronicle.between(before.author, before.at, after.at))
     for tenure in tenures:
-        if not tenure.was_granted or assignment.first(before.key, tenure.member_set) != before.author:
+        if not tenure.was_granted or chronicle.owner(before.key, tenure.member_set) != before.author:
             return None
     moments = [*(tenure.at for tenure in tenures), after.at]
     longest = max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(moments))

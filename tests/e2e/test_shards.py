@@ -20,17 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from e2e.chronicle import DEADLINE, LEASE, Action, Chronicle, followed, taken_too_early, unauthorized
-from support.relay import Relay
+from support.relay import SilentRelay
 
 from hpad import settings
 from hpad.api.metadata import Key
 from hpad.lab.cluster import Cluster
-from hpad.settings.model import Election
+from hpad.settings.model import SHARD_BY, Election
 
 SEED = int(os.environ.get("HPAD_SHARDS_SEED", "20261120"))
 ROUNDS = int(os.environ.get("HPAD_SHARDS_ROUNDS", "1"))
-HPAS = 300
+HPAS, TEAMS = 300, 20
 PERIOD, RETRY = 10.0, 0.5
 CUT_OFF = 2.5 * PERIOD
 """Seconds; in the proportion of a minute to the default period."""
@@ -40,35 +41,15 @@ STEADY, FALLEN, RISING = (0, 1, 2), (3, 4), (5, 6, 7)
 GROUPS = (*STEADY, *FALLEN, *RISING)
 
 
-class SilentRelay(Relay):
-    """A relay to the API server that can drop all bytes in both directions without closing connections."""
-
-    def __init__(self, target: int) -> None:
-        super().__init__(target)
-        self._dark = False
-        self._waiting: list[asyncio.StreamWriter] = []
-
-    def vanish(self) -> None:
-        self._dark = True
-        self.freeze()
-
-    def come_back(self) -> None:
-        self._dark = False
-        self.abort()
-        while self._waiting:
-            self._waiting.pop().transport.abort()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._dark:
-            self._waiting.append(writer)
-        else:
-            await super()._serve(reader, writer)
+def namespace_of(number: int) -> str:
+    return f"team-{number % TEAMS}"
 
 
 class Replica:
     """hpad as a process, with its own relay to the API server."""
 
-    def __init__(self, number: int, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, number: int, cluster: Cluster, folder: Path, shard_by: str) -> None:
+        self.shard_by = shard_by
         self.number = number
         self.relay = SilentRelay(int(cluster.url.rpartition(":")[2]))
         self.log = folder / f"replica-{number}.log"
@@ -87,6 +68,7 @@ class Replica:
             kubeconfig.write_text(json.dumps(content))
         flags = [
             f"--kubeconfig={kubeconfig}", f"--config={self._folder / 'hpad.yaml'}", "--shards",
+            f"--shard-by={self.shard_by}",
             f"--leader-elect-lease-duration={LEASE}s", f"--leader-elect-renew-deadline={DEADLINE}s",
             f"--leader-elect-retry-period={RETRY}s", f"--sync-period={PERIOD}s", "--listen=none", "--log-format=json",
         ]  # fmt: skip
@@ -108,22 +90,24 @@ class Replica:
 class Stage:
     """The cluster with its HPAs, the file with the values of their metrics, and the replicas."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, shard_by: str) -> None:
         self.cluster = cluster
-        self.chronicle = Chronicle(cluster)
+        self.chronicle = Chronicle(cluster, shard_by)
         self.values = {**dict.fromkeys(STEADY, 3), **dict.fromkeys(FALLEN, 4), **dict.fromkeys(RISING, 2)}
-        self.replicas = [Replica(number, cluster, folder) for number in range(3)]
+        self.replicas = [Replica(number, cluster, folder, shard_by) for number in range(3)]
         self.late: list[float] = []
         self._folder = folder
         self._turn = 0
 
     def populate(self) -> None:
+        for namespace in sorted({namespace_of(number) for number in range(HPAS)}):
+            self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         for number in range(HPAS):
             name, group = f"app-{number}", GROUPS[number % len(GROUPS)]
             labels = {"app": name}
             template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
             spec: Any = {"replicas": self.values[group], "selector": {"matchLabels": labels}, "template": template}
-            head = {"metadata": {"name": name}}
+            head = {"metadata": {"name": name, "namespace": namespace_of(number)}}
             self.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", **head, "spec": spec})
             goal = {"type": "AverageValue", "averageValue": "100"}
             spec = {
@@ -166,11 +150,11 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
+async def staged(folder: Path, shard_by: str) -> AsyncIterator[Stage]:
     content = {"sources": {"static": {"file": str(folder / "metrics.yaml"), "match": {"metrics": ["group_*"]}}}}
     (folder / "hpad.yaml").write_text(json.dumps(content))
     async with Cluster(auto_ready=True) as cluster:
-        stage = Stage(cluster, folder)
+        stage = Stage(cluster, folder, shard_by)
         stage.populate()
         stage.write_metrics()
         working = [asyncio.create_task(stage.metrics()), asyncio.create_task(stage.chronicle.watch())]
@@ -218,12 +202,13 @@ async def end(stage: Stage, victim: Replica) -> float:
     return seconds
 
 
-async def test_three_replicas_share_300_hpas_during_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard_by", SHARD_BY)
+async def test_three_replicas_share_300_hpas_during_faults(tmp_path: Path, shard_by: str) -> None:
     dice = random.Random(SEED)
     events = [kill, stop, cut_off, end] * ROUNDS
     dice.shuffle(events)
     late: dict[str, float] = {}
-    async with staged(tmp_path) as stage:
+    async with staged(tmp_path, shard_by) as stage:
         cluster, chronicle = stage.cluster, stage.chronicle
         await stage.all_reconciled()
         stage.values.update(dict.fromkeys(FALLEN, 2))  # their stabilization window of an hour keeps the pods
@@ -245,7 +230,7 @@ async def test_three_replicas_share_300_hpas_during_faults(tmp_path: Path) -> No
         assert [pair for pair in followed(done) if (pair[1].at - pair[0].at).total_seconds() < LEASE] == []
         assert chronicle.shrunk == []
         for number in range(HPAS):
-            deployment = cluster.get("deployments", f"app-{number}")
+            deployment = cluster.get("deployments", f"app-{number}", namespace_of(number))
             group = GROUPS[number % len(GROUPS)]
             expected = 4 if group in FALLEN else stage.values[group]
             assert deployment is not None

@@ -14,9 +14,10 @@ from support.scripted_server import QUICK, failure, hangs, line, says, streams, 
 
 from hpad.api import selector
 from hpad.api.deletion_cost import COST_SET, DELETION_COST
+from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.kube import codec, scale, watch
+from hpad.kube import cluster, codec, errors, scale, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache, PodCache
 from hpad.kube.client import Client
@@ -280,6 +281,36 @@ async def test_targets_are_restricted_like_pods_and_a_write_during_the_list_is_k
     found = deployments.get(Key("ours", "web"))
     assert found is not None
     assert found.replicas == 5
+
+
+async def test_a_scale_is_not_read_before_the_pods_of_its_namespace_are_listed(script, client, clock, running):
+    """Turns wait for the list, and for a minute at most: then the error of the read tells why nothing is decided."""
+    listed = Gate(page(pod("a")))
+    script.on("GET", PODS, page())
+    script.on("GET", PODS + "?watch", hangs)
+    script.on("GET", OURS, listed)
+    scales = "/apis/apps/v1/namespaces/ours/deployments/web/scale"
+    meta = {"name": "web", "namespace": "ours", "resourceVersion": "1"}
+    script.on("GET", scales, says({"metadata": meta, "spec": {"replicas": 1}, "status": {"selector": "app=web"}}))
+    made = cluster.Cluster(client, clock, watch_hpas=False, restricted=True, reflector_options=QUICK)
+    running(made.pods.run())
+    await synced(made.pods)
+    web = CrossVersionObjectReference("Deployment", "web", "apps/v1")
+    with pytest.raises(errors.ApiError, match='the pods of the namespace "ours" are not listed yet') as raised:
+        await made.read_scale("ours", web)
+    assert raised.value.stale
+    assert not made.waits("ours"), "it is not kept"
+    made.keep({"ours"})
+    await until(lambda: listed.asked)
+    assert made.waits("ours")
+    clock.skipped += cluster.PATIENCE + 1
+    assert not made.waits("ours")
+    with pytest.raises(errors.ApiError, match="not listed yet"):
+        await made.read_scale("ours", web)
+    listed.open()
+    await until(lambda: not made.pods.lacks("ours"))
+    assert not made.waits("ours")
+    assert (await made.read_scale("ours", web)).spec.replicas == 1
 
 
 NAMESPACES = tuple(f"n{number}" for number in range(6))

@@ -296,6 +296,7 @@ class Bench:
         recorder: ReconcileRecorder | None = None,
         decisions: DecisionLog | None = None,
         release: Callable[[Collection[Key]], None] | None = None,
+        foreign_turns: bool = True,
         **options: Any,
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
@@ -326,6 +327,7 @@ class Bench:
             workers=workers,
             tick=tick,
             owner=owner,
+            foreign_turns=foreign_turns,
         )
         self.handoff = Handoff(
             self.source,
