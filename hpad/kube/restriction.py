@@ -88,6 +88,8 @@ class Restriction:
         """By namespace of a reader that lists everything: the kept namespaces that its list includes."""
         self._reading: dict[str, set[Key]] = {}
         """By namespace that is being listed: the objects that the watch has changed meanwhile."""
+        self._refused: set[str] = set()
+        """Namespaces whose list has failed in this round; a pause follows."""
         self._wake = asyncio.Event()
         self._backoff = Backoff(self._options.initial_backoff, self._options.max_backoff)
         self._log: Any = structlog.get_logger("hpad.kube", resource=str(resource))
@@ -151,8 +153,9 @@ class Restriction:
             await self._wake.wait()
             self._wake.clear()
             await self._remove()
-            outcomes = await asyncio.gather(*(self._read_pending() for _ in range(_AT_ONCE)))
-            if not all(outcomes):
+            self._refused.clear()
+            await asyncio.gather(*(self._read_pending() for _ in range(_AT_ONCE)))
+            if self._refused:
                 await self._client.clock.sleep(self._backoff.next())
                 self._wake.set()
             elif self.failing:
@@ -175,20 +178,19 @@ class Restriction:
                 self._store.purge(key)
         self._leaving.clear()
 
-    async def _read_pending(self) -> bool:
-        """Lists one namespace after another; returns whether that has succeeded."""
-        while (namespace := self._next()) is not None:
+    async def _read_pending(self) -> None:
+        """Lists one namespace after another, each once, until too many have failed."""
+        while len(self._refused) < _AT_ONCE and (namespace := self._next()) is not None:
             try:
                 await self._read(namespace)
             except errors.ApiError as error:
                 self._failed(namespace, error)
-                return False
-        return True
 
     def _next(self) -> str | None:
-        """Returns a namespace to be listed, the one that waits longest."""
+        """Returns a namespace to be listed: the one that waits longest, those that have failed after all others."""
         for namespace in self._pending:
-            if namespace not in self._reading and namespace not in self._leaving and self._reader(namespace):
+            busy = namespace in self._reading or namespace in self._leaving or namespace in self._refused
+            if not busy and self._reader(namespace) is not None:
                 return namespace
         return None
 
@@ -225,6 +227,9 @@ class Restriction:
         if not self.failing:
             self._log.warning("a namespace cannot be listed", listed_namespace=namespace, error=str(error))
         self.failing = True
+        self._refused.add(namespace)
+        if namespace in self._pending:
+            self._pending[namespace] = self._pending.pop(namespace)
         self._store.trouble = f"{self._resource} of the namespace {namespace}: {error}"
 
     def _admitted(self, namespace: str) -> set[str]:

@@ -190,6 +190,25 @@ async def test_a_list_that_fails_is_repeated_and_the_namespace_is_lacking_until_
     await until(lambda: cache.trouble is None)
 
 
+async def test_namespaces_that_cannot_be_listed_do_not_hold_up_others(script, cache, running):
+    refused = says(failure(403, "Forbidden", "pods is forbidden"), 403)
+    broken, others = [f"broken-{number}" for number in range(20)], [f"good-{number}" for number in range(20)]
+    script.on("GET", PODS, page())
+    script.on("GET", PODS + "?watch", hangs)
+    for namespace in broken:
+        script.on("GET", f"/api/v1/namespaces/{namespace}/pods", refused)
+    for namespace in others:
+        script.on("GET", f"/api/v1/namespaces/{namespace}/pods", page(pod("a", namespace)))
+    running(cache.run())
+    await synced(cache)
+    cache.keep(broken)
+    await until(lambda: cache.trouble)
+    cache.keep({*broken, *others})
+    for namespace in others:
+        await complete(cache, namespace)
+    assert all(cache.lacks(namespace) for namespace in broken)
+
+
 async def test_objects_of_a_namespace_that_is_given_up_are_removed_also_if_it_comes_back_at_once(
     script, cache, running
 ):

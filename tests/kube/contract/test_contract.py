@@ -1,6 +1,7 @@
 """hpad's requests to an API server, and the behavior of the server on which hpad relies."""
 
 import asyncio
+import itertools
 from datetime import UTC, datetime
 
 import msgspec
@@ -101,6 +102,41 @@ async def test_a_cache_has_the_objects_of_the_server(api, running):
     assert [each.name for each in chosen] == [f"p{number:02}" for number in range(3, 20, 2)] + ["p99"]
     assert cluster.pods.get(Key(api.namespace, "p03")).ready == "True"
     assert chosen[0].containers[0].requests == {"cpu": 200}
+
+
+async def test_a_restricted_cache_lists_a_namespace_in_pages_beside_its_watch_while_pods_change(api, running):
+    """Pages have seven pods. Pods are created and deleted all the time, except for those that the list must have."""
+    stay = {f"p{number:02}" for number in range(20)}
+    for name in sorted(stay):
+        await api.ask("POST", PODS, pod(name, app="web"))
+    cluster = api.cluster(restricted=True)
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 60)
+    web = selector.parse("app=web")
+
+    async def change():
+        for number in itertools.count():
+            await api.ask("POST", PODS, pod(f"x{number}", app="web"))
+            if number >= 3:
+                await api.ask("DELETE", f"{PODS}/x{number - 3}", gracePeriodSeconds="0")
+
+    changing = running(change())
+    for _ in range(5):
+        assert cluster.pods.lacks(api.namespace)
+        cluster.keep({api.namespace})
+        assert cluster.waits(api.namespace)
+        await until(lambda: not cluster.waits(api.namespace))
+        assert stay <= {each.name for each in cluster.pods.select(api.namespace, web)}
+        await asyncio.sleep(0.1)
+        assert stay <= {each.name for each in cluster.pods.select(api.namespace, web)}
+        cluster.keep(())
+        await until(lambda: len(cluster.pods) == 0)
+    changing.cancel()
+    await asyncio.gather(changing, return_exceptions=True)
+    cluster.keep({api.namespace})
+    await until(lambda: not cluster.waits(api.namespace))
+    listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}
+    await until(lambda: {each.name for each in cluster.pods.values()} == listed)
 
 
 async def test_hpas_have_the_defaults_of_the_server(api, cluster):
