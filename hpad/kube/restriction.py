@@ -29,7 +29,7 @@ from hpad.kube.paths import Resource
 from hpad.kube.watch import Backoff, WatchScope
 
 _AT_ONCE: Final = 8
-"""The number of namespaces that are listed at the same time; a client has 32 connections for all requests."""
+"""The number of namespaces that are listed at the same time; fewer than the requests that a client sends at once."""
 _BATCH: Final = 64
 """Objects that are handled before other tasks run."""
 
