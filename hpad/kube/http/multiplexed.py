@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, cast
@@ -12,6 +11,7 @@ from hpad.kube.http import frames
 from hpad.kube.http.connection import EARLY_S, LARGEST_HEAD
 from hpad.kube.http.exchange import Answer, Failed, TooLarge
 from hpad.kube.http.inflight import Exchange, Incoming, Request
+from hpad.kube.http.outgoing import Outgoing
 
 WINDOW: Final = 2**22
 """Bytes that the server may send on one stream before it has to wait for more credit."""
@@ -68,12 +68,8 @@ class Multiplexed(asyncio.Protocol):
         self._owner = owner
         self._transport: asyncio.Transport
         self._exchanges: dict[int, Exchange] = {}
-        self._blocked: deque[int] = deque()
-        """Streams with a body that waits for credit."""
+        self._out = Outgoing(loop)
         self._next = 1
-        self._window = self._initial = frames.DEFAULT_WINDOW
-        self._frame = frames.DEFAULT_FRAME
-        self._out: list[bytes] = []
         self._rest = b""
         self._expected: int | None = frames.SETTINGS
         """The only kind of frame that may come next: SETTINGS come first, and nothing interrupts headers."""
@@ -129,7 +125,7 @@ class Multiplexed(asyncio.Protocol):
     async def _answer(self, exchange: Exchange, head: bytes, body: bytes | None) -> Answer:
         if self.closed:
             raise Failed(*errors.interrupted(self._owner.server, None), refused=True)
-        exchange.window, exchange.heard_before = self._initial, self._heard
+        exchange.heard_before = self._heard
         if self._next == 1:
             head = frames.NO_TABLE + head
         stream, self._next = self._next, self._next + 2
@@ -137,7 +133,7 @@ class Multiplexed(asyncio.Protocol):
         self.idle_since = math.inf
         if exchange.deadline < self._timer_at:
             self._arm(exchange.deadline)
-        self._send(stream, exchange, head, body)
+        self._out.request(exchange, head, body)
         if self._next > frames.LAST_STREAM:
             self._leave()
         try:
@@ -165,62 +161,10 @@ class Multiplexed(asyncio.Protocol):
         self._disarm()
         self._transport.abort()
 
-    # What is sent.
-
-    def _send(self, stream: int, exchange: Exchange, head: bytes, body: bytes | None) -> None:
-        size = self._frame
-        ending = 0 if body else frames.END_STREAM
-        if len(head) <= size:
-            self._write(frames.frame(frames.HEADERS, frames.END_HEADERS | ending, stream, head))
-        else:
-            self._write(frames.frame(frames.HEADERS, ending, stream, head[:size]))
-            for at in range(size, len(head), size):
-                last = frames.END_HEADERS if at + size >= len(head) else 0
-                self._write(frames.frame(frames.CONTINUATION, last, stream, head[at : at + size]))
-        if not body:
-            return
-        length = len(body)
-        if length <= size and length <= self._window and length <= exchange.window and not self._blocked:
-            self._window -= length
-            exchange.window -= length
-            self._write(frames.frame(frames.DATA, frames.END_STREAM, stream, body))
-        else:
-            exchange.unsent = body
-            self._blocked.append(stream)
-            self._unblock()
-
-    def _unblock(self) -> None:
-        """Sends what the server has given credit for, of each body that waits."""
-        for _ in range(len(self._blocked)):
-            stream = self._blocked.popleft()
-            exchange = self._exchanges.get(stream)
-            if exchange is None:
-                continue
-            while exchange.unsent:
-                size = min(len(exchange.unsent), self._frame, self._window, exchange.window)
-                if size <= 0:
-                    self._blocked.append(stream)
-                    break
-                part, exchange.unsent = exchange.unsent[:size], exchange.unsent[size:]
-                self._window -= size
-                exchange.window -= size
-                self._write(frames.frame(frames.DATA, 0 if exchange.unsent else frames.END_STREAM, stream, part))
-
-    def _write(self, data: bytes) -> None:
-        """Sends data at the end of this pass of the event loop."""
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(data)
-
-    def _flush(self) -> None:
-        if self._out and not self._transport.is_closing():
-            self._transport.write(b"".join(self._out))
-        self._out.clear()
-
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = self._out.transport = cast("asyncio.Transport", transport)
         credit = frames.number(_CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
         opening = frames.settings(_SETTINGS), frames.frame(frames.WINDOW_UPDATE, 0, 0, credit)
         self._transport.write(b"".join((frames.PREFACE, *opening)))
@@ -286,7 +230,7 @@ class Multiplexed(asyncio.Protocol):
     def _data(self, stream: int, flags: int, content: bytes) -> None:
         self._consumed += len(content)
         if self._consumed > _CONNECTION_WINDOW // 2:
-            self._write(frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.number(self._consumed)))
+            self._out.write(frames.frame(frames.WINDOW_UPDATE, 0, 0, frames.number(self._consumed)))
             self._consumed = 0
         exchange = self._found(stream)
         if exchange is None:
@@ -315,7 +259,7 @@ class Multiplexed(asyncio.Protocol):
         return exchange
 
     def _give(self, stream: int, exchange: Exchange) -> None:
-        self._write(frames.frame(frames.WINDOW_UPDATE, 0, stream, frames.number(exchange.owed)))
+        self._out.write(frames.frame(frames.WINDOW_UPDATE, 0, stream, frames.number(exchange.owed)))
         exchange.owed = 0
 
     @contextmanager
@@ -339,7 +283,7 @@ class Multiplexed(asyncio.Protocol):
         if stream or len(content) != 8:
             raise frames.MalformedError("a PING frame of a wrong size or stream")
         if not flags & frames.ACK:
-            self._write(frames.frame(frames.PING, frames.ACK, 0, content))
+            self._out.write(frames.frame(frames.PING, frames.ACK, 0, content))
 
     def _push(self, _: int, __: int, ___: bytes) -> None:
         raise frames.MalformedError("a PUSH_PROMISE")
@@ -375,15 +319,7 @@ class Multiplexed(asyncio.Protocol):
         if len(content) != 4:
             raise frames.MalformedError("a WINDOW_UPDATE frame of a wrong size")
         more = frames.read_number(content)[0] & frames.LARGEST_WINDOW
-        window = 0
-        if not stream:
-            window = self._window = self._window + more
-        elif (exchange := self._found(stream)) is not None:
-            window = exchange.window = exchange.window + more
-        if not more or window > frames.LARGEST_WINDOW:
-            raise frames.MalformedError("a WINDOW_UPDATE frame with an impossible window")
-        if self._blocked:
-            self._unblock()
+        self._out.credit(self._found(stream) if stream else None, more, whole=not stream)
 
     def _reset(self, stream: int, _: int, content: bytes) -> None:
         if len(content) != 4:
@@ -407,22 +343,13 @@ class Multiplexed(asyncio.Protocol):
             if name == frames.MAX_CONCURRENT_STREAMS:
                 self.limit = max(value, 1)
             elif name == frames.MAX_FRAME_SIZE:
-                self._frame = min(value, _FRAME)
+                self._out.largest = min(value, _FRAME)
             elif name == frames.INITIAL_WINDOW_SIZE:
-                self._resize(value)
-        self._write(frames.frame(frames.SETTINGS, frames.ACK, 0))
-        if self._blocked:
-            self._unblock()
+                self._out.resize(value, self._exchanges.values())
+        self._out.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        self._out.unblock()
         if not self.ready.done():
             self.ready.set_result(None)
-
-    def _resize(self, initial: int) -> None:
-        """Changes the window of all streams, which may become negative (RFC 9113, section 6.9.2)."""
-        for exchange in self._exchanges.values():
-            exchange.window += initial - self._initial
-            if exchange.window > frames.LARGEST_WINDOW:
-                raise frames.MalformedError("a SETTINGS frame with an impossible window")
-        self._initial = initial
 
     def _check(self, code: int) -> None:
         """Takes the errors that ask for HTTP/1.1 for what they are, unless HTTP/2 has worked before."""
@@ -446,7 +373,7 @@ class Multiplexed(asyncio.Protocol):
     # The end of an exchange, and of the connection.
 
     def _cancel(self, stream: int, failure: Failed | None) -> None:
-        self._write(frames.frame(frames.RST_STREAM, 0, stream, frames.number(frames.CANCEL)))
+        self._out.write(frames.frame(frames.RST_STREAM, 0, stream, frames.number(frames.CANCEL)))
         self._settle(stream, failure)
 
     def _settle(self, stream: int, failure: Failed | None) -> None:
@@ -458,7 +385,7 @@ class Multiplexed(asyncio.Protocol):
 
     def _close_if_idle(self) -> None:
         if not self._exchanges:
-            self._flush()
+            self._out.flush()
             self._transport.close()
 
     def _broken(self, stream: int, error: Exception | None) -> Failed:
