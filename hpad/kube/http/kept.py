@@ -14,8 +14,6 @@ MOST_AT_ONCE: Final = 64
 """Twice those of a Pool, as they share a connection: those of one tick hardly ever wait for each other."""
 _OPEN_S: Final = 30.0
 """Seconds to open a connection, of whatever addresses the server has."""
-
-
 _NEW_S: Final = 5.0
 """Seconds for which a connection is not replaced: requests that are refused together replace it once."""
 
