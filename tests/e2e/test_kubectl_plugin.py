@@ -71,9 +71,16 @@ def nothing_remains(tmp_path: Path) -> Any:
     """No child of the plugin and no file remains."""
     yield
     assert list(tmp_path.glob("kubectl-hpad-*")) == []
-    commands = [Path(f"/proc/{pid}/cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
-    running = [path.read_bytes() for path in commands if path.exists()]
+    running = [command_line(pid) for pid in os.listdir("/proc") if pid.isdigit()]
     assert [each for each in running if bytes(tmp_path) in each and b"kubectl" in each] == []
+
+
+def command_line(pid: str) -> bytes:
+    """Returns the command of a process, empty if it has ended since it was listed."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 async def test_status_shows_the_hpas_of_the_namespace(hpad: Plugin) -> None:
