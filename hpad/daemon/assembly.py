@@ -107,7 +107,7 @@ def build(
     )
     period = settings.sync_period.total_seconds()
     tick = settings.sync_tick.total_seconds()
-    shares = None if coordinator is None else coordinator.shares
+    member = coordinator.of_namespaces if coordinator is not None else None
     controller = Controller(
         hpas,
         reconciler,
@@ -117,7 +117,7 @@ def build(
         workers=settings.workers,
         tick=tick,
         owner=owner,
-        foreign_turns=shares is None,
+        foreign_turns=member is None,
     )
     handoff = None
     if coordinator is not None:
@@ -143,7 +143,7 @@ def build(
         recent=kept,
         decisions=decisions,
         coordinator=coordinator,
-        namespaces=None if shares is None else OwnNamespaces(hpas, shares, watched),
+        namespaces=OwnNamespaces(hpas, member, watched) if member is not None else None,
         store=store,
         reconciler=reconciler,
         controller=controller,

@@ -136,8 +136,8 @@ class Coordinator:
             self.owner = leader.Leader(self._elector, election, telemetry, clock)
 
     @property
-    def shares(self) -> shards.Shards | None:
-        """The member of a shard group that owns whole namespaces; None for any other participant."""
+    def of_namespaces(self) -> shards.Shards | None:
+        """This process as a member of a shard group that divides namespaces; None if it takes part in another way."""
         owner = self.owner
         return owner if isinstance(owner, shards.Shards) and owner.whole_namespaces else None
 

@@ -149,9 +149,9 @@ class Shards(Participant):
         """Whether all HPAs of a namespace belong to one member."""
         return self._election.shard_by == SHARD_BY_NAMESPACE
 
-    def expects(self, namespace: str) -> bool | None:
-        """Returns whether this member owns the namespace, or will soon; None while it is not a member."""
-        return None if self._assignment is None else self._assignment.expects(namespace)
+    def expects(self, namespace: str) -> bool:
+        """Returns whether this member owns the namespace, or will soon; False while it is not a member."""
+        return self._assignment is not None and self._assignment.expects(namespace)
 
     def before_handing_off(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Awaits `callback` after this member lost HPAs and before another member may own them."""

@@ -93,8 +93,9 @@ class Client:
 
     `timeout` bounds one attempt in seconds, from connecting to the last byte, without the wait for `limiter`. These
     requests are repeated: a GET or PUT (with its resourceVersion) once if its kept-alive connection was closed; any
-    after 429 with Retry-After, three times; any once with renewed credentials after 401 or a failed TLS handshake. An
-    answer of more than `largest` bytes is refused; streams have no such limit.
+    once if the server says that it did not process it (HTTP/2); any after 429 with Retry-After, three times; any once
+    with renewed credentials after 401 or a failed TLS handshake. An answer of more than `largest` bytes is refused;
+    streams have no such limit.
     """
 
     def __init__(

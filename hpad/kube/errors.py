@@ -4,8 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -179,15 +178,6 @@ def _system_text(error: OSError) -> str:
 
 FOREIGN: Final = (aiohttp.ClientError, OSError, asyncio.IncompleteReadError, UnicodeError, RuntimeError)
 """What a request by aiohttp raises if there is no complete answer."""
-
-
-@contextmanager
-def mapped(server: str) -> Iterator[None]:
-    """Maps exceptions of HTTP, TLS and sockets to ApiError with status 0."""
-    try:
-        yield
-    except FOREIGN as error:
-        raise ApiError(0, *explained(server, error)) from error
 
 
 def explained(server: str, error: Exception) -> tuple[str, str]:

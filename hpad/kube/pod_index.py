@@ -1,4 +1,4 @@
-"""Pods by namespace and by label: stores them, and finds those of a selector without visiting all."""
+"""Pods by namespace and by label, to find those of a selector without visiting all."""
 
 import math
 import operator
@@ -18,8 +18,6 @@ _FEW: Final = 8
 80 bytes, where a dict takes 230."""
 _Bucket = tuple[Pod, ...] | dict[str, Pod]
 _NAME = operator.attrgetter("name")
-
-
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
@@ -44,12 +42,8 @@ class PodsByKey(MutableMapping[Key, Pod]):
     def __getitem__(self, key: Key) -> Pod:
         return self._namespaces[key[0]][key[1]]
 
-    def put(self, pod: Pod) -> None:
-        """Stores a pod under its key."""
+    def __setitem__(self, _: Key, pod: Pod) -> None:
         self._namespaces.setdefault(pod.namespace, {})[pod.name] = pod
-
-    def __setitem__(self, key: Key, pod: Pod) -> None:
-        self.put(pod)
 
     def __delitem__(self, key: Key) -> None:
         pods = self._namespaces[key[0]]
@@ -65,7 +59,7 @@ class PodsByKey(MutableMapping[Key, Pod]):
 
 
 class Index:
-    """Pods by namespace and label pair. `pods` are all of them, by namespace."""
+    """Finds pods by label. `pods` are all of them; after each change of it, `replace` has to be called."""
 
     def __init__(self) -> None:
         self.pods = PodsByKey()
@@ -76,16 +70,13 @@ class Index:
         return self.pods.namespaces + len(self._buckets)
 
     def replace(self, old: Pod | None, new: Pod | None) -> None:
-        """Applies one change of one pod."""
+        """Applies the change of one pod to the labels."""
         if old is not None and (new is None or old.labels != new.labels):
             for place in _places(old):
                 self._remove(place, old.name)
         if new is not None:
-            self.pods.put(new)
             for place in _places(new):
                 self._add(place, new)
-        elif old is not None:
-            self.pods.pop(Key(old.namespace, old.name), None)
 
     def _add(self, place: tuple[str, str, str], pod: Pod) -> None:
         bucket = self._buckets.get(place)

@@ -1,1 +1,1 @@
-"""HTTP/1.1 to one API server: a client of our own for requests, and aiohttp for streams and behind a proxy."""
+"""HTTP/2 and HTTP/1.1 to one API server: clients of our own, and aiohttp for streams of HTTP/1.1 and behind a proxy."""

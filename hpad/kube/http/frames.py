@@ -1,7 +1,7 @@
 """The bytes of HTTP/2 (RFC 9113): frames, and the headers of requests and answers (HPACK, RFC 7541).
 
-Neither side uses the dynamic table of HPACK: requests send literals, and SETTINGS forbids it to the server. So headers
-have no state, and those of an answer are decoded only where somebody asks for them.
+Neither side uses the dynamic table of HPACK: requests send literals, and SETTINGS forbids it to the server. So no
+header depends on earlier ones, and those of an answer need to be decoded only when they are read.
 """
 
 import functools
@@ -97,12 +97,12 @@ def unpadded(content: bytes, flags: int, *, prioritized: bool = False) -> bytes:
 
 
 def headers(fields: Mapping[str, str]) -> bytes:
-    """Encodes headers of a request as literals that the server does not keep."""
+    """Encodes headers of a request as literals that neither the server nor a proxy keeps: a token may be among them."""
     parts = []
     for name, value in fields.items():
         index = _PSEUDO.get(name)
-        # 4 bits of the first byte hold the index; 0 announces a name.
-        parts.append(bytes((index,)) if index is not None else b"\0" + _text(name.lower().encode("ascii")))
+        # 4 bits of the first byte hold the index, 0 announces a name, and 0x10 forbids a proxy to keep the value.
+        parts.append(bytes((index,)) if index is not None else b"\x10" + _text(name.lower().encode("ascii")))
         parts.append(_text(value.encode("utf-8", "surrogateescape")))
     return b"".join(parts)
 

@@ -26,7 +26,7 @@ class Carrier(Protocol):
 
 
 class HeadedAnswer(Answer):
-    """An answer whose headers are decoded where somebody reads them."""
+    """An answer whose headers are decoded when they are read."""
 
     __slots__ = ("_block",)
 

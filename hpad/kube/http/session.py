@@ -13,7 +13,7 @@ from hpad.clock import Clock
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.http.dial import CONNECT_S
-from hpad.kube.http.exchange import AT_ONCE, KEEP_ALIVE_S, Allowed, Answer, Failed, Head, Stream, TooLarge
+from hpad.kube.http.exchange import AT_ONCE, KEEP_ALIVE_S, Allowed, Answer, Failed, Head, Stream, TooLarge, whole
 from hpad.kube.http.sockets import Sockets
 
 _UNLIMITED: Final = 0  # for watches: each occupies a connection for minutes and must not block requests
@@ -116,17 +116,10 @@ class Session:
             yield _Streamed(self._config.server, answer)
 
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Reads the whole body. Raises TooLarge."""
-        parts: list[bytes] = []
-        size = answer.content_length or 0
-        if size <= self._largest:
-            size = 0  # counted, because a chunked answer announces no length
-            while size <= self._largest and (part := await adapter.read_part(answer)):
-                size += len(part)
-                parts.append(part)
-        if size > self._largest:
+        """Reads the whole body. Raises TooLarge, before reading if a length is announced, and what aiohttp raises."""
+        if (answer.content_length or 0) > self._largest:
             raise TooLarge(answer.status)
-        return b"".join(parts)
+        return await whole(_Streamed(self._config.server, answer), self._largest)
 
     def _request(
         self,

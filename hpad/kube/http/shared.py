@@ -26,7 +26,7 @@ _HTTP_1: Final = "http/1.1"
 class Shared:
     """A Sender for servers with TLS, in which they choose the protocol.
 
-    Streams have connections of their own: what they bring is read in pauses, and a long list never delays an answer.
+    Streams have connections of their own: what they bring is read in pauses, and a list by a stream delays no request.
     """
 
     def __init__(self, config: ClusterConfig, clock: Clock, agent: str, largest: int) -> None:
