@@ -97,26 +97,29 @@ async def test_real_consumers_by_address_and_by_tag(
             connections.append(broker.connect())
         next(connections[-1].consume(queue, tag))
 
-    await broker.publish(queue, 2)
-    await asyncio.to_thread(consume, "127.0.0.2", "")
-    await asyncio.to_thread(consume, "127.0.0.1", "x.job-c.1")
     members = [Member("job-a", "127.0.0.2"), Member("job-b", "127.0.0.3"), Member("job-c"), Member("job-ab")]
     query, expected = by_pod(f"queue={queue}", members), {"job-a": 1, "job-ab": 0, "job-b": 0, "job-c": 1}
     made = adapter(broker.url, rabbit)
     found: dict[str, int] = {}
-    async with asyncio.timeout(120):
-        while found != expected:
-            await asyncio.sleep(0.3)
-            found = values((await made.answer([query]))[0])
-            # Before the consumers are listed nothing is known, and nothing is zero.
-            assert found.items() <= expected.items()
-    plain = testing.external("queue_messages", f"queue={queue}")
-    work, total, missing, _ = await testing.check_adapter(made, [query, plain, by_pod("queue=nowhere"), query])
-    assert values(work) == expected
-    assert getattr(total, "values", None) == (2000,)
-    assert isinstance(missing, AdapterError)
-    for each in connections:
-        await asyncio.to_thread(each.close)
+    await broker.publish(queue, 2)
+    try:
+        await asyncio.to_thread(consume, "127.0.0.2", "")
+        await asyncio.to_thread(consume, "127.0.0.1", "x.job-c.1")
+        async with asyncio.timeout(120):
+            while found != expected:
+                await asyncio.sleep(0.3)
+                found = values((await made.answer([query]))[0])
+                # Before the consumers are listed nothing is known. A channel that is a moment old may still be reported
+                # as it was when it was opened, with nothing to acknowledge.
+                assert all(amount in {0, expected[pod]} for pod, amount in found.items())
+        plain = testing.external("queue_messages", f"queue={queue}")
+        work, total, missing, _ = await testing.check_adapter(made, [query, plain, by_pod("queue=nowhere"), query])
+        assert values(work) == expected
+        assert getattr(total, "values", None) == (2000,)
+        assert isinstance(missing, AdapterError)
+    finally:
+        for each in connections:
+            await asyncio.to_thread(each.close)
 
 
 @pytest.mark.parametrize(

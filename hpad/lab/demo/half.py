@@ -127,7 +127,7 @@ class Half:
             points=self.points,
             rescales=self.rescales,
             decisions=self.decisions,
-            start=next((point.replicas for point in reversed(self.points) if point.at <= loaded), counts[0]),
+            start=next((point.replicas for point in reversed(self.points) if point.at < loaded), counts[0]),
             peak=max(counts),
             end=counts[-1],
             reading=ups[0].targets if ups else "",
