@@ -8,7 +8,9 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
 class Clock(Protocol):
@@ -51,7 +53,7 @@ def boot() -> str:
     return _BOOT
 
 
-class Moment(NamedTuple):
+class Moment(msgspec.Struct, frozen=True, gc=False):
     """One moment as wall time and as monotonic seconds, which are comparable within one boot of a machine."""
 
     wall: datetime

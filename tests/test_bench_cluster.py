@@ -40,6 +40,7 @@ def test_a_run_counts_reconciles_and_their_requests(tmp_path: Path, server: str)
     assert found["requests"][STATUS] > 0
     assert found["requests"][METRICS] > 0
     assert found["stretch"] is not None
+    assert found["wait"] > 0
     assert found["cpu"].keys() == {"hpad", server}
     assert found["resident"]["hpad"] > 0
 

@@ -8,7 +8,7 @@ apimachinery, pkg/util/validation/validation.go.
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 
@@ -16,11 +16,14 @@ from hpad.api.fields import FieldError, invalid, required
 from hpad.api.text import shown
 
 
-class Key(NamedTuple):
-    """The identity of a namespaced object of a known kind; prints as `namespace/name`."""
+class Key(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """The identity of a namespaced object of a known kind; prints as `namespace/name`, unpacks as both."""
 
     namespace: str
     name: str
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.namespace, self.name))
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -61,7 +64,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
 
     @property
     def key(self) -> Key:
-        return tuple.__new__(Key, (self.namespace, self.name))  # called often; half the time of Key(…)
+        return Key(self.namespace, self.name)
 
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -181,7 +181,7 @@ class Reconciler:
         memory, now = self._store.get(key), Moment.now(self._clock)
         if memory.at is None or memory.validity is None or not memory.validity.comparable(now):
             return None
-        return now._replace(wall=memory.at, monotonic=memory.validity.ticks)
+        return replace(now, wall=memory.at, monotonic=memory.validity.ticks)
 
     def _examine(self, turn: Turn) -> examine.Verdict:
         """Returns the verdict of the first stage. Registers the selector of an HPA that needs its metrics."""

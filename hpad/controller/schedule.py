@@ -94,7 +94,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         if seconds <= self.tolerance:
             return moment
         # Not the wall clock: it may have been set during the turn. The next turn corrects this (`recovery.caught_up`).
-        return moment._replace(wall=moment.wall + timedelta(seconds=seconds), monotonic=moment.monotonic + seconds)
+        late = timedelta(seconds=seconds)
+        return Moment(moment.wall + late, moment.monotonic + seconds, moment.boot)
 
 
 async def announce(store: Store, key: Key, worker: Worker, moment: Moment) -> None:

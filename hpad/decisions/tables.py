@@ -115,7 +115,7 @@ def write(
 
 def _put(connection: sqlite3.Connection, entries: Sequence[tuple[Key, Stored]]) -> None:
     with transaction(connection):
-        connection.executemany(_ADD_HPA, {key for key, _ in entries})
+        connection.executemany(_ADD_HPA, {tuple(key) for key, _ in entries})
         connection.executemany(_PUT, [(*key, each.number, each.began, each.ended, each.head) for key, each in entries])
         connection.executemany(_PUT_TRACE, [(each.number, each.trace) for _, each in entries if each.trace])
         connection.executemany("DELETE FROM progress WHERE number = ?", [(each.number,) for _, each in entries])
@@ -197,7 +197,7 @@ def find(connection: sqlite3.Connection, key: Key, search: Search, traceless: It
 
 def oldest(connection: sqlite3.Connection, key: Key) -> int | None:
     """Returns the earliest `began` of the HPA's entries."""
-    (found,) = connection.execute(_OLDEST, key).fetchone()
+    (found,) = connection.execute(_OLDEST, tuple(key)).fetchone()
     return found if isinstance(found, int) else None
 
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
@@ -60,7 +61,7 @@ class LeadershipLease:
             return False
         if self._until is not None and self._until.monotonic <= now:
             self._run_out()
-        self._until = begin._replace(wall=begin.wall + length, monotonic=now + remaining)
+        self._until = replace(begin, wall=begin.wall + length, monotonic=now + remaining)
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(remaining, self._run_out)
         return True

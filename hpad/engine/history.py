@@ -16,7 +16,6 @@ complete only if it was closed.
 """
 
 import struct
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, overload
@@ -48,21 +47,22 @@ class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
 
 
 COUNT: Final = struct.Struct("<i")
-_SIZE: Final = COUNT.size
+_TIME: Final = struct.Struct("<q")
 
 
 class Past(Sequence[PastRecommendation]):
     """Recommendations in 12 bytes each, instead of 104: a full window of five minutes has 20 of them.
 
-    `times` are microseconds since 1970. `counts` are the packed `COUNT` of each, as ~count where it is uncertain; they
-    are cut to those of an int32 that is not negative. Never changes; equals each sequence of the same recommendations.
+    `packed_times` are microseconds since 1970. `counts` are the packed `COUNT` of each, as ~count where it is
+    uncertain; they are cut to those of an int32 that is not negative. Never changes; equals each sequence of the same
+    recommendations. Both are bytes, since an array is an object that the collector of garbage has to search.
     """
 
-    __slots__ = ("counts", "times")
+    __slots__ = ("counts", "packed_times")
 
     def __init__(self, entries: Iterable[PastRecommendation] = ()) -> None:
         known = tuple(entries)
-        self.times = array("q", [micros(entry.timestamp) for entry in known])
+        self.packed_times = b"".join(_TIME.pack(micros(entry.timestamp)) for entry in known)
         self.counts = b"".join(map(_packed, known))
 
     def stored(self, stale: int, at: int, replicas: int) -> "Past":
@@ -70,24 +70,27 @@ class Past(Sequence[PastRecommendation]):
 
         `at` is microseconds since 1970.
         """
-        count = COUNT.pack(replicas if 0 <= replicas <= MAX_INT32 else _cut(replicas))
-        made = Past.__new__(Past)
-        made.times, counts = self.times[:], self.counts
+        count, time = COUNT.pack(replicas if 0 <= replicas <= MAX_INT32 else _cut(replicas)), _TIME.pack(at)
+        made, times, counts = Past.__new__(Past), self.packed_times, self.counts
         if stale < 0:
-            made.times.append(at)
-            made.counts = counts + count
+            made.packed_times, made.counts = times + time, counts + count
         else:
-            made.times[stale] = at
-            made.counts = counts[: stale * _SIZE] + count + counts[(stale + 1) * _SIZE :]
+            made.packed_times = times[: stale * _TIME.size] + time + times[(stale + 1) * _TIME.size :]
+            made.counts = counts[: stale * COUNT.size] + count + counts[(stale + 1) * COUNT.size :]
         return made
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """The time of each entry, in microseconds since 1970."""
+        return struct.unpack(f"<{len(self)}q", self.packed_times)
 
     @property
     def rows(self) -> Iterator[tuple[int, int]]:
         """The time and the count of each entry, ~count where it is uncertain."""
-        return zip(self.times, struct.unpack(f"<{len(self.times)}i", self.counts), strict=True)
+        return zip(self.times, struct.unpack(f"<{len(self)}i", self.counts), strict=True)
 
     def __len__(self) -> int:
-        return len(self.times)
+        return len(self.counts) // COUNT.size
 
     def __iter__(self) -> Iterator[PastRecommendation]:
         return (_entry(*row) for row in self.rows)
@@ -101,7 +104,7 @@ class Past(Sequence[PastRecommendation]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Past):
-            return self.times == other.times and self.counts == other.counts
+            return self.packed_times == other.packed_times and self.counts == other.counts
         return tuple(self) == tuple(other) if isinstance(other, tuple | list) else NotImplemented
 
     def __hash__(self) -> int:

@@ -57,7 +57,7 @@ def stabilize(
     for index, when in enumerate(known.times):
         if when < outdated:
             stale = index
-    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known.times):  # seldom: the count mostly stays
+    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known):  # seldom: the count mostly stays
         for when, count in known.rows:
             replicas = count if count >= 0 else current
             if when > rise and replicas < low:
@@ -85,7 +85,7 @@ def stabilize_down(
     for index, when in enumerate(known.times):
         if when < cutoff:
             stale = index
-    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known.times):  # seldom: the count mostly stays
+    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known):  # seldom: the count mostly stays
         for when, count in known.rows:
             replicas = count if count >= 0 else current
             if when >= cutoff and replicas > high:

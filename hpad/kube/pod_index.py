@@ -22,7 +22,7 @@ _NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
 class PodsByKey(MutableMapping[Key, Pod]):
-    """Pods by namespace, then by name. One dict of all pods would need a key of 64 bytes for each."""
+    """Pods by namespace, then by name. One dict of all pods would need a key of 32 bytes for each."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[str, Pod]] = {}
@@ -37,19 +37,19 @@ class PodsByKey(MutableMapping[Key, Pod]):
         return self._namespaces.get(namespace, _NO_PODS)
 
     def get(self, key: Key, default: Any = None) -> Any:  # that of the base class raises and catches a KeyError
-        return self._namespaces.get(key[0], _NO_PODS).get(key[1], default)
+        return self._namespaces.get(key.namespace, _NO_PODS).get(key.name, default)
 
     def __getitem__(self, key: Key) -> Pod:
-        return self._namespaces[key[0]][key[1]]
+        return self._namespaces[key.namespace][key.name]
 
     def __setitem__(self, _: Key, pod: Pod) -> None:
         self._namespaces.setdefault(pod.namespace, {})[pod.name] = pod
 
     def __delitem__(self, key: Key) -> None:
-        pods = self._namespaces[key[0]]
-        del pods[key[1]]
+        pods = self._namespaces[key.namespace]
+        del pods[key.name]
         if not pods:
-            del self._namespaces[key[0]]
+            del self._namespaces[key.namespace]
 
     def __iter__(self) -> Iterator[Key]:
         return (Key(namespace, name) for namespace, pods in self._namespaces.items() for name in pods)

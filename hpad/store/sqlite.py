@@ -111,4 +111,4 @@ def _load(connection: sqlite3.Connection) -> Rows:
 def _save(connection: sqlite3.Connection, changes: Mapping[Key, bytes | None]) -> None:
     with transaction(connection):
         connection.executemany(_PUT, [(*key, record) for key, record in changes.items() if record is not None])
-        connection.executemany(_DELETE, [key for key, record in changes.items() if record is None])
+        connection.executemany(_DELETE, [tuple(key) for key, record in changes.items() if record is None])

@@ -75,7 +75,7 @@ class DecisionSeries(registry.Collector):
             for key, each in figures.items():
                 count = of_hpa(each)
                 if count is not None:
-                    family.add_metric(key, count)
+                    family.add_metric(tuple(key), count)
             yield family
         for name, text, of_metric in _OF_METRICS:
             family = GaugeMetricFamily(f"hpad_hpa_metric_{name}", text, labels=[*_LABELS, "metric"])

@@ -18,7 +18,7 @@ def test_planned_moments_are_a_period_and_a_microsecond_apart() -> None:
         clock.advance(15 * turn + late)
         last = planned_moment(clock, TICKS + 15 * turn, last)
         expected = START + timedelta(seconds=15 * turn) + turn * MICROSECOND
-        assert last[:2] == (expected, TICKS + 15 * turn)
+        assert (last.wall, last.monotonic) == (expected, TICKS + 15 * turn)
 
 
 def test_planned_moments_follow_a_step_of_the_wall_clock() -> None:

@@ -42,7 +42,7 @@ def change(index: Index, old: Pod | None, new: Pod | None) -> None:
 def test_the_index_finds_the_same_pods_as_a_scan(pods, text, data):
     index, pods_by_key = Index(), {}
     for pod in pods:
-        key = (pod.namespace, pod.name)
+        key = Key(pod.namespace, pod.name)
         new = None if key in pods_by_key and data.draw(st.booleans()) else pod
         change(index, pods_by_key.pop(key, None), new)
         if new is not None:

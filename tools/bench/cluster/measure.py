@@ -13,6 +13,7 @@ from hpad.controller.schedule import IN_TIME
 from tools.bench.cluster import population, processes
 from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RECONCILES, STALLS, WAITS, Controller
 from tools.bench.cluster.population import Population
+from tools.bench.cluster.probe import longest_wait
 from tools.bench.cluster.processes import MachineTime, Watcher
 from tools.bench.cluster.scraped import Histogram, Scrape, fetch, quantile
 from tools.bench.cluster.worlds import World
@@ -55,6 +56,8 @@ class Figures(msgspec.Struct, frozen=True):
     - `requests`: per reconcile, by verb and resource; `lists`: lists of metrics per namespace and period.
     - `slope`: MiB per hour, with half the width of its 95 % confidence interval.
     - `stretch`: the longest time for which the thread of the event loop did not pause (see `Watcher`), of hpad alone.
+    - `wait`: the longest time that the event loop of hpad kept an event waiting, in a period after the window
+      (`probe.longest_wait`).
     - `stalls`: stalls of at least half a second that hpad itself noticed.
     - `first_round`: from the start of the process until each HPA had a status.
     - `busy`: the part of the CPUs that was in use; `others`: CPUs that other processes used.
@@ -83,6 +86,7 @@ class Figures(msgspec.Struct, frozen=True):
     slope: float | None
     slope_margin: float | None
     stretch: float | None
+    wait: float | None
     stalls: float | None
     first_round: float | None
     busy: float
@@ -128,7 +132,8 @@ def measured(trial: Trial, first_round: float | None, at_window: Callable[[], No
     ended = datetime.now(UTC)
     after = trial.controller.scrape()  # first, so that the time between the scrapes is close to whole periods
     late = _traced(trial, ended)
-    return _Window(trial, begin, end, before, after).figures(watcher, late, first_round)
+    wait = longest_wait(trial.controller.url, trial.plan.period) if trial.controller.name == HPAD else None
+    return _Window(trial, begin, end, before, after).figures(watcher, late, wait, first_round)
 
 
 def _moment(trial: Trial) -> Moment:
@@ -187,7 +192,7 @@ class _Window(NamedTuple):
     before: Scrape
     after: Scrape
 
-    def figures(self, watcher: Watcher, late: list[float], first_round: float | None) -> Figures:
+    def figures(self, watcher: Watcher, late: list[float], wait: float | None, first_round: float | None) -> Figures:
         trial, seconds = self.trial, self.end.time - self.begin.time
         reconciles = sum(self.after.increase(self.before, RECONCILES).values())
         rate = reconciles / (self.after.time - self.before.time)
@@ -223,6 +228,7 @@ class _Window(NamedTuple):
             slope=slope and slope.per_hour,
             slope_margin=slope and slope.margin,
             stretch=watcher.longest_stretch if trial.controller.name == HPAD else None,
+            wait=wait,
             stalls=self.after.histogram(self.before, STALLS).count if trial.controller.name == HPAD else None,
             first_round=first_round,
             busy=1 - idle / total if total else 0.0,

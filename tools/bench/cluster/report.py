@@ -17,7 +17,7 @@ _HEADS = (
     ("HPAs", ""), ("server", ""), ("controller", ""), ("rec/s", ""), ("period", "s"), ("late p50", "ms"),
     ("late p99", "ms"), ("late max", "ms"), ("CPU-s per 1,000", "controller"), ("CPU-s per 1,000", "servers"),
     ("requests", "each"), ("lists", "ns, period"), ("resident", "MiB"), ("slope", "MiB/h"), ("busy stretch", "ms"),
-    ("first round", "s"), ("machine", "busy"),
+    ("loop waits", "ms"), ("first round", "s"), ("machine", "busy"),
 )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ def _row(each: Figures) -> list[str]:
         f"{each.hpas:,}", each.server, each.controller, f"{each.rate:.1f}", number(each.period, 2),
         ms(each.late.p50), ms(each.late.p99), ms(each.late.most), f"{each.cpu[each.controller]:.2f}",
         f"{sum(servers.values()):.2f}", f"{each.requests_each:.2f}", f"{each.lists:.2f}",
-        f"{each.resident[each.controller]:.0f}", slope, ms(each.stretch), number(each.first_round, 1),
-        f"{each.busy:.0%}",
+        f"{each.resident[each.controller]:.0f}", slope, ms(each.stretch), ms(each.wait),
+        number(each.first_round, 1), f"{each.busy:.0%}",
     ]  # fmt: skip
 
 
