@@ -51,7 +51,7 @@ def test_the_index_finds_the_same_pods_as_a_scan(pods, text, data):
     assert len(index.pods) == len(pods_by_key)
     selected = selector.parse(text)
     for namespace in ("n", "m", "none"):
-        scan = [pod for key, pod in pods_by_key.items() if key[0] == namespace and selected.matches(pod.labels)]
+        scan = [pod for key, pod in pods_by_key.items() if key.namespace == namespace and selected.matches(pod.labels)]
         assert index.select(namespace, selected) == sorted(scan, key=lambda pod: pod.name)
 
 
