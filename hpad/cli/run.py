@@ -111,6 +111,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
         garbage.collect_seldom()
+        process.switch_threads_quickly()
         if not await process.run_until(stop, daemon.start()):
             return
         garbage.keep_all()

@@ -11,7 +11,7 @@ import msgspec
 from hpad.kube import errors
 from hpad.kube.client import Client
 
-TOGETHER: Final = 0.02
+TOGETHER: Final = 0.05
 """Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
 own writes are read before the changes that they cause."""
 DELETED: Final = "DELETED"
@@ -113,9 +113,8 @@ async def changes(
     """Yields the changes of a collection, with bookmarks, until the server ends the watch.
 
     `params` name the version where the watch starts and its duration; changes are read `together` seconds after they
-    have arrived. Raises ApiError: `gone` if the resourceVersion
-    has expired (list again), otherwise if the watch failed or received nothing for `silence` seconds (watch again). An
-    incomplete last line is dropped.
+    have arrived. Raises ApiError: `gone` if the resourceVersion has expired (list again), otherwise if the watch failed
+    or received nothing for `silence` seconds (watch again). An incomplete last line is dropped.
     """
     lines = Lines()
     watch_params = {**params, "watch": "true", "allowWatchBookmarks": "true"}

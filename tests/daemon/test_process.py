@@ -258,6 +258,15 @@ async def test_a_reload_is_notified_only_while_ready(manager: Manager) -> None:
     assert [line.partition("\n")[0] for line in manager.received()] == ["STOPPING=1"]
 
 
+def test_a_busy_thread_gives_way_before_a_millisecond_has_passed() -> None:
+    before = sys.getswitchinterval()
+    try:
+        process.switch_threads_quickly()
+        assert sys.getswitchinterval() < 0.001
+    finally:
+        sys.setswitchinterval(before)
+
+
 async def test_a_stall_is_logged_once_with_the_stack_and_counted() -> None:
     stalls: list[float] = []
     began, limit = time.monotonic(), 0.1

@@ -1,7 +1,11 @@
 """The exported series: present from the start, named as in Kubernetes, removed with their HPA."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
-from prometheus_client import parser
+from prometheus_client import parser, registry
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
@@ -124,3 +128,25 @@ async def test_the_figures_of_sources_are_exported() -> None:
     assert 'hpad_source_questions_total{source="broker"} 7.0' in text
     assert 'hpad_source_cache_hits_total{source="broker"} 4.0' in text
     assert 'hpad_source_retries_total{source="broker"} 2.0' in text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_no_garbage_is_searched_for_while_series_are_rendered(fails: bool):
+    """The search would stop the event loop, also that of another thread."""
+    telemetry, collects = Telemetry(), list[bool]()
+
+    class Probe(registry.Collector):
+        def collect(self) -> Iterator[Metric]:
+            collects.append(gc.isenabled())
+            if fails:
+                raise RuntimeError("a collector fails")
+            yield GaugeMetricFamily("probe", "A series", 1)
+
+    telemetry.registry.register(Probe())
+    if fails:
+        with pytest.raises(RuntimeError, match="a collector fails"):
+            await telemetry.exposition()
+    else:
+        assert b"probe 1.0" in await telemetry.exposition()
+    assert collects == [False]
+    assert gc.isenabled()

@@ -8,7 +8,6 @@ from tools.bench.cluster import child, population
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.stub.objects import compact
 
-_SPAN, _STEP, _LEVEL = 17, 5, 92
 _MOVE_SECONDS = 1.0
 
 
@@ -37,9 +36,9 @@ async def _move(cluster: Cluster, of: Population, seconds: float) -> None:
     moves = 0
     while True:
         for namespace in range(of.namespaces):
-            level = _LEVEL + (moves * _STEP + namespace) % _SPAN
             for number in of.numbers(namespace):
-                usage = {"app": {"cpu": f"{level}m", "memory": f"{60_000 + 100 * level}Ki"}}
+                cpu, memory = population.cpu_used(moves + namespace), population.memory_used(moves)
+                usage = {"app": {"cpu": f"{cpu}m", "memory": f"{memory}Ki"}}
                 for index in range(of.pods):
                     cluster.usage.set(f"{of.namespace(number)}/{population.name(number)}-{index}", usage)
             if namespace % 20 == 0:

@@ -12,9 +12,6 @@ from tools.bench.cluster.stub import protobuf
 _TIME: Final = b"@time-in-20-bytes@@@"
 _CPU: Final = tuple(b"@cpu%d-10b@" % each for each in range(4))
 _MEMORY: Final = b"@memory@"
-_STEP, _SPAN, _LEVEL = 5, 17, 92
-"""Millicores: each list has `_LEVEL` and (list number * `_STEP`) modulo `_SPAN` more, so that a value comes again only
-after 17 lists, and all are within the tolerance of 10 % around the target of 100 millicores."""
 
 
 class Usage:
@@ -55,11 +52,10 @@ class Usage:
     def _filled(self, template: bytes, list_of: int) -> bytes:
         """Fills in the next values of a list."""
         made = self._lists[list_of] = self._lists.get(list_of, abs(list_of)) + 1
-        level = _LEVEL + made * _STEP % _SPAN
         body = template.replace(_TIME, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()).encode())
         for index, mark in enumerate(_CPU):
-            body = body.replace(mark, b"%d" % (level * 1_000_000 + 131_071 * (index + 1)))
-        return body.replace(_MEMORY, b"%d" % (60_000 + 100 * (level - _LEVEL)))
+            body = body.replace(mark, b"%d" % (population.cpu_used(made) * 1_000_000 + 131_071 * (index + 1)))
+        return body.replace(_MEMORY, b"%d" % population.memory_used(made))
 
 
 def _items(of: Population, number: int, pods: Sequence[int]) -> Iterator[Document]:
