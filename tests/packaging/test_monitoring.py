@@ -130,7 +130,7 @@ def test_conditions_that_hold_an_hpa_back_are_series_until_it_is_deleted() -> No
         samples = [
             each.labels for family in exporter.registry.collect() for each in family.samples if "held_back" in each.name
         ]
-        assert all((each["namespace"], each["hpa_name"]) == key for each in samples)
+        assert all(Key(each["namespace"], each["hpa_name"]) == key for each in samples)
         return {(each["condition"], each["reason"]) for each in samples}
 
     able = condition(conditions.ABLE_TO_SCALE, conditions.TRUE, "ReadyForNewScale")
