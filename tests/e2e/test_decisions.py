@@ -43,7 +43,7 @@ async def test_the_history_survives_a_restart_and_its_file_may_be_damaged(world:
     assert size > 4096
 
     daemon = await world.hpad(store=store, listen=LISTEN)
-    await world.until(lambda: daemon.components.decisions.latest(("default", "web")))  # type: ignore[arg-type]
+    await world.until(lambda: daemon.components.decisions.latest(Key("default", "web")))
     await world.periods(2)
     entries = await history(world)
     assert [(entry["current"], entry["desired"]) for entry in entries[:2]] == [(2, 4), (4, 4)]
@@ -57,7 +57,7 @@ async def test_the_history_survives_a_restart_and_its_file_may_be_damaged(world:
 
     file.write_bytes(b"garbage" * 1000)
     daemon = await world.hpad(store=store, listen=LISTEN)
-    await world.until(lambda: daemon.components.decisions.latest(("default", "web")))  # type: ignore[arg-type]
+    await world.until(lambda: daemon.components.decisions.latest(Key("default", "web")))
     entries = await history(world)
     assert entries[0]["action"] == "none"
     assert daemon.components.store.get(WEB).history.scale_ups

@@ -19,6 +19,7 @@ from e2e.conftest import AT_LAST
 from support import closing, free_ports
 
 from hpad import settings
+from hpad.api.metadata import Key
 from hpad.cli import main
 from hpad.daemon import app
 from hpad.kube.auth.credentials import ClusterConfig
@@ -56,7 +57,7 @@ async def silent_broker() -> AsyncIterator[str]:
 
 def decided(world: Any, name: str) -> Any:
     """Returns the time of the last decision on an HPA, None before the first one."""
-    last = world.daemon.components.store.get(("default", name)).last
+    last = world.daemon.components.store.get(Key("default", name)).last
     return last.at if last is not None else None
 
 
@@ -151,7 +152,7 @@ async def test_a_dry_run_decides_and_writes_nothing(world: Any) -> None:
     await world.hpad(dry_run=True)
 
     def has_decided() -> bool:
-        last = world.daemon.components.store.get(("default", "web")).last
+        last = world.daemon.components.store.get(Key("default", "web")).last
         return last is not None and last.sentence.startswith("scale web from 1 to 3")
 
     await world.until(has_decided)
@@ -183,7 +184,7 @@ async def test_hpas_of_a_folder_of_manifests(world: Any, tmp_path: Path) -> None
     assert world.replicas("deployments", "other") == 1
     assert world.cluster.get("horizontalpodautoscalers", "web") is None
     await world.until(lambda: any(reason == "SuccessfulRescale" for reason, _ in world.events("web")))
-    await world.until(lambda: daemon.components.store.get(("default", "web")).status.desired_replicas == 3)
+    await world.until(lambda: daemon.components.store.get(Key("default", "web")).status.desired_replicas == 3)
 
 
 async def test_a_recording_replays_to_the_same_decisions(

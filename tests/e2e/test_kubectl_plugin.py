@@ -107,7 +107,7 @@ async def test_status_has_the_formats_of_kubectl(hpad: Plugin) -> None:
 async def test_namespaces_are_chosen_as_with_kubectl(hpad: Plugin, world: World, tmp_path: Path) -> None:
     other = {**world.cluster.get("horizontalpodautoscalers", "web"), "metadata": {"name": "api", "namespace": "shop"}}
     world.cluster.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **other})
-    await world.until(lambda: world.daemon.components.hpas.get(("shop", "api")))
+    await world.until(lambda: world.daemon.components.hpas.get(Key("shop", "api")))
     assert await hpad("status -n shop -o name") == "horizontalpodautoscaler.autoscaling/api\n"
     assert await hpad("-n shop status -o name") == "horizontalpodautoscaler.autoscaling/api\n"
     rows = [line.split()[:2] for line in (await hpad("status -A")).splitlines()]

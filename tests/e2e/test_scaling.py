@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hpad.api.metadata import Key
 from hpad.lab.cluster import Resource, ScalePaths
 
 ABOVE = "cpu resource utilization (percentage of request) above target"
@@ -53,7 +54,7 @@ async def test_a_stabilization_window_delays_a_scale_down(world: Any) -> None:
     await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
     world.load("web", 0)
     await world.until(lambda: world.condition("web", "AbleToScale")[1] == "ScaleDownStabilized")
-    recommendations = world.daemon.components.store.get(("default", "web")).history.recommendations
+    recommendations = world.daemon.components.store.get(Key("default", "web")).history.recommendations
     assert world.replicas("deployments", "web") == 4
     await world.until(lambda: world.replicas("deployments", "web") == 1)
     (shrunk,) = [write.time for write in world.cluster.log.writes if write.subresource == "scale"]

@@ -18,6 +18,7 @@ from support.metric_servers import KINDS, SLOW_SECONDS, Numbers, numbers
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
+from hpad.api.metadata import Key
 from hpad.engine import fallback_policy
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
@@ -118,7 +119,7 @@ async def decisions(world: Any, names: list[str], count: int) -> dict[str, list[
 
     def enough() -> bool:
         for name in names:
-            last = world.daemon.components.store.get(("default", name)).last
+            last = world.daemon.components.store.get(Key("default", name)).last
             if last is not None and last.at not in seen[name]:
                 seen[name].append(last.at)
         return all(len(times) >= count for times in seen.values())

@@ -21,6 +21,7 @@ from support import fast_time, free_ports
 from support.relay import Relay
 
 from hpad import settings
+from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -96,7 +97,7 @@ class Steady:
 
     def decided(self, name: str) -> datetime:
         """Returns the time of the last decision on an HPA."""
-        last = self.world.daemon.components.store.get(("default", name)).last
+        last = self.world.daemon.components.store.get(Key("default", name)).last
         return last.at if last is not None else datetime.min.replace(tzinfo=SystemClock().now().tzinfo)
 
     def _seen(self, change: Any) -> None:
