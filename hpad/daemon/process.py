@@ -202,10 +202,10 @@ class Notifier:
 
 
 def switch_threads_quickly() -> None:
-    """Lets the event loop wait for a busy thread no longer than `SWITCH_SECONDS`, instead of 5 ms.
+    """Lets a thread that runs Python code give way to the event loop after `SWITCH_SECONDS`, instead of 5 ms.
 
-    It may wait each time that it has read or written something: while a thread renders the series of 10,000 HPAs, a
-    second long, a pass of the loop took up to a quarter of a second.
+    The loop may have to wait for it each time that it has read or written something: while a thread rendered the series
+    of 10,000 HPAs, events waited up to a quarter of a second.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
 

@@ -119,6 +119,8 @@ class Half:
         counts = [point.replicas for point in self.points if point.replicas] or [0]
         loaded = times.load if times.load is not None else -1.0
         ups = [each for each in self.rescales if each.after > each.before]
+        # Not what was observed at the very time of the load: the clock stands still within a pass of the event loop.
+        start = next((point.replicas for point in reversed(self.points) if point.at < loaded), counts[0])
         peak_at = next(point.at for point in self.points if point.replicas == max(counts)) if self.points else 0.0
         return Result(
             name=self.name,
@@ -127,7 +129,7 @@ class Half:
             points=self.points,
             rescales=self.rescales,
             decisions=self.decisions,
-            start=next((point.replicas for point in reversed(self.points) if point.at < loaded), counts[0]),
+            start=start,
             peak=max(counts),
             end=counts[-1],
             reading=ups[0].targets if ups else "",

@@ -10,7 +10,7 @@ from blockbuster import BlockBuster
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.lab.demo import show, stage
 from hpad.lab.demo.errors import DemoError
-from hpad.lab.demo.half import Half
+from hpad.lab.demo.half import Half, Times
 from hpad.lab.demo.view import Frame
 from hpad.lab.servers import rabbitmq
 from hpad.sources import limits
@@ -77,6 +77,15 @@ def gallery() -> Gallery:
 @pytest.fixture
 def half(gallery: Gallery) -> Half:
     return Half(Stage(), gallery, "web", "a title", "CPU", "%")  # type: ignore[arg-type]  # a fake stage
+
+
+async def test_the_start_is_what_was_observed_before_the_load(half: Half):
+    half.observe()
+    await half.stage.clock.sleep(12)
+    loaded = half.now  # while the load was sent, the pods came, and the clock stands still until they are observed
+    half.observe()
+    result = half.result("a heading", Times(load=loaded), "")
+    assert (result.start, result.peak) == (1, 7)
 
 
 async def test_a_half_records_rescales_decisions_and_frames_with_their_times(half: Half, gallery: Gallery):

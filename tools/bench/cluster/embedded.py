@@ -36,8 +36,8 @@ async def _move(cluster: Cluster, of: Population, seconds: float) -> None:
     moves = 0
     while True:
         for namespace in range(of.namespaces):
+            cpu, memory = population.cpu_used(moves + namespace), population.memory_used(moves + namespace)
             for number in of.numbers(namespace):
-                cpu, memory = population.cpu_used(moves + namespace), population.memory_used(moves)
                 usage = {"app": {"cpu": f"{cpu}m", "memory": f"{memory}Ki"}}
                 for index in range(of.pods):
                     cluster.usage.set(f"{of.namespace(number)}/{population.name(number)}-{index}", usage)

@@ -18,6 +18,7 @@ MEMORY_TARGET: Final = "64Mi"
 """What each pod uses, too."""
 MOST_METRICS: Final = 4
 _STEP, _SPAN, _LOWEST = 53, 163, 920
+"""The usage moves by a step modulo a prime number, above the lowest one in millicores."""
 
 
 def cpu_used(moves: int) -> int:
@@ -29,7 +30,7 @@ def cpu_used(moves: int) -> int:
 
 
 def memory_used(moves: int) -> int:
-    """Returns the same for memory, in KiB."""
+    """Returns the KiB that a pod uses after so many moves, within the tolerance as well."""
     return 64_000 + 10 * (moves * _STEP % _SPAN)
 
 

@@ -14,9 +14,9 @@ _PAUSE_SECONDS: Final = 0.005
 def longest_wait(url: str, seconds: float) -> float:
     """Asks the process whether it lives, again and again, and returns the longest time that an answer took, in seconds.
 
-    The answer takes next to no work, but two passes of the event loop: so it is at least as long as the longest
-    callback. Meanwhile the series are scraped once, as Prometheus does in each period. Each request costs the process
-    CPU time: not for a window in which that is measured. Raises OSError.
+    An answer takes next to no work, but two passes of the event loop, so a long callback delays it. The series are
+    scraped once meanwhile. All this costs the process CPU time, so measure that at another time. Raises OSError and
+    HTTPException.
     """
     address = urllib.parse.urlsplit(url)
     assert address.hostname is not None
