@@ -9,7 +9,7 @@ holds even if the other replica was slow or could not save its state.
 
 import asyncio
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -99,8 +99,8 @@ class Handoff:
         """Plans the first turn of each gained HPA: a period after its last turn on any replica.
 
         An HPA with a longer period of its own has it after the common period, since edits may have been missed.
-        Turns that are late already follow each other, the most overdue first. A few new HPAs have their turns at once;
-        many have them at their planned times, as after a start without other replicas (`Schedule.start`).
+        Turns that are late already follow each other (`_in_turn`). A few new HPAs have their turns at once; many have
+        them at their planned times, as after a start without other replicas (`Schedule.start`).
         """
         for key in gained:
             await self._store.get_loaded(key)
@@ -112,7 +112,7 @@ class Handoff:
         new = [key for key, seconds in due.items() if seconds == -math.inf]
         if len(new) > self._controller.workers:
             due |= {key: self._controller.until_planned(key) for key in new}
-        late = sorted((key for key in due if due[key] <= 0), key=lambda key: (due[key], key))
+        late = _in_turn({key: seconds for key, seconds in due.items() if seconds <= 0})
         # A few late turns start at once; many would delay the planned turns of other HPAs.
         pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0
         self._controller.advance({**due, **{key: number * pause for number, key in enumerate(late)}})
@@ -126,3 +126,15 @@ class Handoff:
         at = self._store.get(key).at
         # At most `seconds`: the clock of the other replica may be ahead of this one.
         return -math.inf if at is None else min((at - now).total_seconds() + seconds, seconds)
+
+
+def _in_turn(overdue: Mapping[Key, float]) -> list[Key]:
+    """Returns the HPAs in the order of their first turns, given the seconds until these were due, which are negative.
+
+    The HPAs of a namespace follow each other, so that they share lists of metrics; the namespace with the most overdue
+    one is the first.
+    """
+    worst: dict[str, float] = {}
+    for key, seconds in overdue.items():
+        worst[key.namespace] = min(seconds, worst.get(key.namespace, seconds))
+    return sorted(overdue, key=lambda key: (worst[key.namespace], key.namespace, overdue[key], key))

@@ -50,6 +50,28 @@ async def test_overdue_hpas_go_first_spread_over_a_quarter_of_the_period() -> No
 
 
 @in_virtual_time
+async def test_overdue_hpas_of_a_namespace_follow_each_other() -> None:
+    """They share lists of metrics; by age alone, the turns of these two namespaces would alternate."""
+    places = {f"app-{number}": ("east", "west")[number % 2] for number in range(COUNT)}
+    owner = Named()
+    bench = Bench(*(hpa(name, namespace=each) for name, each in places.items()), owner=owner, period=PERIOD)
+    bench.controller.start()
+    await asyncio.sleep(40)
+    ages = {name: 20 + number / COUNT for number, name in enumerate(places)}
+    for name, age in ages.items():
+        memory = Memory(uid="1", at=bench.clock.now() - timedelta(seconds=age))
+        bench.store.put(Key(places[name], name), memory)
+    owner.names.update(places)
+    bench.handoff.changed()
+    await asyncio.sleep(PERIOD / 4)
+    first = [places[name] for _, name in bench.metrics.asked][:COUNT]
+    assert first[0] == "west"  # it has the most overdue one
+    # Some have their planned turns meanwhile, which interrupt the order.
+    assert sum(one != other for one, other in itertools.pairwise(first)) < COUNT / 2
+    await bench.controller.stop(5)
+
+
+@in_virtual_time
 async def test_many_new_hpas_have_their_first_turns_at_their_planned_times() -> None:
     """As in a start without other replicas. Turns before them would come on top, and make a burst."""
     names = [f"app-{number}" for number in range(COUNT)]

@@ -30,7 +30,10 @@ _START_SECONDS: Final = 120.0
 
 
 class Controller(NamedTuple):
-    """A running controller: its pid, the URL of its series, the monotonic time of its start, and its log."""
+    """A running controller: its pid, the URL of its series, the monotonic time of its start, and its log.
+
+    `python` is the interpreter whose pace is measured (`pace`): that of hpad.
+    """
 
     name: str
     pid: int
@@ -38,6 +41,7 @@ class Controller(NamedTuple):
     started: float
     log: Path
     trust: ssl.SSLContext | None = None
+    python: str = sys.executable
 
     def scrape(self) -> Scrape:
         return Scrape.of(fetch(f"{self.url}/metrics", self.trust), _SERIES)
@@ -76,7 +80,7 @@ def hpad(folder: Path, world: World, program: Program) -> Iterator[Controller]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=environment)
     try:
-        yield Controller(HPAD, process.pid, _at_work(process, log), started, log)
+        yield Controller(HPAD, process.pid, _at_work(process, log), started, log, python=program.python)
     finally:
         processes.stop(process)
 
@@ -116,7 +120,8 @@ def original(folder: Path, world: World, program: Program) -> Iterator[Controlle
         command = [str(Path(os.environ["KUBEBUILDER_ASSETS"], ORIGINAL)), *flags]
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        controller = Controller(ORIGINAL, process.pid, f"https://127.0.0.1:{port}", started, log, _unverified())
+        url = f"https://127.0.0.1:{port}"
+        controller = Controller(ORIGINAL, process.pid, url, started, log, _unverified(), program.python)
         _wait_for(controller, process, log)
         yield controller
     finally:

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.controller.schedule import IN_TIME
-from tools.bench.cluster import population, processes
+from tools.bench.cluster import pace, population, processes
 from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RECONCILES, STALLS, WAITS, Controller
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.probe import longest_wait
@@ -61,6 +62,7 @@ class Figures(msgspec.Struct, frozen=True):
     - `stalls`: stalls of at least half a second that hpad itself noticed.
     - `first_round`: from the start of the process until each HPA had a status.
     - `busy`: the part of the CPUs that was in use; `others`: CPUs that other processes used.
+    - `pace`: CPU-seconds of a fixed piece of work, the mean of before and after the window (`pace`).
     """
 
     server: str
@@ -91,6 +93,7 @@ class Figures(msgspec.Struct, frozen=True):
     first_round: float | None
     busy: float
     others: float
+    pace: float
 
 
 class Moment(NamedTuple):
@@ -122,6 +125,7 @@ def measured(trial: Trial, first_round: float | None, at_window: Callable[[], No
     The series are read outside the window, because they cost hpad CPU; a rate counts the time between the readings.
     """
     time.sleep(trial.plan.warm)
+    paces = [pace.measured(trial.controller.python)]
     before = trial.controller.scrape()
     at_window()
     with Watcher(trial.controller.pid) as watcher:
@@ -132,8 +136,9 @@ def measured(trial: Trial, first_round: float | None, at_window: Callable[[], No
     ended = datetime.now(UTC)
     after = trial.controller.scrape()  # first, so that the time between the scrapes is close to whole periods
     late = _traced(trial, ended)
+    paces.append(pace.measured(trial.controller.python))
     wait = longest_wait(trial.controller.url, trial.plan.period) if trial.controller.name == HPAD else None
-    return _Window(trial, begin, end, before, after).figures(watcher, late, wait, first_round)
+    return _Window(trial, begin, end, before, after, fmean(paces)).figures(watcher, late, wait, first_round)
 
 
 def _moment(trial: Trial) -> Moment:
@@ -184,13 +189,14 @@ def later(traced: Late, started: Late, limit: float) -> Late:
 
 
 class _Window(NamedTuple):
-    """A window between two moments, and the series read around it."""
+    """A window between two moments, the series read around it, and the pace."""
 
     trial: Trial
     begin: Moment
     end: Moment
     before: Scrape
     after: Scrape
+    pace: float
 
     def figures(self, watcher: Watcher, late: list[float], wait: float | None, first_round: float | None) -> Figures:
         trial, seconds = self.trial, self.end.time - self.begin.time
@@ -233,6 +239,7 @@ class _Window(NamedTuple):
             first_round=first_round,
             busy=1 - idle / total if total else 0.0,
             others=max(0.0, (total - idle - sum(ours.values())) / seconds),
+            pace=self.pace,
         )
 
     def _requests(self, scale: float) -> dict[str, float]:

@@ -17,7 +17,7 @@ _HEADS = (
     ("HPAs", ""), ("server", ""), ("controller", ""), ("rec/s", ""), ("period", "s"), ("late p50", "ms"),
     ("late p99", "ms"), ("late max", "ms"), ("CPU-s per 1,000", "controller"), ("CPU-s per 1,000", "servers"),
     ("requests", "each"), ("lists", "ns, period"), ("resident", "MiB"), ("slope", "MiB/h"), ("busy stretch", "ms"),
-    ("loop waits", "ms"), ("first round", "s"), ("machine", "busy"),
+    ("loop waits", "ms"), ("first round", "s"), ("machine", "busy"), ("pace", "ms"),
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def _row(each: Figures) -> list[str]:
         ms(each.late.p50), ms(each.late.p99), ms(each.late.most), f"{each.cpu[each.controller]:.2f}",
         f"{sum(servers.values()):.2f}", f"{each.requests_each:.2f}", f"{each.lists:.2f}",
         f"{each.resident[each.controller]:.0f}", slope, ms(each.stretch), ms(each.wait),
-        number(each.first_round, 1), f"{each.busy:.0%}",
+        number(each.first_round, 1), f"{each.busy:.0%}", ms(each.pace),
     ]  # fmt: skip
 
 

@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import Final, NamedTuple
 
 import msgspec
 
-from tools.bench.cluster import controllers, measure, processes, worlds
+from tools.bench.cluster import controllers, measure, pace, processes, worlds
 from tools.bench.cluster.controllers import HPAD, LATENESS, OWNED, RECONCILES, Controller, Program
 from tools.bench.cluster.measure import METRICS_LIST, Late, Plan, Trial
 from tools.bench.cluster.population import Population
@@ -24,7 +25,7 @@ _HEADS: Final = (
     ("HPAs", ""), ("replicas", ""), ("rec/s", ""), ("period", "s"), ("held", ""), ("late p50", "ms"),
     ("late p99", "ms"), ("late max", "ms"), ("CPU-s per 1,000", "all replicas"), ("CPU-s per 1,000", "server"),
     ("requests", "each"), ("lists", "ns, period"), ("resident", "MiB, of each"), ("HPAs of each", ""),
-    ("first round", "s"),
+    ("first round", "s"), ("pace", "ms"),
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ class Shared(msgspec.Struct, frozen=True):
     """What was measured of a group of replicas over a steady window. Times in seconds; see Figures.
 
     `cpu`: CPU-seconds of all replicas per 1,000 reconciles of all; `server`: those of the server. `first_round`: from
-    the start of the first replica until each HPA had a status.
+    the start of the first replica until each HPA had a status. `pace`: see Figures.
     """
 
     hpas: int
@@ -54,7 +55,8 @@ class Shared(msgspec.Struct, frozen=True):
     requests: dict[str, float]
     lists: float
     shares: list[Share]
-    first_round: float | None
+    first_round: float | None = None
+    pace: float = 0.0
 
     @property
     def held(self) -> bool:
@@ -105,12 +107,15 @@ def measured(site: Site, replicas: int) -> Shared:
         world.mark()
         measure.wait_for_first_round(trial)  # HPAs that another replica has taken over wait for a lease duration
         time.sleep(site.plan.warm)
+        paces = [pace.measured(site.program.python)]
         before = [each.scrape() for each in group]
         begin = _Moment.now(world, group)
         time.sleep(site.plan.window)
         end = _Moment.now(world, group)
         after = [each.scrape() for each in group]
-        return _figures(site, group, (begin, end), list(zip(before, after, strict=True)), first_round)
+        paces.append(pace.measured(site.program.python))
+        found = _figures(site, group, (begin, end), list(zip(before, after, strict=True)))
+        return msgspec.structs.replace(found, first_round=first_round, pace=fmean(paces))
 
 
 def _wait_until_shared(site: Site, group: Sequence[Controller]) -> None:
@@ -134,7 +139,6 @@ def _figures(
     group: Sequence[Controller],
     moments: tuple[_Moment, _Moment],
     scrapes: Sequence[tuple[Scrape, Scrape]],
-    first_round: float | None,
 ) -> Shared:
     begin, end = moments
     seconds = end.time - begin.time
@@ -163,7 +167,6 @@ def _figures(
         requests={name: count * each for name, count in sorted(grown.items(), key=lambda item: -item[1]) if count},
         lists=grown.get(METRICS_LIST, 0) / site.population.namespaces / (seconds / site.plan.period),
         shares=shares,
-        first_round=first_round,
     )
 
 
@@ -184,5 +187,5 @@ def _row(each: Shared) -> list[str]:
         f"{each.hpas:,}", f"{each.replicas}", f"{each.rate:.1f}", number(each.period, 2), "yes" if each.held else "NO",
         ms(each.late.p50), ms(each.late.p99), ms(each.late.most), f"{each.cpu:.2f}", f"{each.server:.2f}",
         f"{asked:.2f}", f"{each.lists:.2f}", " ".join(f"{share.resident:.0f}" for share in each.shares),
-        " ".join(str(share.owned) for share in each.shares), number(each.first_round, 1),
+        " ".join(str(share.owned) for share in each.shares), number(each.first_round, 1), ms(each.pace),
     ]  # fmt: skip
