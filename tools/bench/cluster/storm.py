@@ -20,7 +20,9 @@ HERD: Final = 2.0
 """The busiest second of a storm has at most this many times the requests of the busiest one before, without events:
 an HPA that cannot be reconciled has two of them, as in Kubernetes."""
 MEMORY: Final = 1.3
-"""The peak of the resident memory is at most this many times the memory before."""
+"""The peak of the resident memory is at most this many times the memory before the storm."""
+AGAIN: Final = 1.05
+"""The peak of the same storm once more is at most this many times the first peak: what a storm leaves is bounded."""
 _LOUD: Final = ("warning", "error", "critical")
 
 
@@ -40,7 +42,9 @@ class Storm(msgspec.Struct, frozen=True):
     - `gap`: the longest time that an HPA had the same status; None if hpad has no reason to write one.
     - `stretch`: see Figures; `stall`: the longest stall that hpad itself noticed, as the bound of its bucket.
     - `busiest`: the requests of the busiest second by verb and resource; `busiest_before`: their number before.
-    - `peak` and `after`: the highest and the last resident memory; `before`: that of the steady window.
+    - `peak` and `after`: the highest and the last resident memory; `before`: the memory at its begin, for an
+      instance that has done nothing before (0 until it is `compared`) that of the steady window; `most`: what the
+      peak may be.
     - `lists`: lists of metrics per namespace and period.
     - `logged`: the number of warnings and errors by their text.
     """
@@ -58,6 +62,7 @@ class Storm(msgspec.Struct, frozen=True):
     peak: float
     after: float
     before: float
+    most: float
     lists: float
     logged: dict[str, int]
 
@@ -77,14 +82,14 @@ class Storm(msgspec.Struct, frozen=True):
             "recovered": self.recovered is not None,
             "no herd": self.requests - self.events <= HERD * self.busiest_before,
             "in time": started_in_time and (self.gap is None or self.gap <= 2 * self.period),
-            "memory": self.peak <= MEMORY * self.before,
+            "memory": self.peak <= self.most,
         }
 
 
 class Watch(NamedTuple):
     """A controller during a storm, and what was read at its begin: its series, the requests, and its place in the log.
 
-    `time` is the begin.
+    `time` is the begin, `resident` the memory in MiB.
     """
 
     trial: Trial
@@ -93,21 +98,23 @@ class Watch(NamedTuple):
     requests: Mapping[str, int]
     offset: int
     time: float
+    resident: float
 
     @classmethod
     def since_start(cls, trial: Trial) -> Self:
         """Watches a controller that was just started in a new world."""
-        return cls(trial, _stub(trial), Scrape(0.0, {}), {}, 0, trial.controller.started)
+        return cls(trial, _stub(trial), Scrape(0.0, {}), {}, 0, trial.controller.started, 0.0)
 
     @classmethod
     def begin(cls, trial: Trial) -> Self:
         """Watches a controller from now on."""
         scrape, offset, world = trial.controller.scrape(), trial.controller.log.stat().st_size, _stub(trial)
         processes.forget_peak(trial.controller.pid)
-        return cls(trial, world, scrape, world.asked("mark")["requests"], offset, time.monotonic())
+        resident = processes.resident(trial.controller.pid) / 2**20
+        return cls(trial, world, scrape, world.asked("mark")["requests"], offset, time.monotonic(), resident)
 
     def figures(self, name: str, watcher: Watcher, recovered: float | None) -> Storm:
-        """Returns the figures until now; those of the steady window are those of this storm (see `compared`)."""
+        """Returns the figures until now; those of the steady window are missing (see `compared`)."""
         said, trial = self.world.asked("counts"), self.trial
         periods = (time.monotonic() - self.time) / trial.plan.period
         pid, after = trial.controller.pid, trial.controller.scrape()
@@ -122,10 +129,11 @@ class Watch(NamedTuple):
             stretch=watcher.longest_stretch,
             stall=after.histogram(self.scrape, STALLS).largest(),
             busiest=said["busiest"],
-            busiest_before=sum(said["busiest"].values()),
+            busiest_before=0,
             peak=processes.peak(pid) / 2**20,
             after=processes.resident(pid) / 2**20,
-            before=processes.resident(pid) / 2**20,
+            before=self.resident,
+            most=MEMORY * self.resident,
             lists=lists / trial.population.namespaces / periods,
             logged=logged(trial.controller.log, self.offset),
         )
@@ -133,7 +141,10 @@ class Watch(NamedTuple):
 
 def compared(storm: Storm, steady: Steady) -> Storm:
     """Returns the figures of a storm beside those of the steady window."""
-    return msgspec.structs.replace(storm, busiest_before=steady.busiest, before=steady.resident)
+    storm = msgspec.structs.replace(storm, busiest_before=steady.busiest)
+    if storm.before:
+        return storm
+    return msgspec.structs.replace(storm, before=steady.resident, most=MEMORY * steady.resident)
 
 
 def logged(log: Path, offset: int) -> dict[str, int]:

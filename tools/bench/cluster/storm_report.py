@@ -9,7 +9,8 @@ _HEADS = (
     ("HPAs", ""), ("storm", ""), ("recovered", "s"), ("late p50", "ms"), ("late p99", "ms"), ("late max", "ms"),
     ("gap", "s"), ("busy stretch", "ms"), ("stall", "ms"), ("busiest", "req/s"), ("events", "of it"),
     ("before", "req/s"),
-    ("peak", "MiB"), ("after", "MiB"), ("before", "MiB"), ("lists", "ns, period"), ("logged", ""), ("claims", ""),
+    ("peak", "MiB"), ("most", "MiB"), ("after", "MiB"), ("before", "MiB"),
+    ("lists", "ns, period"), ("logged", ""), ("claims", ""),
 )  # fmt: skip
 
 
@@ -25,9 +26,9 @@ def _row(each: Storm) -> list[str]:
     return [
         f"{each.hpas:,}", each.name, number(each.recovered, 1), ms(each.late.p50), ms(each.late.p99),
         ms(each.late.most), number(each.gap, 1), ms(each.stretch), ms(each.stall), f"{each.requests}",
-        f"{each.events}", f"{each.busiest_before}", f"{each.peak:.0f}", f"{each.after:.0f}", f"{each.before:.0f}",
-        f"{each.lists:.2f}",
-        f"{sum(each.logged.values())}", f"NOT {', '.join(broken)}" if broken else "held",
+        f"{each.events}", f"{each.busiest_before}", f"{each.peak:.0f}", f"{each.most:.0f}", f"{each.after:.0f}",
+        f"{each.before:.0f}", f"{each.lists:.2f}", f"{sum(each.logged.values())}",
+        f"NOT {', '.join(broken)}" if broken else "held",
     ]  # fmt: skip
 
 

@@ -18,12 +18,14 @@ from tools.bench.cluster.controllers import HPAD, Program
 from tools.bench.cluster.measure import Figures, Plan, Trial
 from tools.bench.cluster.population import Population
 from tools.bench.cluster.processes import Watcher
-from tools.bench.cluster.storm import Steady, Storm, Watch, compared
+from tools.bench.cluster.storm import AGAIN, Steady, Storm, Watch, compared
 from tools.bench.cluster.worlds import ChildWorld
 
 FLAGS: Final = ("--leader-elect", "--store", "cluster")
-NAMES: Final = ("start", "namespace deleted", "pods restarted", "metrics outage", "disconnected", "new leader")
-START, NAMESPACE, PODS, OUTAGE, DISCONNECT, LEADER = NAMES
+NAMES: Final = (
+    "start", "namespace deleted", "pods restarted", "metrics outage", "disconnected", "second outage", "new leader",
+)  # fmt: skip
+START, NAMESPACE, PODS, OUTAGE, DISCONNECT, OUTAGE_AGAIN, LEADER = NAMES
 _POLL_SECONDS: Final = 0.1
 
 
@@ -87,11 +89,13 @@ def _storms(site: Site, trial: Trial, first: ExitStack, second: ExitStack) -> It
     trial = trial._replace(population=site.population._replace(hpas=smaller))
     yield _endured(NAMESPACE, trial, lambda: strike("delete-namespace"))
     yield _endured(PODS, trial, lambda: strike("restart-pods"))
-    outage = _endured(OUTAGE, trial, lambda: _outage(site.world, site.outage))
-    yield msgspec.structs.replace(outage, gap=None)
+    outage = _outage(site, OUTAGE, trial)
+    yield outage
     yield _endured(DISCONNECT, trial, lambda: strike("disconnect"))
+    yield msgspec.structs.replace(_outage(site, OUTAGE_AGAIN, trial), most=AGAIN * outage.peak)
     other = site.start(second, LEADER)._replace(population=trial.population)
-    yield _endured(LEADER, other, lambda: _end(first))
+    # It has reconciled nothing before: compared with a leader at work.
+    yield msgspec.structs.replace(_endured(LEADER, other, lambda: _end(first)), before=0.0)
 
 
 def _endured(name: str, trial: Trial, strike: Callable[[], float]) -> Storm:
@@ -119,12 +123,16 @@ def _at_once(world: ChildWorld, command: str) -> float:
     return now
 
 
-def _outage(world: ChildWorld, seconds: float) -> float:
-    """Lets the metrics API fail for some time; returns its end."""
-    world.asked("fail-metrics")
-    time.sleep(seconds)
-    world.asked("serve-metrics")
-    return time.monotonic()
+def _outage(site: Site, name: str, trial: Trial) -> Storm:
+    """Measures an outage of the metrics API, in which no status is to be written."""
+
+    def strike() -> float:
+        site.world.asked("fail-metrics")
+        time.sleep(site.outage)
+        site.world.asked("serve-metrics")
+        return time.monotonic()
+
+    return msgspec.structs.replace(_endured(name, trial, strike), gap=None)
 
 
 def _end(leader: ExitStack) -> float:
