@@ -158,7 +158,7 @@ class Controller:
     @property
     def ours(self) -> int:
         """The number of HPAs of the source that this replica owns."""
-        return sum(self._owner.owns(hpa.metadata.key) for hpa in self._source.values())
+        return sum(map(self._owner.owns, self._source.keys()))
 
     def running(self) -> list[asyncio.Task[TurnResult]]:
         """The turns under way."""
@@ -175,7 +175,7 @@ class Controller:
             if record.turn is not None and not self._owner.owns(key):
                 record.turn.cancel()
         before = {key for key, record in self._records.items() if record.owned}
-        owned = {hpa.metadata.key for hpa in self._source.values() if self._owner.owns(hpa.metadata.key)}
+        owned = set(filter(self._owner.owns, self._source.keys()))
         gained, lost = owned - before, before - owned
         for key in gained:
             self._records[key].owned = True
@@ -373,7 +373,7 @@ class Controller:
         self._reconciler.forget(key)
 
     def _refresh_series(self) -> None:
-        self._telemetry.controller.hpas.set(sum(1 for _ in self._source.values()))
+        self._telemetry.controller.hpas.set(len(self._source.keys()))
         self._telemetry.controller.shortest_period.set(self._schedule.shortest_period())
         self._telemetry.election.owned.set(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())

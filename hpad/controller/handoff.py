@@ -91,6 +91,10 @@ class Handoff:
         self._store.mark_closed(lost)
         await self._store.flush(lost)
 
+    def status_written(self, key: Key) -> None:
+        """Notes that another replica has written the HPA's status, where the source does not read it (`HpaCache`)."""
+        self._controller.status_changed(key, self._lease)
+
     def stop(self) -> None:
         for task in self._beginning:
             task.cancel()
@@ -119,7 +123,7 @@ class Handoff:
 
     def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
         if old is not None and new is not None and old.status != new.status:
-            self._controller.status_changed(key, self._lease)
+            self.status_written(key)
 
     def _left(self, key: Key, now: datetime, seconds: float) -> float:
         """Returns the seconds until `seconds` have passed since the last turn of the HPA; negative if they have."""

@@ -214,7 +214,7 @@ class App:
             ordered.append(background("election", functools.partial(made.coordinator.run, self._controller_started)))
         if isinstance(made.store, persistent.PersistentStore):
             # State is read before the first decision, and saved after the last.
-            keep = functools.partial(made.store.run, lambda key: made.hpas.get(key) is not None)
+            keep = functools.partial(made.store.run, made.hpas.__contains__)
             ordered.append(background("store", keep, after_end=made.store.stop))
         if not self.settings.dry_run:
             ordered.append(background("removal of deletion costs", made.costs.run))
@@ -247,7 +247,7 @@ class App:
             reminding.cancel()
         made.controller.start()
         self._controller_started.set()
-        self._log.info("at work", hpas=sum(1 for _ in made.hpas.values()), url=self.server and self.server.url)
+        self._log.info("at work", hpas=len(made.hpas.keys()), url=self.server and self.server.url)
         await made.controller.wait_stopped()
 
     async def _log_waiting(self) -> None:

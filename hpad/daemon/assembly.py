@@ -133,6 +133,8 @@ def build(
             release=decisions.release,
         )
         coordinator.connect(handoff)
+        if member is not None:
+            watched.leave_unread(lambda key: not owner.owns(key), handoff.status_written)
     return Components(
         api=api,
         cluster=watched,

@@ -68,7 +68,7 @@ class Status:
 
     def _activity(self) -> str:
         coordinator = self._components.coordinator
-        count = sum(1 for _ in self._components.hpas.values())
+        count = len(self._components.hpas.keys())
         if coordinator is not None:
             return coordinator.describe(self._components.controller.ours, count)
         verb = "Deciding for" if self._settings().dry_run else "Scaling by"

@@ -1,6 +1,6 @@
 """Watch caches: store the objects of a resource, call back on changes, and decide which of two versions is newer.
 
-`HpaCache` also keeps the bytes that a write of a status needs. `PodCache` finds the pods of a selector by an index.
+`PodCache` finds the pods of a selector by an index.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.selector import Selector
@@ -70,6 +69,9 @@ class Cache(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
 
     def restrict(self, retains: Callable[[msgspec.Raw], bool] | None = None) -> None:
         """Keeps objects of no namespaces but those of `keep`, and objects that `retains`. Call it before `run`."""
@@ -155,6 +157,10 @@ class Cache(Generic[T]):
         stored = self._values.get(key)
         return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
 
+    def leaves_unread(self, key: Key, raw: msgspec.Raw) -> bool:
+        """Takes a changed object as bytes, to be decoded later; returns whether it did."""
+        return False
+
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
         """Stores an object, unless the stored one is as new.
 
@@ -192,7 +198,7 @@ class Cache(Generic[T]):
         if self._restriction is not None and not listed:
             self._restriction.changed(key)
 
-    def keys(self, namespace: str) -> list[Key]:
+    def keys(self, namespace: str = "") -> list[Key]:
         """Returns the keys of the stored objects of one namespace, or of all ("")."""
         return [key for key in self._values if not namespace or key.namespace == namespace]
 
@@ -238,65 +244,6 @@ class Cache(Generic[T]):
 
         An exception ends the cache: decisions on an index that has missed a change would be wrong.
         """
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
-
-
-class HpaCache(Cache[HorizontalPodAutoscaler]):
-    """All HPAs, each with the bytes that a write of its status needs (`original`).
-
-    A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
-    with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
-    `status_written` is called with the key of an HPA and the name of another client that has written its status.
-    """
-
-    def __init__(
-        self,
-        scope: WatchScope,
-        kind: Kind[HorizontalPodAutoscaler],
-        *,
-        params: Mapping[str, str] | None = None,
-        bug: Callable[[], None] | None = None,
-        status_written: Callable[[Key, str], None] | None = None,
-    ) -> None:
-        super().__init__(scope, kind, params=params, bug=bug)
-        self._status_written = status_written
-        self._originals: dict[Key, codec.Original] = {}
-
-    def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
-        stored, before = self.get(decoded.key), self._originals.get(decoded.key)
-        if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
-            decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
-        super().put(decoded, listed=listed)
-
-    def original(self, key: Key) -> codec.Original | None:
-        """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
-        return self._originals.get(key)
-
-    def _index(
-        self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None
-    ) -> None:
-        before = self._originals.get(key)
-        if new is None or new.original is None:
-            self._originals.pop(key, None)
-            return
-        self._originals[key] = new.original
-        if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
-            return
-        # An entry with a later time is a new write; entries of earlier writes stay in managedFields.
-        for manager, time in new.original.status_writers.items():
-            if time > before.status_writers.get(manager, ""):
-                self._status_written(key, manager)
-
-
-def _same_spec(
-    stored: HorizontalPodAutoscaler, before: codec.Original | None, new: DecodedObject[HorizontalPodAutoscaler]
-) -> bool:
-    """Returns whether both specs are equal in text: "1Ki" and "1024" are equal quantities, but shown as written."""
-    if before is not None and new.original is not None and before.spec == new.original.spec:
-        return True
-    return stored.spec == new.value.spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(new.value.spec)
 
 
 class PodCache(Cache[Pod]):

@@ -15,11 +15,12 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import codec, deletion_cost, errors, events, managed_fields, owners, paths, scale
+from hpad.kube import codec, deletion_cost, errors, events, hpa_bytes, managed_fields, owners, paths, scale
 from hpad.kube import status as hpa_status
-from hpad.kube.cache import Cache, HpaCache, PodCache
+from hpad.kube.cache import Cache, PodCache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
+from hpad.kube.hpa_cache import HpaCache
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
@@ -80,7 +81,7 @@ class Cluster:
         self._competitors = Competitors(clock, self._others, alone=alone)
         self.hpas = HpaCache(
             scope,
-            Kind(paths.HPAS, hpa_status.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
+            Kind(paths.HPAS, hpa_bytes.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
             params={"labelSelector": hpa_selector} if hpa_selector else None,
             bug=bug,
             status_written=self._competitors.status_written,
@@ -133,6 +134,10 @@ class Cluster:
         self.pods.keep(namespaces)
         for cache in self.targets.values():
             cache.keep(namespaces)
+
+    def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
+        """See HpaCache: statuses of HPAs that are `foreign` are read when they are asked for."""
+        self.hpas.leave_unread(foreign, noticed)
 
     def waits(self, namespace: str) -> bool:
         """Returns whether a decision has to wait because pods or targets of the namespace are being listed.

@@ -19,6 +19,7 @@ from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
     MetricSpec,
     Scale,
     ScaleSpec,
@@ -276,13 +277,22 @@ def _with_shared_parts(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
         metrics=_metrics(_ENCODER.encode(hpa.spec.metrics)),
     )
     head = msgspec.structs.replace(head, namespace=_interned(head.namespace))
-    status = msgspec.structs.replace(hpa.status, conditions=tuple(map(_with_shared_texts, hpa.status.conditions)))
     return msgspec.structs.replace(
-        hpa, metadata=head, kind=_interned(hpa.kind), api_version=_interned(hpa.api_version), spec=spec, status=status
+        hpa,
+        metadata=head,
+        kind=_interned(hpa.kind),
+        api_version=_interned(hpa.api_version),
+        spec=spec,
+        status=with_shared_texts(hpa.status),
     )
 
 
-def _with_shared_texts(condition: HorizontalPodAutoscalerCondition) -> HorizontalPodAutoscalerCondition:
+def with_shared_texts(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAutoscalerStatus:
+    """Returns the status with the same objects as other HPAs for the texts of its conditions."""
+    return msgspec.structs.replace(status, conditions=tuple(map(_shared_condition, status.conditions)))
+
+
+def _shared_condition(condition: HorizontalPodAutoscalerCondition) -> HorizontalPodAutoscalerCondition:
     return HorizontalPodAutoscalerCondition(
         _interned(condition.type),
         _interned(condition.status),

@@ -127,8 +127,15 @@ class Folder:
         """Returns a live view of all HPAs; copy it before an await."""
         return self._values.values()
 
+    def keys(self) -> Collection[Key]:
+        """Returns a live view of the keys of all HPAs."""
+        return self._values.keys()
+
     def __len__(self) -> int:
         return len(self._values)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
 
     def allow_zero(self, allowed: bool) -> None:
         """Sets the gate HPAScaleToZero for minReplicas 0; the next scan reads all files again."""

@@ -198,7 +198,7 @@ class Api:
         return await respond(SourceList(items=tuple(self._reports())))
 
     async def _known_replicas(self, request: web.Request, asked: Asked) -> web.Response:
-        keys = [hpa.metadata.key for hpa in self._source.values()]
+        keys = self._source.keys()
         return await respond_with(lambda: _replica_list(self._replicas(keys)))
 
     def _summary(self, key: Key) -> Summary | None:

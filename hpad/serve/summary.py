@@ -4,7 +4,7 @@ States come from conditions and from the last decision, never from texts.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ class HpaSource(Protocol):
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None: ...
     def values(self) -> Iterable[HorizontalPodAutoscaler]: ...
+    def keys(self) -> Collection[Key]: ...
 
 
 class Row(NamedTuple):

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from hpad.engine.spec import compiled_spec
-from hpad.kube import codec, status
+from hpad.kube import codec, hpa_bytes
 from hpad.kube.cluster import Cluster
 
 _VERSIONS = itertools.count(1)
@@ -36,7 +36,7 @@ def take(cluster, record):
     return cluster.hpas.get(record.key)
 
 
-DECODERS = pytest.mark.parametrize("decode", [codec.hpa, status.decode], ids=["the object", "with its bytes"])
+DECODERS = pytest.mark.parametrize("decode", [codec.hpa, hpa_bytes.decode], ids=["the object", "with its bytes"])
 
 
 @DECODERS

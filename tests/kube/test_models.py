@@ -11,7 +11,7 @@ import pytest
 from kubernetes_asyncio import client as generated
 
 from hpad.api.hpa import from_builtins
-from hpad.kube import codec, events, status
+from hpad.kube import codec, events, hpa_bytes
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ async def test_a_scale_passes_the_generated_model(through, recorded):
 async def test_a_status_passes_the_generated_model(through, recorded, name):
     body = recorded(f"hpa/{name}")["body"]
     found = codec.hpa(json.dumps(body).encode())
-    original, written = status.original(json.dumps(body).encode()), status.encode(found.value.status)
-    whole = json.loads(status.body(original, found.version, written))
+    original, written = hpa_bytes.original(json.dumps(body).encode()), hpa_bytes.encode(found.value.status)
+    whole = json.loads(hpa_bytes.body(original, found.version, written))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
     assert from_builtins({"status": back}).status == found.value.status

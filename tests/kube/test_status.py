@@ -7,9 +7,9 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.kube import codec, paths, status
-from hpad.kube.cache import HpaCache
+from hpad.kube import codec, hpa_bytes, paths, status
 from hpad.kube.errors import ApiError
+from hpad.kube.hpa_cache import HpaCache
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import WatchScope
 
@@ -21,12 +21,12 @@ def raw(body):
 def put(body, new_status):
     """The body of the PUT that gives the recorded object another status."""
     version = body["metadata"].get("resourceVersion", "")
-    return json.loads(status.body(status.original(raw(body)), version, status.encode(new_status)))
+    return json.loads(hpa_bytes.body(hpa_bytes.original(raw(body)), version, hpa_bytes.encode(new_status)))
 
 
 def test_an_api_server_answers_with_the_very_bytes_of_the_status_that_was_sent(recorded):
     answered = recorded("hpa/status_put_200")["body"]
-    sent = status.encode(from_builtins(answered).status)
+    sent = hpa_bytes.encode(from_builtins(answered).status)
     assert sent == json.dumps(answered["status"], separators=(",", ":")).encode()
 
 
@@ -40,12 +40,12 @@ class Holder:
     def __init__(self, client):
         self.client = client
         self.cache = HpaCache(
-            WatchScope(client), Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version)
+            WatchScope(client), Kind(paths.HPAS, hpa_bytes.decode, lambda hpa: hpa.metadata.resource_version)
         )
 
     def take(self, body):
         """Offers the object to the cache; the object decoded, whether the cache stored it or not."""
-        decoded = status.decode(raw(body))
+        decoded = hpa_bytes.decode(raw(body))
         self.cache.put(decoded)
         return decoded.value
 
@@ -97,7 +97,7 @@ def test_unknown_fields_of_a_newer_server_are_kept(recorded):
 @pytest.mark.parametrize("odd", [{}, {"metadata": 1}, {"metadata": {}, "status": []}])
 def test_bytes_that_are_no_object_are_refused(odd):
     with pytest.raises(codec.UNDECODABLE):
-        status.original(raw(odd))
+        hpa_bytes.original(raw(odd))
 
 
 def test_an_object_without_a_status_is_accepted():

@@ -97,6 +97,12 @@ class Source:
     def values(self) -> list[HorizontalPodAutoscaler]:
         return list(self._found.values())
 
+    def keys(self) -> list[Key]:
+        return list(self._found)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._found
+
     def subscribe(self, callback: Any) -> None:
         self._callbacks.append(callback)
 

@@ -122,6 +122,10 @@ class Fleet:
         """Returns the HPAs as a cache would have them."""
         return [*(member.workload.hpa for member in self.members.values()), *self.idle.values()]
 
+    def keys(self) -> list[Key]:
+        """Returns their keys."""
+        return [*self.members, *self.idle]
+
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         """Returns one HPA."""
         member = self.members.get(key)

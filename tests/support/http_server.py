@@ -38,6 +38,9 @@ class NoHpas:
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         return next((hpa for hpa in self.values() if hpa.metadata.key == key), None)
 
+    def keys(self) -> list[Key]:
+        return [hpa.metadata.key for hpa in self.values()]
+
 
 @asynccontextmanager
 async def opened(

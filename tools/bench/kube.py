@@ -21,10 +21,11 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.daemon import process
-from hpad.kube import codec, paths, status
+from hpad.kube import codec, hpa_bytes, paths, status
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cache import HpaCache, PodCache
+from hpad.kube.cache import PodCache
 from hpad.kube.client import Client
+from hpad.kube.hpa_cache import HpaCache
 from hpad.kube.http.exchange import Head, Sender
 from hpad.kube.http.pool import Pool
 from hpad.kube.http.session import Session
@@ -101,8 +102,8 @@ async def written() -> None:
 
 async def put(client: Client) -> float:
     """Writes statuses by PUT; returns µs of CPU of client and server per write."""
-    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, status.decode, lambda hpa: hpa.metadata.resource_version))
-    cache.put(status.decode(await client.request("GET", path())))
+    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, hpa_bytes.decode, lambda hpa: hpa.metadata.resource_version))
+    cache.put(hpa_bytes.decode(await client.request("GET", path())))
     (held,) = cache.values()
     began = time.process_time()
     for number in range(WRITES):

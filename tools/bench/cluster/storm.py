@@ -21,7 +21,7 @@ HERD: Final = 2.0
 an HPA that cannot be reconciled has two of them, as in Kubernetes."""
 MEMORY: Final = 1.3
 """The peak of the resident memory is at most this many times the memory before the storm."""
-AGAIN: Final = 1.05
+AGAIN: Final = 1.1
 """The peak of the same storm once more is at most this many times the first peak: what a storm leaves is bounded."""
 _LOUD: Final = ("warning", "error", "critical")
 

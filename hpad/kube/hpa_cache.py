@@ -1,0 +1,137 @@
+"""The watch cache of HPAs, which also keeps the bytes that a write of a status needs."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
+from hpad.api.metadata import Key
+from hpad.kube import codec, hpa_bytes
+from hpad.kube.cache import Cache
+from hpad.kube.codec import DecodedObject
+from hpad.kube.reflector import Kind, later
+from hpad.kube.watch import WatchScope
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
+
+
+class HpaCache(Cache[HorizontalPodAutoscaler]):
+    """All HPAs, each with the bytes that a write of its status needs (`original`).
+
+    A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
+    with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
+    `status_written` is called with the key of an HPA and the name of another client that has written its status.
+
+    A status that another replica has written need not be read before somebody asks for the HPA (`leave_unread`).
+    """
+
+    def __init__(
+        self,
+        scope: WatchScope,
+        kind: Kind[HorizontalPodAutoscaler],
+        *,
+        params: Mapping[str, str] | None = None,
+        bug: Callable[[], None] | None = None,
+        status_written: Callable[[Key, str], None] | None = None,
+    ) -> None:
+        super().__init__(scope, kind, params=params, bug=bug)
+        self._status_written = status_written
+        self._originals: dict[Key, codec.Original] = {}
+        self._foreign: Callable[[Key], bool] | None = None
+        self._noticed: Callable[[Key], None] = lambda key: None
+        self._unread: dict[Key, hpa_bytes.ChangedStatus] = {}
+
+    def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
+        """Keeps changed statuses of HPAs that are `foreign` as bytes until the HPA is asked for.
+
+        Nothing is called back for such a change but `noticed`, with the key. Of four replicas that share the HPAs, each
+        receives three times as many changes of others as it makes itself.
+        """
+        self._foreign, self._noticed = foreign, noticed
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
+        if key in self._unread:
+            self._read(key)
+        return self._values.get(key)
+
+    def values(self) -> Collection[HorizontalPodAutoscaler]:
+        for key in tuple(self._unread):
+            self._read(key)
+        return self._values.values()
+
+    def has(self, key: Key, version: str) -> bool:
+        unread = self._unread.get(key)
+        return super().has(key, version) if unread is None else unread.version == version
+
+    def leaves_unread(self, key: Key, raw: msgspec.Raw) -> bool:
+        if self._foreign is None:
+            return False
+        stored, known = self._values.get(key), self._originals.get(key)
+        if stored is None or known is None or not self._foreign(key):
+            return False
+        try:
+            changed = hpa_bytes.changed_status(raw, known)
+        except codec.UNDECODABLE:  # found again, and reported, when it is decoded as a whole
+            return False
+        before = self._unread.get(key)
+        latest = stored.metadata.resource_version if before is None else before.version
+        if changed is None or not later(changed.version, latest):
+            return False
+        self._unread[key] = changed
+        self._noticed(key)
+        return True
+
+    def purge(self, key: Key) -> None:
+        self._unread.pop(key, None)
+        super().purge(key)
+
+    def drop(self, key: Key, version: str, *, listed: bool = False) -> None:
+        self.get(key)  # its version decides whether it is dropped
+        super().drop(key, version, listed=listed)
+
+    def put(self, decoded: DecodedObject[HorizontalPodAutoscaler], *, listed: bool = False) -> None:
+        stored, before = self.get(decoded.key), self._originals.get(decoded.key)
+        if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
+            decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
+        super().put(decoded, listed=listed)
+
+    def original(self, key: Key) -> codec.Original | None:
+        """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
+        return self._originals.get(key)
+
+    def _read(self, key: Key) -> None:
+        """Decodes the changed status of an HPA. An HPA whose status is unreadable is dropped, as in `Reflector`."""
+        changed = self._unread.pop(key)
+        try:
+            read = hpa_bytes.with_status(self._values[key], self._originals[key], changed)
+        except codec.UNDECODABLE as error:
+            self._log.error("object cannot be read", name=key.name, object_namespace=key.namespace, error=str(error))
+            super().drop(key, changed.version)
+        else:
+            self._values[key] = read.value
+            self._index(key, None, read)
+
+    def _index(
+        self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None
+    ) -> None:
+        before = self._originals.get(key)
+        if new is None or new.original is None:
+            self._originals.pop(key, None)
+            return
+        self._originals[key] = new.original
+        if before is None or old is None or old.metadata.uid != new.value.metadata.uid or self._status_written is None:
+            return
+        # An entry with a later time is a new write; entries of earlier writes stay in managedFields.
+        for manager, time in new.original.status_writers.items():
+            if time > before.status_writers.get(manager, ""):
+                self._status_written(key, manager)
+
+
+def _same_spec(
+    stored: HorizontalPodAutoscaler, before: codec.Original | None, new: DecodedObject[HorizontalPodAutoscaler]
+) -> bool:
+    """Returns whether both specs are equal in text: "1Ki" and "1024" are equal quantities, but shown as written."""
+    if before is not None and new.original is not None and before.spec == new.original.spec:
+        return True
+    return stored.spec == new.value.spec and _ENCODER.encode(stored.spec) == _ENCODER.encode(new.value.spec)
