@@ -79,12 +79,12 @@ class Assignment:
         return not self._unaware
 
     def owns(self, key: Key) -> bool:
-        unit = self._unit(key)
-        known = self._cache.get(unit)
+        known = self._cache.get(key)
         if known is None:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
-            known = self._cache[unit] = self._is_owned(unit)
+            unit = self._unit(key)
+            known = self._cache[key] = self._is_owned(unit) if unit == key else self.owns(unit)
         return known
 
     def expects(self, namespace: str) -> bool:

@@ -230,7 +230,8 @@ class ConfigMaps:
             packed, refused = _packed(records)
             sent = {key: record for key, record in records.items() if key not in refused}
             try:
-                self._keep(place, await self._put(place, box, packed, sent))
+                written = await self._put(place, box, packed, sent)
+                self._keep(place, written, gone={key for key, record in changes.items() if record is None})
             except errors.ApiError as error:
                 if error.status not in (404, 409) or attempt == _ATTEMPTS:
                     return dict.fromkeys(changes, f"{self.name}: {error.message}")
@@ -265,15 +266,17 @@ class ConfigMaps:
         self._emptied = self._emptied or not refused <= changes.keys()
         return {key: f"{self.name}: there is no room in object {place}" for key in refused & changes.keys()}
 
-    def _keep(self, place: int, box: _Box) -> None:
-        box.expected = set() if box.later else self._boxes[place].expected - box.records.keys()
+    def _keep(self, place: int, box: _Box, gone: Collection[Key] = ()) -> None:
+        """Replaces an object by what was read or written; `gone` are HPAs whose records were to be deleted."""
+        before = self._boxes[place]
+        box.expected = set() if box.later else before.expected - box.records.keys()
         self._boxes[place] = box
         self._roomy = min(self._roomy, place)
         for key in box.records:
             self._places.setdefault(key, place)
-        known = box.records.keys() | box.expected
-        for key in [key for key, other in self._places.items() if other == place and key not in known]:
-            del self._places[key]
+        for key in before.records.keys() | before.expected | set(gone):
+            if key not in box.records and key not in box.expected and self._places.get(key) == place:
+                del self._places[key]
 
     async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes]) -> _Box:
         """Creates or replaces the object with this value, which holds the records `sent`. Raises ApiError."""

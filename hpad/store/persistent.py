@@ -28,6 +28,7 @@ invalid record, and its target keeps the count for a whole window.
 import asyncio
 import contextlib
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -321,7 +322,8 @@ class PersistentStore:
         Records that become urgent meanwhile go in the next parts, after those that were urgent before and ahead of the
         rest: each is saved after one write of every other group at most.
         """
-        rest = dict.fromkeys(map(self._backend.group, self._changed)) if everything else {}
+        changed = self._changed_by_group()
+        rest = dict.fromkeys(changed) if everything else {}
         hurried: dict[Hashable, list[asyncio.Future[None]]] = {}
         waiting: list[asyncio.Future[None]] = []
         failed: dict[Key, str] = {}
@@ -330,11 +332,14 @@ class PersistentStore:
             while first or hurried or rest:
                 urgent, self._urgent, first = self._urgent, {}, False
                 for key, future in urgent.items():
-                    hurried.setdefault(self._backend.group(key), []).append(future)
+                    group = self._backend.group(key)
+                    hurried.setdefault(group, []).append(future)
+                    changed[group].add(key)
                 chosen = set(itertools.islice(dict.fromkeys([*hurried, *rest]), _GROUPS))
                 waiting = [future for group in chosen for future in hurried.pop(group, ())]
                 rest = {group: None for group in rest if group not in chosen}
-                tried = await self._save_groups(chosen, failed) or tried
+                keys = {key for group in chosen for key in changed.pop(group, ())}
+                tried = await self._save_records(keys & self._changed, failed) or tried
                 self._parts += 1
                 _resolve(waiting)
         finally:  # also after a cancellation, or the callers would wait for the whole of `_PATIENCE`
@@ -343,12 +348,18 @@ class PersistentStore:
             self._report("save", next(iter(failed.values()), None))
             self._telemetry.store.size(len(self._memories), await self._backend.size())
 
-    async def _save_groups(self, groups: Collection[Hashable], failed: dict[Key, str]) -> bool:
-        """Saves the changed records of these groups. Adds failed keys to `failed`; they stay changed.
+    def _changed_by_group(self) -> defaultdict[Hashable, set[Key]]:
+        """Returns the keys of the records that have changed until now, once for all parts of a save."""
+        groups: defaultdict[Hashable, set[Key]] = defaultdict(set)
+        for key in self._changed:
+            groups[self._backend.group(key)].add(key)
+        return groups
+
+    async def _save_records(self, changed: set[Key], failed: dict[Key, str]) -> bool:
+        """Saves these changed records. Adds failed keys to `failed`; they stay changed.
 
         Returns whether there were any records to save.
         """
-        changed = {key for key in self._changed if self._backend.group(key) in groups}
         self._changed -= changed
         keys = {key for key in changed if self._owns(key)}
         if not keys:
