@@ -11,6 +11,7 @@ import pytest
 from support.relay import SilentRelay
 
 from hpad import settings
+from hpad.api.metadata import Key
 from hpad.daemon.app import App
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.recording.encode import RecordedReconcile
@@ -192,6 +193,27 @@ async def test_nothing_is_decided_after_a_takeover_until_the_pods_are_listed(sta
     await stage.decides(second, *lost)
     assert second.errors == []
     await world.until(lambda: not any("of the namespace" in problem for problem in second.app.problems()))
+
+
+async def test_a_status_that_another_replica_writes_is_read_when_it_is_asked_for(stage: Stage) -> None:
+    world = stage.world
+    first, second = await stage.start(), await stage.start()
+    await stage.divided(first, second)
+    key, own = Key(min(second.owned), "web"), set(first.owned)
+    cache = first.app.components.cluster.hpas
+    deployment = world.cluster.get("deployments", key.name, key.namespace)
+    deployment["spec"]["replicas"] = PODS + 1
+    world.cluster.apply(deployment)
+    await world.until(lambda: key in cache._unread)
+
+    def same() -> bool:
+        written = world.cluster.get("horizontalpodautoscalers", key.name, key.namespace)
+        known = cache.get(key)
+        return known is not None and known.metadata.resource_version == written["metadata"]["resourceVersion"]
+
+    await world.until(same)
+    assert key not in cache._unread
+    assert not [each for each in cache._unread if each.namespace in own]
 
 
 async def test_a_namespace_that_appears_later_is_decided_by_one_replica_alone(stage: Stage) -> None:
