@@ -86,6 +86,16 @@ async def test_saved_records_are_loaded_by_the_next_backend(backends: Backends) 
     assert await found(await backends()) == expected
 
 
+async def test_deleted_hpas_leave_nothing_behind(backends: Backends) -> None:
+    """Neither one that had a record, nor one that was deleted before its first save."""
+    one = await backends()
+    assert await one.save(rows(2)) == {}
+    unsaved = Key("shop", "web-9")
+    one.group(unsaved)
+    assert await one.save({**dict.fromkeys(rows(1)), unsaved: None}) == {}
+    assert set(one._places) == set(rows(1, first=1))
+
+
 async def test_a_save_writes_each_object_once(cluster: Cluster, backends: Backends) -> None:
     one = await backends()
     many = rows(2 * configmaps.HPAS + 1)

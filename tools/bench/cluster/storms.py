@@ -124,7 +124,7 @@ def _at_once(world: ChildWorld, command: str) -> float:
 
 
 def _outage(site: Site, name: str, trial: Trial) -> Storm:
-    """Measures an outage of the metrics API, in which no status is to be written."""
+    """Measures an outage of the metrics API. Statuses do not change while it lasts, so it has no `gap`."""
 
     def strike() -> float:
         site.world.asked("fail-metrics")
