@@ -157,8 +157,8 @@ class Cache(Generic[T]):
         stored = self._values.get(key)
         return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
 
-    def leaves_unread(self, key: Key, raw: msgspec.Raw) -> bool:
-        """Takes a changed object as bytes, to be decoded later; returns whether it did."""
+    def leaves_unread(self, key: Key, version: str, line: bytes) -> bool:
+        """Takes the line of a watch with a changed object, to be decoded later; returns whether it did."""
         return False
 
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:

@@ -99,7 +99,9 @@ class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     metadata: Meta = Meta()
 
 
-class _Placed(msgspec.Struct, frozen=True, gc=False):
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """An object of which nothing else is read."""
+
     metadata: Place = Place()
 
 
@@ -225,7 +227,7 @@ class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _HEADED = msgspec.json.Decoder(_Headed)
-_PLACED = msgspec.json.Decoder(_Placed)
+_PLACED = msgspec.json.Decoder(Placed)
 _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)

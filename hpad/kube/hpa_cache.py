@@ -7,7 +7,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
 from hpad.api.metadata import Key
-from hpad.kube import codec, hpa_bytes
+from hpad.kube import codec, hpa_bytes, watch
 from hpad.kube.cache import Cache
 from hpad.kube.codec import DecodedObject
 from hpad.kube.reflector import Kind, later
@@ -23,7 +23,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
     `status_written` is called with the key of an HPA and the name of another client that has written its status.
 
-    A status that another replica has written need not be read before somebody asks for the HPA (`leave_unread`).
+    A change of an HPA of another replica need not be read before somebody asks for the HPA (`leave_unread`).
     """
 
     def __init__(
@@ -40,12 +40,14 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._originals: dict[Key, codec.Original] = {}
         self._foreign: Callable[[Key], bool] | None = None
         self._noticed: Callable[[Key], None] = lambda key: None
-        self._unread: dict[Key, hpa_bytes.ChangedStatus] = {}
+        self._unread: dict[Key, tuple[str, bytes]] = {}
+        """The last change that is not read yet: the resourceVersion, and the line of the watch."""
 
     def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
-        """Keeps changed statuses of HPAs that are `foreign` as bytes until the HPA is asked for.
+        """Keeps changes of HPAs that are `foreign` as bytes until the HPA is asked for.
 
-        Nothing is called back for such a change but `noticed`, with the key. Of four replicas that share the HPAs, each
+        `noticed` is called with the key at each such change, as if it were one of the status; callbacks are called when
+        the HPA is asked for, and only if more than its status has changed. Of four replicas that share the HPAs, each
         receives three times as many changes of others as it makes itself.
         """
         self._foreign, self._noticed = foreign, noticed
@@ -62,23 +64,16 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     def has(self, key: Key, version: str) -> bool:
         unread = self._unread.get(key)
-        return super().has(key, version) if unread is None else unread.version == version
+        return super().has(key, version) if unread is None else unread[0] == version
 
-    def leaves_unread(self, key: Key, raw: msgspec.Raw) -> bool:
-        if self._foreign is None:
-            return False
-        stored, known = self._values.get(key), self._originals.get(key)
-        if stored is None or known is None or not self._foreign(key):
-            return False
-        try:
-            changed = hpa_bytes.changed_status(raw, known)
-        except codec.UNDECODABLE:  # found again, and reported, when it is decoded as a whole
+    def leaves_unread(self, key: Key, version: str, line: bytes) -> bool:
+        stored = self._values.get(key)
+        if self._foreign is None or stored is None or key not in self._originals or not self._foreign(key):
             return False
         before = self._unread.get(key)
-        latest = stored.metadata.resource_version if before is None else before.version
-        if changed is None or not later(changed.version, latest):
+        if not later(version, stored.metadata.resource_version if before is None else before[0]):
             return False
-        self._unread[key] = changed
+        self._unread[key] = version, line
         self._noticed(key)
         return True
 
@@ -101,16 +96,20 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         return self._originals.get(key)
 
     def _read(self, key: Key) -> None:
-        """Decodes the changed status of an HPA. An HPA whose status is unreadable is dropped, as in `Reflector`."""
-        changed = self._unread.pop(key)
+        """Decodes the last change of an HPA. An HPA that is unreadable now is dropped, as in `Reflector`."""
+        version, line = self._unread.pop(key)
+        raw, original = watch.decode(line).object, self._originals[key]
         try:
-            read = hpa_bytes.with_status(self._values[key], self._originals[key], changed)
+            changed = hpa_bytes.changed_status(raw, original)
+            if changed is None:
+                self.put(self.kind.decode(raw))
+            else:
+                read = hpa_bytes.with_status(self._values[key], original, changed)
+                self._values[key] = read.value
+                self._index(key, None, read)
         except codec.UNDECODABLE as error:
             self._log.error("object cannot be read", name=key.name, object_namespace=key.namespace, error=str(error))
-            super().drop(key, changed.version)
-        else:
-            self._values[key] = read.value
-            self._index(key, None, read)
+            super().drop(key, version)
 
     def _index(
         self, key: Key, old: HorizontalPodAutoscaler | None, new: DecodedObject[HorizontalPodAutoscaler] | None

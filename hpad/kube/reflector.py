@@ -25,6 +25,7 @@ T = TypeVar("T")
 _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
 _BATCH = 64  # objects of a page that are decoded before other tasks run: one or two milliseconds
+_STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
 _UNREADABLE = 1024  # unreadable objects that are logged separately
@@ -95,7 +96,7 @@ class ReflectorStore(Protocol[T]):
     def list_ends(self, namespace: str) -> None: ...
     def foreign(self, raw: msgspec.Raw) -> codec.Place | None: ...
     def has(self, key: Key, version: str) -> bool: ...
-    def leaves_unread(self, key: Key, raw: msgspec.Raw) -> bool: ...
+    def leaves_unread(self, key: Key, version: str, line: bytes) -> bool: ...
     def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
     def keys(self, namespace: str) -> list[Key]: ...
@@ -198,9 +199,11 @@ class Reflector(Generic[T]):
         params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
         silence = min(options.longest_silence, seconds + options.grace)
         try:
-            async with aclosing(watch.changes(self._client, self._path, params, silence, watch.TOGETHER)) as changes:
-                async for change in changes:
-                    self._apply(change)
+            async with aclosing(watch.lines(self._client, self._path, params, silence, watch.TOGETHER)) as received:
+                async for lines in received:
+                    for line in lines:
+                        self._apply(line)
+                    self._answered()
         except errors.ApiError as error:
             return self._watch_failed(error)
         self._answered()
@@ -263,16 +266,33 @@ class Reflector(Generic[T]):
             self._store.settled()
             self._log.info("list and watch work again")
 
-    def _apply(self, change: watch.Change) -> None:
-        """Passes one change to the store and notes its resourceVersion. Raises ApiError if versions went backwards."""
-        self._answered()
-        if change.type == watch.BOOKMARK:
-            seen = codec.meta(change.object).resource_version
-            if later(self._version, seen):
-                raise errors.ApiError(410, "Expired", f"versions went back from {self._version} to {seen}")
-        else:
-            seen = self._store_change(change)
+    def _apply(self, line: bytes) -> None:
+        """Passes a change to the store and notes its resourceVersion. Raises ApiError, also if versions went backwards.
+
+        Most changes of HPAs are hpad's own: the answer to the write is in the store, and need not be read again.
+        """
+        seen = self._skipped(line) if self._kind.version is not None else ""
+        if not seen:
+            change = watch.decode(line)
+            seen = self._bookmarked(change) if change.type == watch.BOOKMARK else self._store_change(change)
         self._version = seen or self._version
+
+    def _bookmarked(self, bookmark: watch.Change) -> str:
+        """Returns the resourceVersion of a bookmark; raises ApiError if it is before the last one seen."""
+        seen = codec.meta(bookmark.object).resource_version
+        if later(self._version, seen):
+            raise errors.ApiError(410, "Expired", f"versions went back from {self._version} to {seen}")
+        return seen
+
+    def _skipped(self, line: bytes) -> str:
+        """Returns the resourceVersion of an object that need not be decoded now, "" for any other line."""
+        head = watch.heading(line)
+        if head is None or head.type not in _STORED:
+            return ""
+        key, version = head.object.metadata.key, head.object.metadata.resource_version
+        if version and self._store.has(key, version):
+            return version
+        return version if head.type == watch.MODIFIED and self._store.leaves_unread(key, version, line) else ""
 
     def _store_change(self, change: watch.Change) -> str:
         """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
@@ -281,12 +301,6 @@ class Reflector(Generic[T]):
         if foreign is not None:
             self._store.drop(foreign.key, foreign.resource_version)
             return foreign.resource_version
-        if self._kind.version is not None and not deleted:
-            # Most changes of HPAs are hpad's own: the answer to the write is in the store, and need not be read again.
-            seen = codec.meta(change.object)
-            known = seen.resource_version and self._store.has(seen.key, seen.resource_version)
-            if known or self._store.leaves_unread(seen.key, change.object):
-                return seen.resource_version
         decoded = self._decode(change.object)
         if decoded is None:
             meta = codec.meta(change.object)
@@ -306,16 +320,18 @@ class Reflector(Generic[T]):
         timeout = self._options.list_timeout
         initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
         params = {**self._params, **initial, "timeoutSeconds": str(int(timeout))}
-        async with aclosing(watch.changes(self._client, self._path, params, timeout)) as changes:
-            async for change in changes:
+        async with aclosing(watch.lines(self._client, self._path, params, timeout)) as received:
+            async for lines in received:
                 self.last_received = self._clock.monotonic()
-                if change.type == watch.DELETED:
-                    seen.discard(codec.meta(change.object).key)
-                elif change.type != watch.BOOKMARK:
-                    seen.add(self.put_listed(change.object))
-                elif (meta := codec.meta(change.object)).complete:
-                    self._complete(seen, meta.resource_version)
-                    return
+                for line in lines:
+                    change = watch.decode(line)
+                    if change.type == watch.DELETED:
+                        seen.discard(codec.meta(change.object).key)
+                    elif change.type != watch.BOOKMARK:
+                        seen.add(self.put_listed(change.object))
+                    elif (meta := codec.meta(change.object)).complete:
+                        self._complete(seen, meta.resource_version)
+                        return
         raise errors.ApiError(0, "BadAnswer", "the list ended before it was complete")
 
     async def _read_pages(self, limit: int) -> None:

@@ -8,12 +8,14 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from hpad.kube import errors
+from hpad.kube import codec, errors
 from hpad.kube.client import Client
 
 TOGETHER: Final = 0.05
 """Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
 own writes are read before the changes that they cause."""
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 
@@ -80,7 +82,15 @@ class Change(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class Heading(msgspec.Struct, frozen=True, gc=False):
+    """The parts of a line that tell whether the rest of it need be read."""
+
+    type: str
+    object: codec.Placed
+
+
 _CHANGE = msgspec.json.Decoder(Change)
+_HEADING = msgspec.json.Decoder(Heading)
 
 
 class Lines:
@@ -100,25 +110,36 @@ class Lines:
 
 
 def decode(line: bytes) -> Change:
-    """Decodes a line. Raises ApiError: the server's error in an ERROR line, or status 0 for any other line."""
+    """Decodes a line. Raises ApiError: the server's error in an ERROR line, or status 0 for a line that is no change.
+
+    The error is `gone` if the version where the watch started has expired: list again.
+    """
     change = errors.decoded(_CHANGE, line, "the watch received a line that is no change")
     if change.type == "ERROR":
         raise errors.from_event(bytes(change.object))
     return change
 
 
-async def changes(
-    client: Client, path: str, params: Mapping[str, str], silence: float, together: float = 0.0
-) -> AsyncGenerator[Change, None]:
-    """Yields the changes of a collection, with bookmarks, until the server ends the watch.
+def heading(line: bytes) -> Heading | None:
+    """Decodes the heading of a line, which takes half the time of `decode`; None for a line that is no change."""
+    try:
+        return _HEADING.decode(line)
+    except errors.UNREADABLE:
+        return None
 
-    `params` name the version where the watch starts and its duration; changes are read `together` seconds after they
-    have arrived. Raises ApiError: `gone` if the resourceVersion has expired (list again), otherwise if the watch failed
-    or received nothing for `silence` seconds (watch again). An incomplete last line is dropped.
+
+async def lines(
+    client: Client, path: str, params: Mapping[str, str], silence: float, together: float = 0.0
+) -> AsyncGenerator[list[bytes], None]:
+    """Yields the lines of a watch of a collection, with bookmarks, as they arrive, until the server ends the watch.
+
+    `params` name the version where the watch starts and its duration; lines are read `together` seconds after they have
+    arrived. Raises ApiError if the watch failed or received nothing for `silence` seconds (watch again); `decode` of a
+    line raises it, too. An incomplete last line is dropped.
     """
-    lines = Lines()
+    splitter = Lines()
     watch_params = {**params, "watch": "true", "allowWatchBookmarks": "true"}
     async with aclosing(client.stream(path, watch_params, silence, together)) as chunks:
         async for chunk in chunks:
-            for line in lines.feed(chunk):
-                yield decode(line)
+            if found := splitter.feed(chunk):
+                yield found

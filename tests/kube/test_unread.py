@@ -1,8 +1,7 @@
-"""Statuses that other replicas have written: they stay bytes until somebody asks for the HPA."""
+"""Changes of HPAs of other replicas: they stay bytes until somebody asks for the HPA."""
 
 import json
 
-import msgspec
 import pytest
 import structlog
 from hypothesis import given
@@ -38,7 +37,8 @@ class World:
         self.cache.put(hpa_bytes.decode(json.dumps(body).encode()))
 
     def leaves(self, body, key=KEY):
-        return self.cache.leaves_unread(key, msgspec.Raw(json.dumps(body).encode()))
+        line = json.dumps({"type": "MODIFIED", "object": body}).encode()
+        return self.cache.leaves_unread(key, body["metadata"]["resourceVersion"], line)
 
 
 @pytest.fixture
@@ -120,13 +120,30 @@ def test_what_is_read_late_is_what_would_have_been_read_at_once(statuses):
         {"metadata": {"annotations": {"hpad.io/mode": "paused"}}},
         {"metadata": {"uid": "another"}},
         {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
-        {"metadata": {"resourceVersion": "9"}},
-        {"metadata": {"resourceVersion": "opaque"}},
     ],
     ids=lambda change: str(*change.values()),
 )
-async def test_any_other_change_is_read_at_once(world, change):
-    assert not world.leaves(hpa(**{"version": "11", **change}))
+async def test_an_edit_calls_back_when_it_is_asked_for(world, change):
+    edited = hpa(**{"version": "11", **change})
+    assert world.leaves(edited)
+    assert (world.noticed, world.changed, world.decoded) == ([KEY], [], [])
+    assert world.cache.get(KEY) == hpa_bytes.decode(json.dumps(edited).encode()).value
+    assert world.changed == [KEY]
+    assert world.cache.get(KEY) is world.cache.get(KEY)
+    assert len(world.decoded) == 1
+
+
+async def test_a_status_after_an_edit_that_nobody_asked_for_keeps_the_edit(world):
+    assert world.leaves(hpa("11", spec={"maxReplicas": 10}))
+    assert world.leaves(hpa("12", spec={"maxReplicas": 10}, currentReplicas=3))
+    (found,) = world.cache.values()
+    assert (found.spec.max_replicas, found.status.current_replicas) == (10, 3)
+    assert world.changed == [KEY]
+
+
+@pytest.mark.parametrize("version", ["9", "10", "opaque", ""])
+async def test_a_version_that_is_not_later_is_left_to_the_usual_way(world, version):
+    assert not world.leaves(hpa(version))
     assert world.noticed == []
 
 
@@ -137,10 +154,6 @@ async def test_a_status_of_an_own_hpa_is_read_at_once(client):
 
 async def test_a_status_of_an_unknown_hpa_is_read_at_once(world):
     assert not world.leaves(hpa("11"), OTHERS)
-
-
-async def test_bytes_that_are_no_hpa_are_left_to_the_decoder(world):
-    assert not world.cache.leaves_unread(KEY, msgspec.Raw(b'{"metadata": 1}'))
 
 
 async def test_the_version_of_an_unread_status_counts(world):
@@ -171,8 +184,9 @@ async def test_an_hpa_that_is_kept_no_more_loses_its_unread_status(world):
     assert list(world.cache.values()) == []
 
 
-async def test_an_unreadable_status_drops_the_hpa_as_in_a_watch(world):
-    assert world.leaves(hpa("11", currentReplicas="many"))
+@pytest.mark.parametrize("change", [{"currentReplicas": "many"}, {"spec": {"maxReplicas": "many"}}])
+async def test_an_unreadable_change_drops_the_hpa_as_in_a_watch(world, change):
+    assert world.leaves(hpa("11", **change))
     with structlog.testing.capture_logs() as logged:
         assert world.cache.get(KEY) is None
     assert [(line["event"], line["name"]) for line in logged] == [("object cannot be read", "web")]

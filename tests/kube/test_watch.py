@@ -91,13 +91,28 @@ class Source:
             yield chunk
 
 
-async def test_changes_wait_for_others_to_be_read_together_and_lists_do_not():
-    line = b'{"type":"ADDED","object":{}}\n'
-    source = Source(line + line[:5], line[5:] + line)
-    async for change in watch.changes(source, "/x", {}, 1.0, watch.TOGETHER):
-        source.steps.append(change.type)
-    assert source.steps == ["read", watch.TOGETHER, "ADDED", "read", watch.TOGETHER, "ADDED", "ADDED"]
-    listed = Source(line, line)
-    assert [change.type async for change in watch.changes(listed, "/x", {}, 1.0)] == ["ADDED", "ADDED"]
+async def test_lines_wait_for_others_to_be_read_together_and_those_of_lists_do_not():
+    line = b'{"type":"ADDED","object":{}}'
+    source = Source(line + b"\n" + line[:5], line[5:] + b"\n" + line + b"\n", b"\n")
+    async for lines in watch.lines(source, "/x", {}, 1.0, watch.TOGETHER):
+        source.steps.append(lines)
+    pause = watch.TOGETHER
+    assert source.steps == ["read", pause, [line], "read", pause, [line, line], "read", pause]
+    listed = Source(line + b"\n", line + b"\n")
+    assert [lines async for lines in watch.lines(listed, "/x", {}, 1.0)] == [[line], [line]]
     assert listed.steps == ["read", "read"]
     assert watch.TOGETHER <= 0.1, "later than a tick"
+
+
+@pytest.mark.parametrize("name", ["hpa_added_modified_deleted_bookmark", "hpa_410_error_event"])
+def test_the_heading_of_a_recorded_line_is_what_the_line_says(recorded, name):
+    for line in recorded(f"watch/{name}")["body"]:
+        found, metadata = watch.heading(json.dumps(line).encode()), line["object"]["metadata"]
+        place = found.object.metadata
+        expected = [metadata.get(field, "") for field in ("namespace", "name", "resourceVersion")]
+        assert (found.type, [*place.key, place.resource_version]) == (line["type"], expected)
+
+
+@pytest.mark.parametrize("line", [b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":{"meta', b"\xff"])
+def test_a_line_that_is_no_change_has_no_heading(line):
+    assert watch.heading(line) is None

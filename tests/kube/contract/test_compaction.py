@@ -163,6 +163,7 @@ async def test_errors_of_a_compacted_version_and_token(forgetful: Forgetful) -> 
     assert (expired.value.status, expired.value.reason) == (410, "Expired")
     assert expired.value.message.startswith("The provided continue parameter is too old to display a consistent list")
     path = PODS.replace("{ns}", f"namespaces/{api.namespace}")
+    (line,) = await anext(watch.lines(api.client, path, {"resourceVersion": version, "timeoutSeconds": "5"}, 5.0))
     with pytest.raises(ApiError) as old:
-        await anext(watch.changes(api.client, path, {"resourceVersion": version, "timeoutSeconds": "5"}, 5.0))
+        watch.decode(line)
     assert old.value.gone
