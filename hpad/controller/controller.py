@@ -177,6 +177,8 @@ class Controller:
         before = {key for key, record in self._records.items() if record.owned}
         owned = set(filter(self._owner.owns, self._source.keys()))
         gained, lost = owned - before, before - owned
+        if not self._foreign_turns:
+            self._schedule.share(owned)
         for key in gained:
             self._records[key].owned = True
             if not self._foreign_turns:
@@ -337,7 +339,7 @@ class Controller:
         elif phase is Phase.COOLING_DOWN:
             self._queue.add_after(key, self._schedule.cooldown(key))
         elif phase is Phase.NOT_OWNED and not self._foreign_turns:
-            record.due = None
+            self._schedule.leave(key)
         else:
             self._schedule.plan(key, scaled=result is TurnResult.SCALED)
             if result is TurnResult.EDITED:

@@ -219,6 +219,10 @@ class Schedule:
         self._tick = tick
         self._grid = Grid(period, tick)
         self._namespaces: defaultdict[str, set[Key]] = defaultdict(set)
+        self._elsewhere: set[Key] = set()
+        """HPAs that have no turns here, since another replica decides about them."""
+        self._shared_tick = 0.0
+        """The tick that suited the HPAs when they were shared; 0 before."""
         self.records: defaultdict[Key, Record] = defaultdict(Record)
 
     def start(self, keys: Collection[Key], at_once: int) -> None:
@@ -269,6 +273,20 @@ class Schedule:
         record.due = due
         self._queue.add_after(key, due - now)
 
+    def share(self, ours: Collection[Key]) -> None:
+        """Takes all known HPAs but `ours` for such without turns here. With fewer HPAs the ticks may be longer."""
+        self._elsewhere = self.records.keys() - ours
+        tick = self._grid.tick_for(self._here / self._period)
+        if tick != self._shared_tick:
+            self._shared_tick = tick
+            for key in ours:
+                self._replan(key, self.records[key])
+
+    def leave(self, key: Key) -> None:
+        """Plans no turn of an HPA that another replica decides about."""
+        self.records[key].due = None
+        self._elsewhere.add(key)
+
     def retune(self, period: float, tick: float) -> None:
         """Changes period and tick, in seconds, and plans a new time for every HPA."""
         self._period, self._tick, self._grid = period, tick, Grid(period, tick)
@@ -306,7 +324,12 @@ class Schedule:
     def _on_grid(self, key: Key) -> float:
         members = self._namespaces[key.namespace]
         members.add(key)
-        return self._following(self._grid.place(key, len(members), len(self.records)), self._period)
+        return self._following(self._grid.place(key, len(members), self._here), self._period)
+
+    @property
+    def _here(self) -> int:
+        """The number of HPAs that have their turns here."""
+        return len(self.records) - len(self._elsewhere)
 
     def _following(self, place: float, period: float) -> float:
         begin = math.floor((self._clock.monotonic() - place) / period) + 1  # equal places need equal due times
@@ -336,6 +359,7 @@ class Schedule:
         members.discard(key)
         if not members:
             del self._namespaces[key.namespace]
+        self._elsewhere.discard(key)
         record = self.records.pop(key, None)
         if record is not None and record.change(Change.DELETE) is Phase.DELETED:
             self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it

@@ -11,7 +11,7 @@ import msgspec
 from hpad.kube import codec, errors
 from hpad.kube.client import Client
 
-TOGETHER: Final = 0.05
+TOGETHER: Final = 0.1
 """Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
 own writes are read before the changes that they cause."""
 ADDED: Final = "ADDED"

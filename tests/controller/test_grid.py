@@ -2,13 +2,17 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from support.controller import Bench, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
+from hpad.clock import SystemClock
 from hpad.controller.grid import Grid
+from hpad.controller.schedule import Schedule
 
 NAMES = [f"app-{number}" for number in range(200)]
 
@@ -134,3 +138,38 @@ async def test_a_changed_tick_moves_the_planned_times_onto_it() -> None:
 def on_tick(at: float) -> bool:
     """Whether a time is a multiple of 0.1 s; the queue starts what is due within a millisecond at once."""
     return abs(at * 10 - round(at * 10)) < 1e-2
+
+
+class Idle:
+    """A queue that keeps nothing."""
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def test_the_ticks_suit_the_hpas_that_have_turns_here() -> None:
+    ours = [Key(f"ours-{number % 4}", f"app-{number}") for number in range(100)]
+    theirs = [Key(f"theirs-{number % 100}", f"app-{number}") for number in range(4_800)]
+    schedule = Schedule(cast("Any", Idle()), SystemClock(), 15.0, 0.1)
+
+    def tick(keys: list[Key]) -> float:
+        """The longest tick on which all these HPAs are due."""
+        dues = [round((schedule.records[key].due or 0.1) % 15, 3) for key in keys]
+        return next(tick for tick in (0.4, 0.2, 0.1) if all(round(due / tick, 3) % 1 == 0 for due in dues))
+
+    schedule.start([*ours, *theirs], at_once=8)
+    assert tick(ours) == 0.1
+    schedule.share(ours)
+    assert tick(ours) == 0.4
+    schedule.share([*ours, *theirs])
+    assert tick(ours) == 0.1
+    for key in theirs[2_400:]:
+        schedule.leave(key)
+    assert tick(ours) == 0.1, "the turns of an HPA move only when the HPAs are shared anew"
+    schedule.share([*ours, *theirs[:2_400]])
+    assert tick(ours) == 0.2
+    for key in theirs:
+        schedule.forget(key)
+    new = [Key(f"new-{number % 100}", f"app-{number}") for number in range(4_801)]
+    schedule.start(new, at_once=8)
+    assert tick(new) == 0.1, "deleted HPAs still counted"

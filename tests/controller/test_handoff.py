@@ -269,3 +269,19 @@ async def test_hpas_of_other_members_have_no_turns_if_members_own_whole_namespac
         await asyncio.sleep(20)
         assert bench.metrics.times("web")[-1] == turns[-1]
     await bench.controller.stop(5)
+
+
+@in_virtual_time
+async def test_the_ticks_of_a_member_suit_the_hpas_that_it_owns() -> None:
+    """In a period of 15 s the ticks last 0.4 s for few HPAs, 0.2 s for more than 2,400 (`Grid.tick_for`)."""
+    ours = [hpa(f"ours-{number}", namespace=f"ours-{number % 4}") for number in range(40)]
+    theirs = [hpa(f"theirs-{number}", namespace=f"theirs-{number % 50}") for number in range(2_400)]
+    owner = Named(*(each.metadata.name for each in ours))
+    bench = Bench(*ours, *theirs, owner=owner, tick=0.1, workers=64, foreign_turns=False)
+    bench.controller.start()
+    bench.handoff.changed()
+
+    await asyncio.sleep(20)
+    turns = [bench.metrics.times(each.metadata.name)[-1] for each in ours]
+    assert {round(at % 15 / 0.4 % 1, 3) % 1 for at in turns} == {0}
+    await bench.controller.stop(5)
