@@ -101,10 +101,10 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Returns the lines that this chunk completes, of any length, without empty ones."""
-        self._rest += chunk
         if b"\n" not in chunk:  # a line of many chunks is searched once, not again with each chunk
+            self._rest += chunk
             return []
-        *lines, rest = bytes(self._rest).split(b"\n")
+        *lines, rest = (bytes(self._rest) + chunk if self._rest else chunk).split(b"\n")
         self._rest = bytearray(rest)
         return [line for line in lines if line.strip()]
 
