@@ -31,10 +31,11 @@ LISTS = r"/namespaces/[^/]+/(pods|deployments)\?limit"
 
 
 class Seen:
-    """Notes the pods of each decision of one replica, by namespace."""
+    """Notes the pods and the maximum of each decision of one replica, by namespace."""
 
     def __init__(self, app: App) -> None:
         self.decided: dict[str, list[set[str]]] = defaultdict(list)
+        self.maxima: dict[str, list[int | None]] = defaultdict(list)
         self.errors: list[str] = []
         self.app = app
         reconciler = app.components.reconciler
@@ -43,6 +44,7 @@ class Seen:
     def note(self, done: RecordedReconcile) -> None:
         view = done.view
         self.decided[view.hpa.metadata.namespace].append({pod.name for pod in view.pods})
+        self.maxima[view.hpa.metadata.namespace].append(view.hpa.spec.max_replicas)
         if view.scale_error is not None:
             self.errors.append(str(view.scale_error))
 
@@ -214,6 +216,21 @@ async def test_a_status_that_another_replica_writes_is_read_when_it_is_asked_for
     await world.until(same)
     assert key not in cache._unread
     assert not [each for each in cache._unread if each.namespace in own]
+
+
+async def test_an_hpa_that_was_edited_while_another_replica_owned_it_is_decided_by_its_new_spec(stage: Stage) -> None:
+    world = stage.world
+    first, second = await stage.start(), await stage.start()
+    await stage.divided(first, second)
+    key = Key(min(second.owned), "web")
+    edited = world.cluster.get("horizontalpodautoscalers", key.name, key.namespace)
+    edited["spec"]["maxReplicas"] = 7
+    world.cluster.apply(edited)
+    await world.until(lambda: key in first.app.components.cluster.hpas._unread)
+    before = len(first.decided[key.namespace])
+    stage.relays[1].vanish()
+    await world.until(lambda: len(first.decided[key.namespace]) > before + 1)
+    assert set(first.maxima[key.namespace][before:]) == {7}
 
 
 async def test_a_namespace_that_appears_later_is_decided_by_one_replica_alone(stage: Stage) -> None:
