@@ -222,7 +222,7 @@ class Schedule:
         self._elsewhere: set[Key] = set()
         """HPAs that have no turns here, since another replica decides about them."""
         self._shared_tick = 0.0
-        """The tick that suited the HPAs when they were shared; 0 before."""
+        """The tick that suited the number of HPAs at the last call of `share`; 0 before the first."""
         self.records: defaultdict[Key, Record] = defaultdict(Record)
 
     def start(self, keys: Collection[Key], at_once: int) -> None:
@@ -274,7 +274,10 @@ class Schedule:
         self._queue.add_after(key, due - now)
 
     def share(self, ours: Collection[Key]) -> None:
-        """Takes all known HPAs but `ours` for such without turns here. With fewer HPAs the ticks may be longer."""
+        """Notes that of all known HPAs only `ours` have turns here.
+
+        Their turns are planned anew if another tick suits their number (`Grid.tick_for`).
+        """
         self._elsewhere = self.records.keys() - ours
         tick = self._grid.tick_for(self._here / self._period)
         if tick != self._shared_tick:

@@ -23,7 +23,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
     `status_written` is called with the key of an HPA and the name of another client that has written its status.
 
-    A change of an HPA of another replica need not be read before somebody asks for the HPA (`leave_unread`).
+    Changes of HPAs that another replica owns may stay bytes until somebody asks for the HPA (`leave_unread`).
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._foreign: Callable[[Key], bool] | None = None
         self._noticed: Callable[[Key], None] = lambda key: None
         self._unread: dict[Key, tuple[str, bytes]] = {}
-        """The last change that is not read yet: the resourceVersion, and the line of the watch."""
+        """The resourceVersion, and the line of the watch, of the last change that is not decoded yet."""
 
     def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
-        """Keeps changes of HPAs that are `foreign` as bytes until the HPA is asked for.
+        """Keeps changes of HPAs that are `foreign` as bytes until `get` or `values` asks for the HPA.
 
-        `noticed` is called with the key at each such change, as if it were one of the status; callbacks are called when
-        the HPA is asked for, and only if more than its status has changed. Of four replicas that share the HPAs, each
-        receives three times as many changes of others as it makes itself.
+        `noticed` is called with the key at each such change, whether the status or something else has changed. The
+        subscribers are called when the HPA is asked for, and only if more than its status has changed. Of four replicas
+        that share the HPAs, each receives three times as many changes of others as it makes itself.
         """
         self._foreign, self._noticed = foreign, noticed
 

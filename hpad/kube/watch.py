@@ -75,7 +75,7 @@ class Backoff:
 class Change(msgspec.Struct, frozen=True):
     """One line of a watch, with the object not decoded yet; the object of an ERROR is a Status.
 
-    `object` shares the memory of the line: decode it before asking for the next change.
+    `object` shares the memory of the line, and keeps all of it while it exists.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
@@ -121,7 +121,7 @@ def decode(line: bytes) -> Change:
 
 
 def heading(line: bytes) -> Heading | None:
-    """Decodes the heading of a line, which takes half the time of `decode`; None for a line that is no change."""
+    """Decodes the heading of a line; None for a line that is no change."""
     try:
         return _HEADING.decode(line)
     except errors.UNREADABLE:
@@ -134,8 +134,8 @@ async def lines(
     """Yields the lines of a watch of a collection, with bookmarks, as they arrive, until the server ends the watch.
 
     `params` name the version where the watch starts and its duration; lines are read `together` seconds after they have
-    arrived. Raises ApiError if the watch failed or received nothing for `silence` seconds (watch again); `decode` of a
-    line raises it, too. An incomplete last line is dropped.
+    arrived. Raises ApiError if the watch failed or received nothing for `silence` seconds (watch again). An error that
+    the server sends in a line is raised by `decode`. An incomplete last line is dropped.
     """
     splitter = Lines()
     watch_params = {**params, "watch": "true", "allowWatchBookmarks": "true"}
