@@ -108,7 +108,11 @@ async def test_real_consumers_by_address_and_by_tag(
         async with asyncio.timeout(120):
             while found != expected:
                 await asyncio.sleep(0.3)
-                found = values((await made.answer([query]))[0])
+                (answer,) = await made.answer([query])
+                if isinstance(answer, AdapterError):  # new consumers are listed a moment before their channels
+                    assert "lists no channel of the consumers" in answer.message
+                    continue
+                found = values(answer)
                 # Before the consumers are listed nothing is known. A channel that is a moment old may still be reported
                 # as it was when it was opened, with nothing to acknowledge.
                 assert all(amount in {0, expected[pod]} for pod, amount in found.items())
@@ -204,7 +208,7 @@ async def test_what_is_not_known_is_left_out(
 @pytest.mark.parametrize(
     ("consumers", "listed", "total", "text"),
     [
-        ([consumer("c")], [], 1, "its user needs the tag monitoring"),
+        ([consumer("c")], [], 1, "its user needs the tag monitoring, unless they are a few seconds old"),
         ([], [], None, 'has not counted the messages of queue "jobs"'),
         ({"error": "no"}, [], 0, "a list of consumers"),
         ([], [{"name": "c", "messages_unacknowledged": -1}], 0, "a list of channels"),

@@ -163,9 +163,10 @@ class PodWork:
         for each in seen:
             own = [consumer for consumer in each.consumers if plan.matches(consumer.queue.name)]
             if own and not any(consumer.channel.name in each.channels for consumer in own):
-                # Without the tag, the broker lists the channels of this user alone.
+                # Without the tag, the broker lists the channels of this user alone. New ones it lists after consumers.
                 raise AdapterError(
-                    f"{self._broker} lists no channel of the consumers: its user needs the tag monitoring",
+                    f"{self._broker} lists no channel of the consumers: its user needs the tag monitoring, unless they"
+                    " are a few seconds old",
                     lasting=True,
                     alive=True,
                 )
