@@ -23,8 +23,8 @@ from hpad.controller.controller import Controller
 from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 
-SPREAD: Final = 0.25
-"""The part of the period over which late first turns are spread."""
+PACE: Final = 0.75
+"""Late first turns per planned turn: with the lists of metrics that they ask for, there are twice as many requests."""
 _PATIENCE: Final = 1.0
 """Seconds that cancelled turns may take to end."""
 
@@ -109,16 +109,23 @@ class Handoff:
         for key in gained:
             await self._store.get_loaded(key)
         now, period = self._clock.now(), self._controller.period
+        due: dict[Key, float] = {}
         for key in gained:
-            after_write = self._lease - self._controller.since_status_change(key)
-            self._controller.cool_down({key: max(self._left(key, now, self._cooldown), after_write)})
-        due = {key: self._left(key, now, self._controller.first_period(key)) for key in gained}
+            since_write = self._controller.since_status_change(key)
+            cooldown = max(self._left(key, now, self._cooldown), self._lease - since_write)
+            self._controller.cool_down({key: cooldown})
+            # A member that crashed may have written statuses after it last saved its state.
+            first_period = self._controller.first_period(key)
+            left = self._left(key, now, first_period)
+            due[key] = left if left == -math.inf else max(left, first_period - since_write)
         new = [key for key, seconds in due.items() if seconds == -math.inf]
         if len(new) > self._controller.workers:
             due |= {key: self._controller.until_planned(key) for key in new}
         late = _in_turn({key: seconds for key, seconds in due.items() if seconds <= 0})
-        # A few late turns start at once; many would delay the planned turns of other HPAs.
-        pause = period * SPREAD / len(late) if len(late) > self._controller.workers else 0.0
+        # A few late turns start at once. Many would delay planned turns, and be a burst of requests: after a crash they
+        # are all turns of a period.
+        hurry = len(late) <= self._controller.workers
+        pause = 0.0 if hurry else period / (PACE * max(self._controller.ours, len(late)))
         self._controller.advance({**due, **{key: number * pause for number, key in enumerate(late)}})
 
     def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:

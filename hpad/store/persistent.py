@@ -29,7 +29,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -52,8 +52,8 @@ _PATIENCE = 2.0
 _RETRY = 1.0
 _GROUPS = 8
 """The number of groups per call of the backend, so that an urgent record waits for one call, not for all groups."""
-_ENCODED = 100
-"""Other tasks run after this number of encoded records, a few milliseconds of work."""
+_AT_ONCE = 100
+"""Other tasks run after this number of encoded or decoded records, a few milliseconds of work."""
 _SWEEP = 60.0
 
 
@@ -274,7 +274,8 @@ class PersistentStore:
             if error is None or self._clock.monotonic() - began > self._intervals.loading:
                 break
             await self._clock.sleep(min(_RETRY, self._intervals.loading))
-        damaged = self._merge(rows)
+        newest, damaged = await self._read(rows)
+        self._merge(newest)
         if damaged:
             await self._backend.quarantine(damaged)
             self._changed.update(self._memories)  # intact records may have been moved with the damaged ones
@@ -284,25 +285,14 @@ class PersistentStore:
             self._loaded.set()
             self._reopen_closed()
 
-    def _merge(self, rows: list[tuple[Key, bytes]]) -> set[Key]:
-        """Replaces memories of stale HPAs by newer records; returns the keys of damaged records."""
-        for key in tuple(self._memories):
-            if self._stale is None or key in self._stale:
-                self._memories[key] = invalidated(self._memories[key])
-        newest, damaged = self._read(rows)
-        for key, memory in newest.items():
-            own = self._memories.get(key)
-            if own is None or own.at is None or (memory.at is not None and memory.at >= own.at):
-                self._memories[key] = memory
-                self._changed.discard(key)
-        return damaged
-
-    def _read(self, rows: list[tuple[Key, bytes]]) -> tuple[dict[Key, Memory], set[Key]]:
-        """Returns the newest memory of each stale HPA, and the keys of damaged records."""
+    async def _read(self, rows: list[tuple[Key, bytes]]) -> tuple[dict[Key, Memory], set[Key]]:
+        """Returns the newest memory of each stale HPA, and the keys of damaged records; other tasks run in between."""
         now = Moment.now(self._clock)
         newest: dict[Key, Memory] = {}
         damaged = set()
-        for key, data in rows:
+        for number, (key, data) in enumerate(rows, start=1):
+            if number % _AT_ONCE == 0:
+                await self._clock.sleep(0)
             if self._stale is not None and key not in self._stale:
                 continue
             try:
@@ -315,6 +305,17 @@ class PersistentStore:
             if key not in newest or _is_newer(memory, newest[key]):
                 newest[key] = memory
         return newest, damaged
+
+    def _merge(self, newest: Mapping[Key, Memory]) -> None:
+        """Replaces memories of stale HPAs by newer ones."""
+        for key in tuple(self._memories):
+            if self._stale is None or key in self._stale:
+                self._memories[key] = invalidated(self._memories[key])
+        for key, memory in newest.items():
+            own = self._memories.get(key)
+            if own is None or own.at is None or (memory.at is not None and memory.at >= own.at):
+                self._memories[key] = memory
+                self._changed.discard(key)
 
     async def _save(self, *, everything: bool) -> None:
         """Saves all groups, or those with urgent records, some groups at a time and one write per group.
@@ -390,7 +391,7 @@ class PersistentStore:
             if memory is not None and key in self._reopenings:
                 memory = invalidated(memory)
             changes[key] = None if memory is None else record.encode(key, memory)
-            if number % _ENCODED == 0:
+            if number % _AT_ONCE == 0:
                 await self._clock.sleep(0)
         return changes
 

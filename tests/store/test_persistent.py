@@ -140,6 +140,23 @@ async def test_a_damaged_record_is_quarantined_and_the_others_are_loaded() -> No
 
 
 @in_virtual_time
+async def test_other_tasks_run_while_many_records_are_decoded() -> None:
+    backend = Backend()
+    for number in range(1_000):
+        key = Key("shop", f"app-{number}")
+        backend.records[key] = record.encode(key, Memory(uid="1", at=virtual_time.START, history=LATELY))
+    bench = Bench(backend)
+    loading = asyncio.create_task(bench.store.get_loaded(WEB))
+    passes = 0
+    while not loading.done():
+        await asyncio.sleep(0)
+        passes += 1
+    assert passes >= 10
+    assert bench.store.get(Key("shop", "app-999")).history == LATELY
+    await bench.stop()
+
+
+@in_virtual_time
 async def test_the_state_of_a_deleted_hpa_is_removed_after_the_grace_period() -> None:
     backend = Backend()
     backend.records = {key: record.encode(key, Memory(uid="2")) for key in (WEB, API)}
