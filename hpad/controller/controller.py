@@ -112,7 +112,9 @@ class Controller:
             self._reconciler.overlap.register(hpa)
         self._set_periods()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
-        self._schedule.start([compiled_spec(hpa).key for hpa in known], at_once=self.workers)
+        keys = [compiled_spec(hpa).key for hpa in known]
+        self._schedule.start(keys, at_once=self.workers)
+        self._reconciler.foresee(list(filter(self._owner.owns, keys)))
         # No await since `known` was read, so that no change is missed.
         self._source.subscribe(self._changed)
 
@@ -187,6 +189,7 @@ class Controller:
             if hpa is not None:
                 # Its target may have another selector since, which only the previous owner has read.
                 self._reconciler.overlap.register(hpa)
+        self._reconciler.foresee(gained)
         for key in lost:
             record = self._records[key]
             record.owned, record.cooldown_until, record.status_written = False, None, None

@@ -7,9 +7,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.sample import RESOURCE, AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
-from hpad.engine.spec import CompiledMetric, CompiledSpec
+from hpad.engine.spec import CompiledMetric, CompiledSpec, compiled_spec
 from hpad.engine.view import NO_MATCH, STALE, ScaleError, View
 
 UNREACHABLE: Final = "unreachable"
@@ -112,21 +113,31 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
         names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable(AMBIGUOUS_SELECTOR, message)
-    return _proceed(view, spec, pods)
+    return _proceed(view.hpa, spec, view.controls.ignored_containers, pods)
+
+
+def queries(hpa: HorizontalPodAutoscaler, pods: Selector, ignored: tuple[str, ...] | None) -> Queries:
+    """Returns the queries of a turn in which the metrics decide.
+
+    `pods` selects those of the target; `ignored` are the containers that the HPA ignores.
+    """
+    return _proceed(hpa, compiled_spec(hpa), ignored, pods).queries
 
 
 _CACHED: Final = "proceed"
 
 
-def _proceed(view: View, spec: CompiledSpec, pods: Selector) -> Proceed:
+def _proceed(
+    hpa: HorizontalPodAutoscaler, spec: CompiledSpec, ignored: tuple[str, ...] | None, pods: Selector
+) -> Proceed:
     """Returns the verdict that the metrics decide, one object for all turns with the same spec and selector.
 
     Sources look their answers up by query: a query that was asked before is found by its identity and known hash. Like
     the compiled spec the verdict is cached in the spec, so both have the same lifetime.
     """
-    kept = view.hpa.spec.__dict__
+    kept = hpa.spec.__dict__
     known: Proceed | None = kept.get(_CACHED)
-    metrics = _metrics(spec, view.controls.ignored_containers)
+    metrics = _metrics(spec, ignored)
     if known is not None and known.metrics is metrics and known.pods is pods:
         return known
     found = kept[_CACHED] = Proceed(metrics, pods, tuple([_query(metric, pods) for metric in metrics]))

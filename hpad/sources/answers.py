@@ -230,6 +230,11 @@ class AnswerCache:
             self._groups.setdefault(group, {})[query] = now
         self._sweep(now)
 
+    def announce(self, query: Query, group: Hashable | None, now: float) -> None:
+        """Expects a query that may come at any time, unless it has come before."""
+        if group is not None:
+            self._groups.setdefault(group, {}).setdefault(query, now - self._period)
+
     def expected(self, group: Hashable, now: float) -> Iterator[Query]:
         """Yields the queries of a group without a fresh answer that are expected while an answer of now is fresh."""
         horizon = now + self._fresh * _IN_TIME - self._period

@@ -146,18 +146,30 @@ class Gatherer:
         """Asks the queries; `gather` describes the answers. `period`: the HPA's own sync period in seconds, if any."""
         return Asked([self._ask(query, identity, period) for query in queries], deadline, identity)
 
+    def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
+        """Notes queries that are going to be asked, so that a call to their source before that answers them as well."""
+        for query in queries:
+            found = query if isinstance(query, AdapterError) else self._source(query)
+            if isinstance(found, Source) and not isinstance(query, AdapterError):
+                found.expect(query, identity)
+
     def _ask(
         self, query: Query | AdapterError, identity: HPAIdentity | None, period: float | None
     ) -> _Waiting | AdapterError:
         if isinstance(query, AdapterError):
             return query
+        found = self._source(query)
+        return _Waiting(query, found, found.ask(query, identity, period)) if isinstance(found, Source) else found
+
+    def _source(self, query: Query) -> Source | AdapterError:
+        """Returns the source that answers the query, or the error if there is none or it does not work."""
         try:
             opened = self._opened[self._plan.source(query)]
         except AdapterError as error:
             return error
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return _Waiting(query, opened.source, opened.source.ask(query, identity, period))
+        return opened.source
 
     async def _enter(self, source: settings.SourceSettings) -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
@@ -321,6 +333,10 @@ class Sources:
     ) -> Asked:
         """Calls Gatherer.ask of the current sources."""
         return self.current.ask(queries, deadline=deadline, identity=identity, period=period)
+
+    def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
+        """Calls Gatherer.expect of the current sources."""
+        self.current.expect(queries, identity)
 
     def fallback(self, query: Query) -> Fallback | None:
         """Calls Gatherer.fallback of the current sources."""

@@ -107,6 +107,12 @@ class Source:
             return _resolved(refusal)
         return self._wait(query)
 
+    def expect(self, query: Query, identity: HPAIdentity | None = None) -> None:
+        """Notes a query that is going to be asked, so that a call for its group answers it as well."""
+        query = self._with_hpa(query, identity)
+        if self._limits.fresh and self._caller.unsupported(query) is None:
+            self._cache.announce(query, self._caller.group(query), self._clock.monotonic())
+
     def rate_limit_error(self, query: Query, identity: HPAIdentity | None = None) -> AdapterError | None:
         """Returns the error of a query that still waits because of the rate limit; None if it waits for an answer."""
         is_limited = self._clock.monotonic() < self._rate_limited_until

@@ -10,7 +10,7 @@ import pytest
 
 from hpad import clock as clocks
 from hpad import settings, testing
-from hpad.adapter import AdapterError, ExternalSample
+from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 
@@ -49,6 +49,14 @@ async def test_every_query_has_its_answer_in_order():
     assert answers[1] is error
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(7000,)] * 3
     assert [(name, error) for name, _, error in observed] == [("good", None)]
+
+
+async def test_an_announcement_of_a_query_that_no_source_answers_is_ignored():
+    queries = [AdapterError("nonsense", "spec"), *map(testing.external, ("good_a", "bad_a", "unknown"))]
+    async with gatherer(source("good"), source("bad", "absent")) as asked:
+        asked.expect(queries, HPAIdentity(name="web", target_kind="Deployment", target_name="web"))
+        answers = await asked.gather([testing.external("good_a")], deadline=60)
+    assert isinstance(answers[0], ExternalSample)
 
 
 async def test_without_queries_there_are_no_answers():

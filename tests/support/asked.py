@@ -27,6 +27,9 @@ class Gathering:
 
     gather: Any
 
+    def expect(self, queries: Sequence[Any], identity: Any) -> None:
+        """Each call answers what was asked, and no more."""
+
     def ask(self, queries: Sequence[Any], *, period: float | None = None, **how: Any) -> Later:
         """Asks the queries; answers are never used again, whatever the `period` of the HPA is."""
         return Later(self.gather, queries, how)
