@@ -31,6 +31,8 @@ _DRAIN = _DEADLINE - limits.PATIENCE
 """The part of the period that is left for the work after the metrics have arrived (see `Workers.be_patient`)."""
 _LISTING = 0.5
 """Seconds until another turn of an HPA whose namespace is being listed; no worker waits for that."""
+_AT_ONCE = 100
+"""Other tasks run after so many HPAs were prepared, a few milliseconds of work."""
 _NOTHING = 1e-6
 """Seconds of a cooldown that count as none, because sums of times are not exact."""
 
@@ -62,9 +64,9 @@ class Controller:
 
     `period` and `tick` are in seconds; `retune` changes all three.
 
-    Call `start` once the source has synced. `stop` waits for running turns. HPAs that `owner` does not own have
-    turns, but nothing is decided in them: they keep the overlap index up to date. Without `foreign_turns` such an HPA
-    has no turns until it is gained; it cannot compete with owned ones if the owner owns whole namespaces.
+    Once the source has synced, await `prepare` and call `start`. `stop` waits for running turns. HPAs that `owner` does
+    not own have turns, but nothing is decided in them: they keep the overlap index up to date. Without `foreign_turns`
+    such an HPA has no turns until it is gained; it cannot compete with owned ones if the owner owns whole namespaces.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Controller:
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._schedule = Schedule(self._queue, clock, period, tick)
         self._records = self._schedule.records
+        self._prepared: dict[Key, HorizontalPodAutoscaler] = {}
         self._dispatcher: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("hpad.controller")
         late, punctual = "reconciles take too long and are given up", "no reconcile takes too long any more"
@@ -102,14 +105,26 @@ class Controller:
         self._bugs = Episodes(self._log, clock, failed, well, level="exception")
         telemetry.before_scrape(self._refresh_series)
 
+    async def prepare(self) -> None:
+        """Registers the HPAs of the source, and lets other tasks run in between: 10,000 of them take 0.3 s."""
+        for number, hpa in enumerate(tuple(self._source.values()), start=1):
+            self._prepared[compiled_spec(hpa).key] = hpa
+            self._reconciler.overlap.register(hpa)
+            if number % _AT_ONCE == 0:
+                await self._clock.sleep(0)
+
     def start(self) -> None:
-        """Starts with all HPAs of the source.
+        """Starts with all HPAs of the source; registers those that have changed since `prepare`.
 
         HPAs that share pods compete from the first turn on, as they did before a restart.
         """
         known = list(self._source.values())
         for hpa in known:
-            self._reconciler.overlap.register(hpa)
+            if self._prepared.pop(compiled_spec(hpa).key, None) is not hpa:
+                self._reconciler.overlap.register(hpa)
+        for deleted in self._prepared:
+            self._reconciler.overlap.release(deleted)
+        self._prepared.clear()
         self._set_periods()
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         keys = [compiled_spec(hpa).key for hpa in known]
