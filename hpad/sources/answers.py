@@ -8,6 +8,7 @@ queries, a call for one query also contains the queries of its group that are ex
 sample keeps its own timestamp; its age in the cache counts from the start of the call.
 """
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -231,9 +232,10 @@ class AnswerCache:
         self._sweep(now)
 
     def announce(self, query: Query, group: Hashable | None, now: float) -> None:
-        """Expects a query that may come at any time, unless it has come before."""
+        """Expects a query that may come at any time, unless it has come within the last period."""
         if group is not None:
-            self._groups.setdefault(group, {}).setdefault(query, now - self._period)
+            known = self._groups.setdefault(group, {})
+            known[query] = max(known.get(query, -math.inf), now - self._period)
 
     def expected(self, group: Hashable, now: float) -> Iterator[Query]:
         """Yields the queries of a group without a fresh answer that are expected while an answer of now is fresh."""

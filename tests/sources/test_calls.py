@@ -150,6 +150,18 @@ async def test_an_announcement_of_a_query_that_has_come_changes_nothing():
 
 
 @in_virtual_time
+async def test_a_query_that_came_long_ago_can_be_announced_again():
+    """As after an HPA has come back from another replica."""
+    adapter = Grouped()
+    source = opened(adapter, fresh=5.0, period=15.0)
+    await source.ask(A)
+    await asyncio.sleep(3.5 * 15)
+    source.expect(A)
+    await source.ask(B)
+    assert adapter.names == ["a", "ab"]
+
+
+@in_virtual_time
 async def test_an_announcement_needs_answers_that_are_used_again():
     adapter = Grouped()
     source = opened(adapter, fresh=0.0, period=15.0)
