@@ -1,23 +1,24 @@
-"""Tells metric sources which queries the other HPAs of a namespace are going to ask.
+"""Tells metric sources which queries the other HPAs of a namespace will probably ask.
 
 One call to a source answers the queries that wait and those that it expects soon, which are those that came a period
 before. In the first period after a start, and after HPAs were gained from another replica, it would expect none: each
-tick would cause a call of its own, ten lists of the metrics of a namespace instead of one.
+tick would cause a call of its own, ten lists of the metrics of a namespace instead of one or a few.
 """
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
 from hpad.controller.cluster import Cluster, Metrics
+from hpad.election.owner import Permit
 from hpad.engine import annotations, examine
 
 _AT_ONCE: Final = 200
-"""HPAs per turn of their namespace: a few milliseconds of work."""
+"""HPAs per turn of their namespace: about ten milliseconds of work."""
 
 
 class Foresight:
@@ -33,23 +34,29 @@ class Foresight:
         for key in keys:
             self._unknown[key.namespace][key] = None
 
-    def tell(
-        self,
-        namespace: str,
-        current: Callable[[Key], HorizontalPodAutoscaler | None],
-        own: annotations.Reader,
-    ) -> None:
-        """Tells the sources of HPAs of the namespace, before a turn of one of them; does nothing once all are known."""
-        unknown = self._unknown.get(namespace)
-        if unknown is None:
+    def discard(self, key: Key) -> None:
+        """Forgets an HPA; unknown ones are ignored."""
+        others = self._unknown.get(key.namespace)
+        if others is None:
+            return
+        others.pop(key, None)
+        if not others:
+            del self._unknown[key.namespace]
+
+    def tell(self, permit: Permit, own: annotations.Reader) -> None:
+        """Tells the sources of HPAs of the namespace before the first turn of the permit's HPA.
+
+        Not before a turn of another one: gained HPAs have a cooldown, in which their queries would be read in vain.
+        """
+        unknown, current = self._unknown.get(permit.key.namespace), permit.current
+        if unknown is None or permit.key not in unknown or current is None:
             return
         for key in list(itertools.islice(unknown, _AT_ONCE)):
-            del unknown[key]
+            self.discard(key)
             hpa = current(key)
-            if hpa is not None and not own.reads_files(hpa):
+            if hpa is not None and permit.owner.owns(key) and not own.reads_files(hpa):
                 self._expect(hpa, own)
-        if not unknown:
-            del self._unknown[namespace]
+        self.discard(permit.key)
 
     def _expect(self, hpa: HorizontalPodAutoscaler, own: annotations.Reader) -> None:
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)

@@ -159,6 +159,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """Drops the state, the selector and the series of a deleted HPA."""
         self._store.forget(key)
+        self._foresight.discard(key)
         self._sparing.forget(key)
         self.overlap.release(key)
         if self._decisions is not None:
@@ -203,8 +204,7 @@ class Reconciler:
         identity, queries = HPAIdentity.of(turn.view.hpa), verdict.queries
         if not queries:
             return _Gathered(verdict, identity)
-        if turn.permit.current is not None:
-            self._foresight.tell(turn.permit.key.namespace, turn.permit.current, self._observer.own)
+        self._foresight.tell(turn.permit, self._observer.own)
         began = self._clock.monotonic()
         patience, period = turn.patience(self._options.patience), turn.record.period
         asked = self._metrics.ask(queries, deadline=patience, identity=identity, period=period)

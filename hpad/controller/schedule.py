@@ -180,9 +180,10 @@ class Record(msgspec.Struct):
 
     `due` is the next planned time in monotonic seconds, and `planned` the planned moment of the last regular turn.
     `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `owned`: this replica decides about
-    the HPA. `status_changed` is when the HPA's status was last seen to change, in monotonic seconds. `status_written`
-    is the time of the turn that wrote it last; None if that is not known, or if the HPA was edited since. `period` is
-    the HPA's own sync period in seconds (annotation `hpad.io/sync-period`); None: that of the schedule.
+    the HPA. `status_changed` is when another replica was last seen to change the HPA's status, in monotonic seconds.
+    `status_written` is the time of the turn that wrote it last; None if that is not known, or if the HPA was edited
+    since. `period` is the HPA's own sync period in seconds (annotation `hpad.io/sync-period`); None: that of the
+    schedule.
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
     was edited. `competitors`, `minimum_reported` and `annotation_error` are what the log has reported: other writers, a

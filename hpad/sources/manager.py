@@ -147,7 +147,7 @@ class Gatherer:
         return Asked([self._ask(query, identity, period) for query in queries], deadline, identity)
 
     def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
-        """Notes queries that are going to be asked, so that a call to their source before that answers them as well."""
+        """Notes queries that will probably be asked, so that an earlier call to their source answers them as well."""
         for query in queries:
             found = query if isinstance(query, AdapterError) else self._source(query)
             if isinstance(found, Source) and not isinstance(query, AdapterError):

@@ -108,7 +108,7 @@ class Source:
         return self._wait(query)
 
     def expect(self, query: Query, identity: HPAIdentity | None = None) -> None:
-        """Notes a query that is going to be asked, so that a call for its group answers it as well."""
+        """Notes a query that will probably be asked, so that a call for its group answers it as well."""
         query = self._with_hpa(query, identity)
         if self._limits.fresh and self._caller.unsupported(query) is None:
             self._cache.announce(query, self._caller.group(query), self._clock.monotonic())
@@ -218,7 +218,8 @@ class Source:
             loop = asyncio.get_running_loop()
             groups = {self._caller.group(query) for query in queries} - {None}
             expected = [query for group in groups for query in self._cache.expected(group, now)]
-            batch |= {query: loop.create_future() for query in expected if query not in {*batch, *self._in_flight}}
+            known = {*batch, *self._in_flight}
+            batch |= {query: loop.create_future() for query in expected if query not in known}
         self._in_flight.update((query, _InFlight(now, future)) for query, future in batch.items())
         task = asyncio.create_task(self._call(batch, now, trial=trial), name=f"source {self.name}")
         self._calls.add(task)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -153,12 +154,13 @@ async def test_a_status_written_by_another_replica_starts_the_cooldown(when: flo
     assert 8.0 <= bench.metrics.times("web")[0] - began <= 8.0 + 5.0
 
 
+@pytest.mark.parametrize("lease", [0.0, 8.0])
 @in_virtual_time
-async def test_a_status_that_a_crashed_replica_wrote_after_its_last_save_counts_as_a_turn() -> None:
+async def test_a_status_that_a_crashed_replica_wrote_after_its_last_save_counts_as_a_turn(lease: float) -> None:
     """Otherwise these HPAs would seem the most overdue ones, and go before those that have waited for longer."""
     names = [f"app-{number}" for number in range(12)]
     owner = Named()
-    bench = Bench(*map(hpa, names), owner=owner, period=PERIOD, lease=8.0)
+    bench = Bench(*map(hpa, names), owner=owner, period=PERIOD, lease=lease)
     bench.controller.start()
     await asyncio.sleep(20)
     for name in names:
@@ -173,6 +175,31 @@ async def test_a_status_that_a_crashed_replica_wrote_after_its_last_save_counts_
     await asyncio.sleep(PERIOD)
     await bench.controller.stop(5)
     assert {name: bench.metrics.times(name)[0] - began for name in names} == pytest.approx(due, abs=0.1)
+
+
+@in_virtual_time
+async def test_a_late_write_of_the_former_owner_extends_the_cooldown_and_own_writes_do_not_count() -> None:
+    owner = Named("web")
+    bench = Bench(hpa("web"), owner=owner, period=5.0, cooldown=10.0, lease=8.0)
+    bench.controller.start()
+    await asyncio.sleep(12)
+    assert len(bench.cluster.statuses) >= 1
+    assert bench.controller.since_status_change(key_of("web")) == math.inf
+    owner.names.clear()
+    bench.handoff.changed()
+    await asyncio.sleep(20)
+    bench.store.put(key_of("web"), Memory(uid="1", at=bench.clock.now()))
+    owner.names.add("web")
+    bench.handoff.changed()
+    await asyncio.sleep(4)
+    asked = len(bench.metrics.asked)
+    status = HorizontalPodAutoscalerStatus(desired_replicas=7)
+    bench.source.put(msgspec.structs.replace(hpa("web"), status=status))
+    await asyncio.sleep(7.9)
+    assert len(bench.metrics.asked) == asked
+    await asyncio.sleep(5)
+    assert len(bench.metrics.asked) > asked
+    await bench.controller.stop(5)
 
 
 @in_virtual_time

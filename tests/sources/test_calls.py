@@ -13,7 +13,7 @@ from support.scripted_source import DOWN, A, B, C, Grouped, Scripted, failing, o
 from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
-from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
+from hpad.adapter import EXTERNAL, RESOURCE, AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query
 from hpad.cli import config
 from hpad.sources import answers, call, limits, settings_errors
 from hpad.sources.limits import RateLimit
@@ -147,6 +147,35 @@ async def test_an_announcement_of_a_query_that_has_come_changes_nothing():
     await asyncio.sleep(6)
     await source.ask(B)
     assert adapter.names == ["a", "b"]
+
+
+@in_virtual_time
+async def test_an_announced_query_is_that_of_its_hpa_where_answers_depend_on_it():
+    web = HPAIdentity(name="web", target_kind="Deployment", target_name="web")
+    seen: list[Query] = []
+
+    async def behave(queries: Sequence[Query]) -> None:
+        seen.extend(queries)
+
+    adapter = Grouped(behave)
+    adapter.personal = lambda query: True
+    source = opened(adapter, fresh=5.0, period=15.0)
+    source.expect(A, web)
+    await source.ask(B, web)
+    assert sorted((query.name, query.hpa) for query in seen) == [("a", web), ("b", web)]
+    source.expect(testing.external("c", namespace="default"), None)
+    await source.ask(A, web)
+    assert adapter.names == ["ab"]
+
+
+@in_virtual_time
+async def test_an_announced_query_that_the_adapter_does_not_understand_is_not_asked():
+    adapter = Grouped()
+    adapter.serves = frozenset({EXTERNAL, RESOURCE})
+    source = opened(adapter, fresh=5.0, period=15.0)
+    source.expect(testing.resource("cpu", "app=web", ignored_containers=["proxy"]))
+    await source.ask(A)
+    assert adapter.names == ["a"]
 
 
 @in_virtual_time

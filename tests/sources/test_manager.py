@@ -11,8 +11,9 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
-from hpad.sources.manager import Gatherer
+from hpad.sources.manager import Gatherer, Sources
 from hpad.sources.plugins import Contexts
+from hpad.sources.source import Source
 
 pytestmark = pytest.mark.usefixtures("outsider")
 
@@ -57,6 +58,15 @@ async def test_an_announcement_of_a_query_that_no_source_answers_is_ignored():
         asked.expect(queries, HPAIdentity(name="web", target_kind="Deployment", target_name="web"))
         answers = await asked.gather([testing.external("good_a")], deadline=60)
     assert isinstance(answers[0], ExternalSample)
+
+
+async def test_an_announcement_reaches_the_source_of_the_query(monkeypatch):
+    seen: list[tuple[str, str, str]] = []
+    monkeypatch.setattr(Source, "expect", lambda self, query, of: seen.append((self.name, query.name, of.name)))
+    web = HPAIdentity(name="web", target_kind="Deployment", target_name="web")
+    async with gatherer(source("good"), source("other")) as asked:
+        Sources(asked, clocks.SystemClock()).expect([testing.external("other_a")], web)
+    assert seen == [("other", "other_a", "web")]
 
 
 async def test_without_queries_there_are_no_answers():
