@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ import structlog
 from hpad import settings
 from hpad.clock import Clock
 from hpad.daemon import app
+from hpad.election import lease
 from hpad.engine.view import Tunables
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -177,6 +179,13 @@ async def worlds(cluster: Cluster) -> AsyncIterator[World]:
 async def world() -> AsyncIterator[World]:
     async with worlds(Cluster(auto_ready=True)) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def named_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names the replicas of a test pod-1, pod-2 and so on: random names could give all HPAs to one of two."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(lease, "identity", lambda: f"pod-{next(numbers)}")
 
 
 @pytest.fixture(autouse=True, scope="module")
