@@ -81,7 +81,7 @@ class Asked(Protocol):
 
 
 class Metrics(Protocol):
-    def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None: ...
+    def announce(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None: ...
     def ask(
         self,
         queries: Sequence[Query | AdapterError],

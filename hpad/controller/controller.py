@@ -117,7 +117,7 @@ class Controller:
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         keys = [compiled_spec(hpa).key for hpa in known]
         self._schedule.start(keys, at_once=self.workers)
-        self._reconciler.foresee(list(filter(self._owner.owns, keys)))
+        self._reconciler.announcements.add(list(filter(self._owner.owns, keys)))
         # No await since `known` was read, so that no change is missed.
         self._source.subscribe(self._changed)
 
@@ -192,7 +192,7 @@ class Controller:
             if hpa is not None:
                 # Its target may have another selector since, which only the previous owner has read.
                 self._reconciler.overlap.register(hpa)
-        self._reconciler.foresee(gained)
+        self._reconciler.announcements.add(gained)
         for key in lost:
             record = self._records[key]
             record.owned, record.cooldown_until, record.status_written = False, None, None
@@ -213,7 +213,7 @@ class Controller:
         if record.cooldown_until is not None:
             record.cooldown_until = max(record.cooldown_until, now + seconds)
 
-    def expects_others(self, key: Key) -> bool:
+    def others_may_write(self, key: Key) -> bool:
         """Returns whether another replica may write the HPA's status: its owner, or the former one in a cooldown."""
         record = self._records.get(key)
         return record is None or not record.owned or record.cooldown_until is not None

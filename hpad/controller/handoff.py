@@ -24,7 +24,7 @@ from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 
 PACE: Final = 0.75
-"""Late first turns per planned turn. With lists of metrics and saved states, requests then stay below twice as many."""
+"""Late first turns per planned turn. With lists of metrics and saves of state, requests at most double."""
 _PATIENCE: Final = 1.0
 """Seconds that cancelled turns may take to end."""
 
@@ -113,7 +113,7 @@ class Handoff:
             since_write = self._controller.since_status_change(key)
             cooldown = max(self._left(key, now, self._cooldown), self._lease - since_write)
             self._controller.cool_down({key: cooldown})
-            # A member that crashed may have written statuses after it last saved its state.
+            # A replica that crashed may have written statuses after it last saved its state.
             first_period = self._controller.first_period(key)
             due[key] = max(self._left(key, now, first_period), first_period - since_write)
         new = [key for key, seconds in due.items() if seconds == -math.inf]
@@ -127,8 +127,8 @@ class Handoff:
         self._controller.advance({**due, **{key: number * pause for number, key in enumerate(late)}})
 
     def _observe(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
-        # In this order: of nearly all changes this replica is the author, and to compare statuses takes longest.
-        if old is None or new is None or not self._controller.expects_others(key):
+        # The statuses are compared last, which takes longest: most changes are those of this replica itself.
+        if old is None or new is None or not self._controller.others_may_write(key):
             return
         if old.status != new.status:
             self.status_written(key)

@@ -1,6 +1,6 @@
 """One reconcile of one HPA: observe, examine, gather, decide, write, settle, publish."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,8 +12,8 @@ from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError, HPAIdentity, Query, Sample
 from hpad.clock import Clock, Moment
 from hpad.controller import report, rescale, schedule
+from hpad.controller.announcements import Announcements
 from hpad.controller.cluster import Cluster, Metrics
-from hpad.controller.foresight import Foresight
 from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
 from hpad.controller.sparing import Answers, Sparing
@@ -95,7 +95,7 @@ class Reconciler:
         self._store = store
         self.overlap = Overlap(cluster, selectors)
         self._observer = Observer(cluster, store, self.overlap, options, own)
-        self._foresight = Foresight(cluster, metrics)
+        self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
         self._recorders = recorders
@@ -159,7 +159,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """Drops the state, the selector and the series of a deleted HPA."""
         self._store.forget(key)
-        self._foresight.discard(key)
+        self.announcements.discard(key)
         self._sparing.forget(key)
         self.overlap.release(key)
         if self._decisions is not None:
@@ -178,10 +178,6 @@ class Reconciler:
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
         await self._store.get_loaded(key)
-
-    def foresee(self, keys: Collection[Key]) -> None:
-        """Notes HPAs that are going to have their first turns."""
-        self._foresight.add(keys)
 
     def last(self, key: Key) -> Moment | None:
         """Returns the moment of the HPA's last turn; None if there was none in this boot of the machine."""
@@ -204,7 +200,7 @@ class Reconciler:
         identity, queries = HPAIdentity.of(turn.view.hpa), verdict.queries
         if not queries:
             return _Gathered(verdict, identity)
-        self._foresight.tell(turn.permit, self._observer.own)
+        self.announcements.make(turn.permit, self._observer.own)
         began = self._clock.monotonic()
         patience, period = turn.patience(self._options.patience), turn.record.period
         asked = self._metrics.ask(queries, deadline=patience, identity=identity, period=period)

@@ -23,7 +23,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
     `status_written` is called with the key of an HPA and the name of another client that has written its status.
 
-    Changes of HPAs that another replica owns may stay bytes until somebody asks for the HPA (`leave_unread`).
+    Changes of HPAs that another replica owns may stay undecoded until `get` or `values` is called (`leave_unread`).
     """
 
     def __init__(

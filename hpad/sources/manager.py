@@ -146,12 +146,12 @@ class Gatherer:
         """Asks the queries; `gather` describes the answers. `period`: the HPA's own sync period in seconds, if any."""
         return Asked([self._ask(query, identity, period) for query in queries], deadline, identity)
 
-    def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
+    def announce(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
         """Notes queries that will probably be asked, so that an earlier call to their source answers them as well."""
         for query in queries:
             found = query if isinstance(query, AdapterError) else self._source(query)
             if isinstance(found, Source) and not isinstance(query, AdapterError):
-                found.expect(query, identity)
+                found.announce(query, identity)
 
     def _ask(
         self, query: Query | AdapterError, identity: HPAIdentity | None, period: float | None
@@ -334,9 +334,9 @@ class Sources:
         """Calls Gatherer.ask of the current sources."""
         return self.current.ask(queries, deadline=deadline, identity=identity, period=period)
 
-    def expect(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
-        """Calls Gatherer.expect of the current sources."""
-        self.current.expect(queries, identity)
+    def announce(self, queries: Sequence[Query | AdapterError], identity: HPAIdentity) -> None:
+        """Calls Gatherer.announce of the current sources."""
+        self.current.announce(queries, identity)
 
     def fallback(self, query: Query) -> Fallback | None:
         """Calls Gatherer.fallback of the current sources."""

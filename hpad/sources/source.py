@@ -107,7 +107,7 @@ class Source:
             return _resolved(refusal)
         return self._wait(query)
 
-    def expect(self, query: Query, identity: HPAIdentity | None = None) -> None:
+    def announce(self, query: Query, identity: HPAIdentity | None = None) -> None:
         """Notes a query that will probably be asked, so that a call for its group answers it as well."""
         query = self._with_hpa(query, identity)
         if self._limits.fresh and self._caller.unsupported(query) is None:

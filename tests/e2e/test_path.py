@@ -17,7 +17,7 @@ BESIDE = {
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/engine/marks.py", "hpad/controller/report.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),
     "hpad/recording/recent.py",
-    *("hpad/controller/deadlines.py", "hpad/controller/foresight.py"),
+    *("hpad/controller/deadlines.py", "hpad/controller/announcements.py"),
 }
 """Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
 

@@ -55,17 +55,17 @@ async def test_every_query_has_its_answer_in_order():
 async def test_an_announcement_of_a_query_that_no_source_answers_is_ignored():
     queries = [AdapterError("nonsense", "spec"), *map(testing.external, ("good_a", "bad_a", "unknown"))]
     async with gatherer(source("good"), source("bad", "absent")) as asked:
-        asked.expect(queries, HPAIdentity(name="web", target_kind="Deployment", target_name="web"))
+        asked.announce(queries, HPAIdentity(name="web", target_kind="Deployment", target_name="web"))
         answers = await asked.gather([testing.external("good_a")], deadline=60)
     assert isinstance(answers[0], ExternalSample)
 
 
 async def test_an_announcement_reaches_the_source_of_the_query(monkeypatch):
     seen: list[tuple[str, str, str]] = []
-    monkeypatch.setattr(Source, "expect", lambda self, query, of: seen.append((self.name, query.name, of.name)))
+    monkeypatch.setattr(Source, "announce", lambda self, query, of: seen.append((self.name, query.name, of.name)))
     web = HPAIdentity(name="web", target_kind="Deployment", target_name="web")
     async with gatherer(source("good"), source("other")) as asked:
-        Sources(asked, clocks.SystemClock()).expect([testing.external("other_a")], web)
+        Sources(asked, clocks.SystemClock()).announce([testing.external("other_a")], web)
     assert seen == [("other", "other_a", "web")]
 
 

@@ -27,7 +27,7 @@ class Gathering:
 
     gather: Any
 
-    def expect(self, queries: Sequence[Any], identity: Any) -> None:
+    def announce(self, queries: Sequence[Any], identity: Any) -> None:
         """Each call answers what was asked, and no more."""
 
     def ask(self, queries: Sequence[Any], *, period: float | None = None, **how: Any) -> Later:

@@ -1,4 +1,4 @@
-"""Tells metric sources which queries the other HPAs of a namespace will probably ask.
+"""Announces to metric sources the queries that the other HPAs of a namespace will probably ask.
 
 One call to a source answers the queries that wait and those that it expects soon, which are those that came a period
 before. In the first period after a start, and after HPAs were gained from another replica, it would expect none: each
@@ -21,46 +21,46 @@ _AT_ONCE: Final = 200
 """HPAs per turn of their namespace: about ten milliseconds of work."""
 
 
-class Foresight:
-    """The HPAs, by namespace, whose queries the sources do not know yet."""
+class Announcements:
+    """The HPAs, by namespace, whose queries have still to be announced to the sources."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
-        self._unknown: defaultdict[str, dict[Key, None]] = defaultdict(dict)
+        self._waiting: defaultdict[str, dict[Key, None]] = defaultdict(dict)
 
     def add(self, keys: Collection[Key]) -> None:
         """Notes HPAs that are going to have their first turns."""
         for key in keys:
-            self._unknown[key.namespace][key] = None
+            self._waiting[key.namespace][key] = None
 
     def discard(self, key: Key) -> None:
-        """Forgets an HPA; unknown ones are ignored."""
-        others = self._unknown.get(key.namespace)
+        """Forgets an HPA; others than those that were added are ignored."""
+        others = self._waiting.get(key.namespace)
         if others is None:
             return
         others.pop(key, None)
         if not others:
-            del self._unknown[key.namespace]
+            del self._waiting[key.namespace]
 
-    def tell(self, permit: Permit, own: annotations.Reader) -> None:
-        """Tells the sources of HPAs of the namespace before the first turn of the permit's HPA.
+    def make(self, permit: Permit, own: annotations.Reader) -> None:
+        """Announces queries of the namespace before the first turn of the permit's HPA.
 
         Not before a turn of another one: gained HPAs have a cooldown, in which their queries would be read in vain.
         """
-        unknown, current = self._unknown.get(permit.key.namespace), permit.current
-        if unknown is None or permit.key not in unknown or current is None:
+        waiting, current = self._waiting.get(permit.key.namespace), permit.current
+        if waiting is None or permit.key not in waiting or current is None:
             return
-        for key in list(itertools.islice(unknown, _AT_ONCE)):
+        for key in list(itertools.islice(waiting, _AT_ONCE)):
             self.discard(key)
             hpa = current(key)
             if hpa is not None and permit.owner.owns(key) and not own.reads_files(hpa):
-                self._expect(hpa, own)
+                self._announce(hpa, own)
         self.discard(permit.key)
 
-    def _expect(self, hpa: HorizontalPodAutoscaler, own: annotations.Reader) -> None:
+    def _announce(self, hpa: HorizontalPodAutoscaler, own: annotations.Reader) -> None:
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         pods = None if scale is None or not scale.spec.replicas else scale.pod_selector
         controls = own.of(hpa).controls
         if pods is not None and controls.sync_period is None:
-            self._metrics.expect(examine.queries(hpa, pods, controls.ignored_containers), HPAIdentity.of(hpa))
+            self._metrics.announce(examine.queries(hpa, pods, controls.ignored_containers), HPAIdentity.of(hpa))
