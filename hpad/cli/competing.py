@@ -58,7 +58,7 @@ async def check_controllers(client: Client, found: Sequence[msgspec.Raw]) -> lis
     writers: dict[str, list[str]] = defaultdict(list)
     for item in found:
         metadata = msgspec.json.decode(item, type=_Object).metadata
-        for manager, time in managed_fields.writers_of_status(metadata.managed_fields).items():
+        for manager, time in managed_fields.writers_of_status(managed_fields.entries(metadata.managed_fields)).items():
             if _is_recent(time, now):
                 writers[manager].append(f"{metadata.namespace}/{metadata.name}")
     if writers:

@@ -20,7 +20,9 @@ class HpaSource(Protocol):
     """Where HPAs come from: the cache of the API server's HPAs, or a folder of manifests.
 
     `subscribe` calls back with (key, old, new). `old` is None for a new HPA, `new` is None for a deleted one. Ask for
-    `keys` where the HPAs themselves are not needed: `get` and `values` may have to decode them.
+    `keys` where the HPAs themselves are not needed: `get` and `values` may have to decode them. `caught_up` waits until
+    the source has the present versions of HPAs that another replica has owned; `shown` (no keys: all HPAs) asks for
+    those of others before they are shown.
     """
 
     @property
@@ -30,6 +32,8 @@ class HpaSource(Protocol):
     def keys(self) -> Collection[Key]: ...
     def __contains__(self, key: Key) -> bool: ...
     def subscribe(self, callback: Change) -> object: ...
+    async def caught_up(self, keys: Collection[Key]) -> None: ...
+    async def shown(self, keys: Collection[Key] = ()) -> None: ...
 
 
 class Pods(Protocol):

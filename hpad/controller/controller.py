@@ -206,12 +206,12 @@ class Controller:
             if key in self._records and self._records[key].owned:
                 self._records[key].cooldown_until = now + seconds
 
-    def status_changed(self, key: Key, seconds: float) -> None:
-        """Notes a change of the HPA's status, and extends a cooldown to at least that many seconds from now."""
-        record, now = self._records[key], self._clock.monotonic()
-        record.status_changed = now
+    def status_changed(self, key: Key, seconds: float, ago: float = 0.0) -> None:
+        """Notes a change of the HPA's status `ago`, and extends a cooldown to at least that many seconds after it."""
+        record, at = self._records[key], self._clock.monotonic() - ago
+        record.status_changed = at
         if record.cooldown_until is not None:
-            record.cooldown_until = max(record.cooldown_until, now + seconds)
+            record.cooldown_until = max(record.cooldown_until, at + seconds)
 
     def others_may_write(self, key: Key) -> bool:
         """Returns whether another replica may write the HPA's status: its owner, or the former one in a cooldown."""
@@ -297,13 +297,13 @@ class Controller:
             self._reconciler.overlap.refresh(hpa)
             return TurnResult.NOT_OWNED
         record = self._records[key]
-        record.owned = True
         if record.cooldown_until is not None and self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
         if self._reconciler.waits(key):
             record.cooldown_until = self._clock.monotonic() + _LISTING
             return TurnResult.COOLING_DOWN
-        record.cooldown_until = None
+        # Not before: an HPA that a list finds where another replica has decided is gained at the end of the list.
+        record.owned, record.cooldown_until = True, None
         # Before the deadline starts, because the first turn waits here until the store has been read.
         await self._reconciler.loaded(key)
         if record.planned is None:

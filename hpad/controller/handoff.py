@@ -32,8 +32,9 @@ _PATIENCE: Final = 1.0
 class Handoff:
     """Reacts to changes of the owned HPAs.
 
-    Call `changed` when the set of owned HPAs has changed. Await `hand_off` before another replica may own the
-    lost ones. `cooldown` (after the start of a turn) and `lease` (after the status write that ends it) are in seconds.
+    Call `changed` when the set of owned HPAs has changed, or when HPAs were found that another replica has owned. Await
+    `hand_off` before another replica may own the lost ones. `cooldown` (after the start of a turn) and `lease` (after
+    the status write that ends it) are in seconds.
     `release` is called with the lost HPAs.
     """
 
@@ -49,6 +50,7 @@ class Handoff:
         lease: float = 0.0,
         release: Callable[[Collection[Key]], None] | None = None,
     ) -> None:
+        self._source = source
         self._controller = controller
         self._store = store
         self._telemetry = telemetry
@@ -90,9 +92,9 @@ class Handoff:
         self._store.mark_closed(lost)
         await self._store.flush(lost)
 
-    def status_written(self, key: Key) -> None:
-        """Notes that another replica has written the HPA's status, where the source does not read it (`HpaCache`)."""
-        self._controller.status_changed(key, self._lease)
+    def status_written(self, key: Key, ago: float = 0.0) -> None:
+        """Notes that another replica wrote the HPA's status so many seconds ago, as far as is known (`HpaCache`)."""
+        self._controller.status_changed(key, self._lease, ago)
 
     def stop(self) -> None:
         for task in self._beginning:
@@ -105,6 +107,8 @@ class Handoff:
         Turns that are late already follow each other (`_in_turn`). A few new HPAs have their turns at once; many have
         them at their planned times, as after a start without other replicas (`Schedule.start`).
         """
+        await self._source.caught_up(gained)
+        gained = [key for key in gained if key in self._source]
         for key in gained:
             await self._store.get_loaded(key)
         now, period = self._clock.now(), self._controller.period

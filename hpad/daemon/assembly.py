@@ -134,7 +134,7 @@ def build(
         )
         coordinator.connect(handoff)
         if member is not None:
-            watched.leave_unread(lambda key: not owner.owns(key), handoff.status_written)
+            watched.hpas.share(lambda key: not owner.owns(key), handoff.status_written, handoff.changed)
     return Components(
         api=api,
         cluster=watched,

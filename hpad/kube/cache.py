@@ -18,6 +18,7 @@ from hpad.api.pod import Pod
 from hpad.api.selector import Selector
 from hpad.kube import codec, paths
 from hpad.kube.codec import DecodedObject
+from hpad.kube.exclusion import Exclusion
 from hpad.kube.pod_index import Index
 from hpad.kube.reflector import Kind, Reflector, later
 from hpad.kube.restriction import Restriction
@@ -59,6 +60,7 @@ class Cache(Generic[T]):
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
         self._restriction: Restriction | None = None
+        self.exclusion = Exclusion(scope.client.clock, self.keys, scope.options.least_left_out)
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
@@ -83,12 +85,16 @@ class Cache(Generic[T]):
             self._restriction.keep(namespaces)
 
     def lacks(self, namespace: str) -> bool:
-        """Returns whether objects of the namespace are missing because of the restriction."""
+        """Returns whether objects of the namespace are missing, or old, because the process did not need them."""
+        if self.exclusion.misses(namespace):
+            return True
         return self._restriction is not None and self._restriction.lacks(namespace)
 
     def waits(self, namespace: str) -> float | None:
         """Returns the seconds for which the namespace has been waiting for its list; None if it does not."""
-        return None if self._restriction is None else self._restriction.waits(namespace)
+        if self._restriction is not None:
+            return self._restriction.waits(namespace)
+        return self.exclusion.waits(namespace)
 
     def covers(self, namespace: str, since: float = -math.inf) -> bool:
         """Returns whether the cache is synced, has watched that namespace and heard of it since (monotonic), and
@@ -133,11 +139,13 @@ class Cache(Generic[T]):
 
     def list_begins(self, namespace: str) -> None:
         """Called when a reflector begins to list everything."""
+        self.exclusion.list_begins()
         if self._restriction is not None:
             self._restriction.begins(namespace)
 
     def list_ends(self, namespace: str) -> None:
         """Called when a reflector has listed everything."""
+        self.exclusion.list_ends()
         if self._restriction is not None:
             self._restriction.ends(namespace)
 

@@ -130,17 +130,18 @@ class Cluster:
                     self._group.create_task(cache.run())
 
     def keep(self, namespaces: Collection[str]) -> None:
-        """Keeps pods and targets of these namespaces only, if the cluster is restricted; lists those that are new."""
+        """Keeps pods and targets of these namespaces only, if the cluster is restricted; lists those that are new.
+
+        The watch of HPAs leaves out other namespaces.
+        """
+        if self._restricted:
+            self.hpas.keep(namespaces)
         self.pods.keep(namespaces)
         for cache in self.targets.values():
             cache.keep(namespaces)
 
-    def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
-        """See HpaCache: statuses of HPAs that are `foreign` are read when they are asked for."""
-        self.hpas.leave_unread(foreign, noticed)
-
     def waits(self, namespace: str) -> bool:
-        """Returns whether a decision has to wait because pods or targets of the namespace are being listed.
+        """Returns whether a decision has to wait because HPAs, pods or targets of the namespace are being listed.
 
         After `PATIENCE` seconds it need not wait any more: reads fail then, with the reason.
         """
@@ -268,10 +269,10 @@ class Cluster:
 
         A target that a cache without a list does not have is read by a request.
         """
-        return [self.pods, *(cache for cache in self.targets.values() if cache.synced.is_set())]
+        return [self.hpas, self.pods, *(cache for cache in self.targets.values() if cache.synced.is_set())]
 
     def _require_listed(self, namespace: str) -> None:
-        """Refuses a namespace that is not listed yet: its targets would seem to have no pods."""
+        """Refuses a namespace that is not listed yet: its HPAs may be old, its targets would seem to have no pods."""
         for cache in self._listed() if self._restricted else ():
             if cache.lacks(namespace):
                 why = "" if cache.trouble is None else f": {cache.trouble}"

@@ -156,12 +156,17 @@ class Original(msgspec.Struct, frozen=True, gc=False):
 
 
 class DecodedObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One object of the API server. `version` is its resourceVersion; `original` is set for HPAs to be written."""
+    """One object of the API server. `version` is its resourceVersion.
+
+    For HPAs from the API server `original` is set, and `written` is the time at which a client last wrote the status,
+    as in managedFields; "" if that is not known.
+    """
 
     key: Key
     version: str
     value: T
     original: Original | None = None
+    written: str = ""
 
 
 Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]

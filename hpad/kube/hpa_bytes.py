@@ -4,7 +4,7 @@ Fields that hpad does not know must survive a write. Therefore the bytes of each
 managedFields (the server ignores them in a write of a subresource) and without the status fields that hpad writes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -25,22 +25,29 @@ encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 def decode(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
     """Decodes an autoscaling/v2 HPA with its `original`; raises codec.UNDECODABLE."""
-    return msgspec.structs.replace(codec.hpa(raw), original=original(raw))
+    decoded, (kept, entries) = codec.hpa(raw), _kept(raw)
+    return msgspec.structs.replace(decoded, original=kept, written=managed_fields.status_written(entries))
 
 
 def original(raw: bytes | msgspec.Raw) -> Original:
     """Returns the data for a write of the status of an autoscaling/v2 HPA; raises codec.UNDECODABLE."""
+    return _kept(raw)[0]
+
+
+def _kept(raw: bytes | msgspec.Raw) -> tuple[Original, Sequence[managed_fields.Entry]]:
+    """Returns the data for a write of the status, and the managers of the HPA."""
     whole = _parts(raw)
     metadata, status = _parts(whole["metadata"]), _parts(whole.get("status", b"null"))
-    writers = managed_fields.writers_of_status(metadata.pop("managedFields", b""))
+    entries = managed_fields.entries(metadata.pop("managedFields", b""))
     metadata.pop("resourceVersion", None)
-    return Original(
+    kept = Original(
         encode(metadata),
         bytes(whole.get("spec", _NOTHING)),
         _unknown(status),
         _joined({name: value for name, value in whole.items() if name not in _KEPT_APART}),
-        writers or _NO_WRITERS,
+        managed_fields.writers_of_status(entries) or _NO_WRITERS,
     )
+    return kept, entries
 
 
 def body(original: Original, version: str, status: bytes) -> bytes:

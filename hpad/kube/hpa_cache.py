@@ -1,6 +1,9 @@
 """The watch cache of HPAs, which also keeps the bytes that a write of a status needs."""
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,6 +16,8 @@ from hpad.kube.codec import DecodedObject
 from hpad.kube.reflector import Kind, later
 from hpad.kube.watch import WatchScope
 
+_SHOWN_SECONDS: Final = 3.0
+"""The longest wait for a list before old HPAs are shown."""
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -23,7 +28,8 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
     `status_written` is called with the key of an HPA and the name of another client that has written its status.
 
-    Changes of HPAs that another replica owns may stay undecoded until `get` or `values` is called (`leave_unread`).
+    Where other replicas own some of the HPAs (`share`), their changes stay undecoded until `get` or `values` is called,
+    or are left out of the watch (`keep`).
     """
 
     def __init__(
@@ -39,18 +45,48 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._status_written = status_written
         self._originals: dict[Key, codec.Original] = {}
         self._foreign: Callable[[Key], bool] | None = None
-        self._noticed: Callable[[Key], None] = lambda key: None
+        self._noticed: Callable[[Key, float], None] = lambda key, seconds: None
+        self._caught_up: Callable[[], None] = lambda: None
+        self._watches_all = not scope.namespaces
+        self._writes = _Writes()
         self._unread: dict[Key, tuple[str, bytes]] = {}
         """The resourceVersion, and the line of the watch, of the last change that is not decoded yet."""
 
-    def leave_unread(self, foreign: Callable[[Key], bool], noticed: Callable[[Key], None]) -> None:
+    def share(
+        self,
+        foreign: Callable[[Key], bool],
+        noticed: Callable[[Key, float], None],
+        caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
         """Keeps changes of HPAs that are `foreign` as bytes until `get` or `values` asks for the HPA.
 
-        `noticed` is called with the key at each such change, whether the status or something else has changed. The
-        subscribers are called when the HPA is asked for, and only if more than its status has changed. Of four replicas
-        that share the HPAs, each receives three times as many changes of others as it makes itself.
+        `noticed` is called with the key at each such change, whether the status or something else has changed, and the
+        seconds since then: a list shows the last writes of what the watch has left out. The subscribers are called when
+        the HPA is asked for, and only if more than its status has changed. Of four replicas that share the HPAs, each
+        receives three times as many changes of others as it makes itself.
+        `caught_up` is called after a list of HPAs that the watch had left out.
         """
-        self._foreign, self._noticed = foreign, noticed
+        self._foreign, self._noticed, self._caught_up = foreign, noticed, caught_up
+
+    def keep(self, namespaces: Collection[str]) -> None:
+        """Leaves others than these namespaces out of the watch, where that pays (`Exclusion`)."""
+        if self._watches_all and self.exclusion.want(namespaces):
+            self._renew()
+
+    async def caught_up(self, keys: Collection[Key]) -> None:
+        """Waits until no change of these HPAs is missing because it was left out of the watch."""
+        await self.exclusion.caught_up({key.namespace for key in keys})
+
+    async def shown(self, keys: Collection[Key] = ()) -> None:
+        """Has HPAs that the watch leaves out read again before they are shown; waits for that for some seconds.
+
+        `keys` are the HPAs to be shown; all if there are none.
+        """
+        if self.exclusion.ask({key.namespace for key in keys}):
+            self._renew()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SHOWN_SECONDS):
+                    await self.exclusion.listed()
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         if key in self._unread:
@@ -74,7 +110,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         if not later(version, stored.metadata.resource_version if before is None else before[0]):
             return False
         self._unread[key] = version, line
-        self._noticed(key)
+        self._noticed(key, 0.0)
         return True
 
     def purge(self, key: Key) -> None:
@@ -89,11 +125,29 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         stored, before = self.get(decoded.key), self._originals.get(decoded.key)
         if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
             decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
+        if listed:
+            self._writes.note(decoded, missed=self.exclusion.misses(decoded.key.namespace))
         super().put(decoded, listed=listed)
+
+    def list_begins(self, namespace: str) -> None:
+        self._writes = _Writes()
+        super().list_begins(namespace)
+
+    def list_ends(self, namespace: str) -> None:
+        missed, writes, self._writes = self.exclusion.misses_any, self._writes, _Writes()
+        super().list_ends(namespace)
+        for key, seconds in writes.ages():
+            self._noticed(key, seconds)
+        if missed:
+            self._caught_up()
 
     def original(self, key: Key) -> codec.Original | None:
         """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
         return self._originals.get(key)
+
+    def _renew(self) -> None:
+        for each in self._reflectors:
+            each.renew()
 
     def _read(self, key: Key) -> None:
         """Decodes the last change of an HPA. An HPA that is unreadable now is dropped, as in `Reflector`."""
@@ -125,6 +179,35 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         for manager, time in new.original.status_writers.items():
             if time > before.status_writers.get(manager, ""):
                 self._status_written(key, manager)
+
+
+class _Writes:
+    """The last writes of statuses in a list.
+
+    How long ago each one was follows from the newest one, without the clock of this machine: at least as long.
+    """
+
+    def __init__(self) -> None:
+        self._newest = ""
+        self._missed: dict[Key, str] = {}
+
+    def note(self, listed: DecodedObject[HorizontalPodAutoscaler], *, missed: bool) -> None:
+        self._newest = max(self._newest, listed.written)
+        if missed and listed.written:
+            self._missed[listed.key] = listed.written
+
+    def ages(self) -> Iterator[tuple[Key, float]]:
+        """Yields the HPAs whose changes were missed, with the seconds since the last one."""
+        for key, written in self._missed.items():
+            yield key, _seconds_between(written, self._newest)
+
+
+def _seconds_between(one: str, other: str) -> float:
+    """Returns the seconds that `one` is certainly before `other`; the times are cut off to whole seconds."""
+    try:
+        return max(0.0, (datetime.fromisoformat(other) - datetime.fromisoformat(one)).total_seconds() - 1.0)
+    except (TypeError, ValueError):  # no times as the API server writes them
+        return 0.0
 
 
 def _same_spec(

@@ -1,5 +1,6 @@
 """Reads from `metadata.managedFields` (KEP-555) which clients set the replicas and write the status of an object."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -63,10 +64,15 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
     return max(ours or owners, key=lambda entry: entry.time, default=None)
 
 
-def writers_of_status(raw: bytes | msgspec.Raw) -> dict[str, str]:
+def status_written(known: Iterable[Entry]) -> str:
+    """Returns the time at which a client last changed the status, "" if that is not known."""
+    return max((entry.time for entry in known if entry.subresource == STATUS), default="")
+
+
+def writers_of_status(known: Iterable[Entry]) -> dict[str, str]:
     """Returns the managers other than hpad that own status fields, each with the time of its last change."""
     found: dict[str, str] = {}
-    for entry in entries(raw):
+    for entry in known:
         if entry.subresource == STATUS and entry.manager not in (OURS, *_NO_CLIENT):
             found[entry.manager] = max(entry.time, found.get(entry.manager, ""))
     return found

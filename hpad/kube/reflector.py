@@ -1,23 +1,25 @@
 """Keeps a cache equal to a collection of the API server: lists it, watches it, and lists again when a watch expires.
 
 A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages. The reflector is a
-state machine: each state has one step, which may set a delay before the next one, and TRANSITIONS names the next state
-for each outcome of a step.
+state machine: each state has one step, which may set a delay before the next one, and `reflector_states.TRANSITIONS`
+names the next state for each outcome of a step.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
+from hpad.kube.exclusion import Exclusion
+from hpad.kube.reflector_states import TRANSITIONS, Outcome, State
 from hpad.kube.watch import WatchScope
 from hpad.telemetry.episode import Episodes
 
@@ -29,46 +31,6 @@ _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
 _UNREADABLE = 1024  # unreadable objects that are logged separately
-
-
-class State(Enum):
-    """What a reflector does."""
-
-    IDLE = "idle"
-    STREAMING = "listing as a stream"
-    PAGING = "listing in pages"
-    WATCHING = "watching"
-    CHECKING = "checking whether the server still knows the last version"
-    STOPPED = "stopped"
-
-
-class Outcome(Enum):
-    """How a step ended."""
-
-    DONE = "done"
-    FAILED = "failed"
-    UNSUPPORTED = "not supported by the server"
-    LOST = "connection lost, or ended by the server before its time"
-    EXPIRED = "the version is not known to the server"
-    CANCELLED = "cancelled"
-
-
-TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
-    (State.IDLE, Outcome.DONE): State.STREAMING,
-    (State.STOPPED, Outcome.DONE): State.STREAMING,
-    (State.STREAMING, Outcome.DONE): State.WATCHING,
-    (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
-    (State.STREAMING, Outcome.FAILED): State.PAGING,
-    (State.PAGING, Outcome.DONE): State.WATCHING,
-    (State.PAGING, Outcome.FAILED): State.PAGING,
-    (State.WATCHING, Outcome.DONE): State.WATCHING,
-    (State.WATCHING, Outcome.FAILED): State.WATCHING,
-    (State.WATCHING, Outcome.LOST): State.CHECKING,
-    (State.WATCHING, Outcome.EXPIRED): State.STREAMING,
-    (State.CHECKING, Outcome.DONE): State.WATCHING,
-    (State.CHECKING, Outcome.EXPIRED): State.STREAMING,
-    **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
-}
 
 
 @dataclass(frozen=True)
@@ -90,6 +52,7 @@ class ReflectorStore(Protocol[T]):
 
     trouble: str | None
     answered: asyncio.Event
+    exclusion: Exclusion
 
     def listing(self, namespace: str) -> None: ...
     def list_begins(self, namespace: str) -> None: ...
@@ -136,6 +99,8 @@ class Reflector(Generic[T]):
         self._listed_at = 0.0
         self._server_streams = True
         self._refusals = self._absences = 0
+        self._running: asyncio.Timeout | None = None
+        """Ends the watch that is running."""
         self._backoff = watch.Backoff(options.initial_backoff, options.max_backoff)
         self._relist_backoff = watch.Backoff(options.initial_backoff, options.max_backoff, immediate=1)
         self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource), namespace=namespace)
@@ -161,6 +126,12 @@ class Reflector(Generic[T]):
                     await self._clock.sleep(delay)
         finally:
             self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
+
+    def renew(self) -> None:
+        """Ends a running watch: the next one has the selector that is right now, or comes after a list."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.reschedule(-math.inf)
 
     async def _stream(self) -> Outcome:
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
@@ -194,25 +165,42 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> Outcome:
         """Watches from the last version."""
-        options, began = self._options, self._clock.monotonic()
+        options, exclusion, began = self._options, self._store.exclusion, self._clock.monotonic()
+        if exclusion.must_list:
+            return Outcome.MISSED
         seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
         params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
-        silence = min(options.longest_silence, seconds + options.grace)
+        if selector := exclusion.selector():
+            params["fieldSelector"] = selector
+        self._running = running = asyncio.timeout(None)
         try:
-            async with aclosing(watch.lines(self._client, self._path, params, silence, watch.TOGETHER)) as received:
-                async for lines in received:
-                    for line in lines:
-                        self._apply(line)
-                    self._answered()
+            async with running:
+                await self._read_watch(params, min(options.longest_silence, seconds + options.grace))
         except errors.ApiError as error:
             return self._watch_failed(error)
+        except TimeoutError:
+            if not running.expired():
+                raise
+            return Outcome.DONE  # `renew` was called
+        finally:
+            self._running = None
         self._answered()
         lasted = self.last_received - began
         if lasted < options.initial_backoff:
             self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
-        return Outcome.DONE if lasted >= seconds - 1 else Outcome.LOST
+        if lasted < seconds - 1:
+            return Outcome.LOST
+        return Outcome.MISSED if exclusion.misses_any else Outcome.DONE
+
+    async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
+        """Applies the changes of a watch until the server ends it. Raises ApiError."""
+        async with aclosing(watch.lines(self._client, self._path, params, silence, watch.TOGETHER)) as received:
+            async for lines in received:
+                for line in lines:
+                    self._apply(line)
+                self._answered()
 
     async def _check(self) -> Outcome:
         """Detects a server with older data, as after a restore: a watch from a future version receives nothing."""
@@ -225,6 +213,8 @@ class Reflector(Generic[T]):
 
     def _watch_failed(self, error: errors.ApiError) -> Outcome:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
+        if self._store.exclusion.refused(error.status):
+            self._log.warning("the server refuses to leave namespaces out of a watch", error=str(error))
         if error.status == 0:
             self._absences += 1
         elif error.status != 429:  # an overloaded server would be burdened more by lists

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from hpad.kube import codec, errors
+from hpad.kube import codec, errors, exclusion
 from hpad.kube.client import Client
 
 TOGETHER: Final = 0.1
@@ -27,7 +27,7 @@ class ReflectorOptions:
     The server ends a watch after a random time between `shortest_watch` and `longest_watch`, so that many watches do
     not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without a byte: API
     servers send a bookmark about once a minute, so two are missing. Failed attempts are repeated after
-    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half.
+    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half. `least_left_out`: see Exclusion.
     """
 
     page_size: int = 500
@@ -38,6 +38,7 @@ class ReflectorOptions:
     longest_silence: float = 150.0
     initial_backoff: float = 0.8
     max_backoff: float = 30.0
+    least_left_out: int = exclusion.LEAST
 
 
 class WatchScope(NamedTuple):

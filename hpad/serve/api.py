@@ -141,6 +141,7 @@ class Api:
         return await respond(self._status())
 
     async def _hpas(self, request: web.Request, asked: Asked) -> web.Response:
+        await self._source.shown(asked["hpa"])
         hpas, dry_run = self._asked_for(asked["hpa"]), self._dry_run()
         return await respond_with(lambda: listed([self._row(hpa, dry_run) for hpa in hpas], asked))
 
@@ -152,6 +153,7 @@ class Api:
         return [hpa for hpa in found if hpa is not None]
 
     async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
+        await self._source.shown((_key(request),))
         hpa = self._found(request)
         return await respond_with(lambda: self._detail(hpa))
 
@@ -207,7 +209,7 @@ class Api:
 
     def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
         """Returns the HPA that the path names. Raises web.HTTPNotFound."""
-        key = Key(request.match_info["namespace"], request.match_info["name"])
+        key = _key(request)
         hpa = self._source.get(key)
         if hpa is None:
             raise web.HTTPNotFound(text=f"no HPA {key}")
@@ -257,6 +259,11 @@ def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handle
         return await answer(request, asked)
 
     return handle
+
+
+def _key(request: web.Request) -> Key:
+    """Returns the HPA that the path names."""
+    return Key(request.match_info["namespace"], request.match_info["name"])
 
 
 async def _nothing(request: web.Request) -> web.Response:

@@ -48,10 +48,12 @@ class Deprecated:
         ]
 
     async def _hpas(self, request: web.Request) -> web.Response:
+        await self._source.shown()
         return _json(await rows(self._source, self._store, dry_run=self._dry_run()), successor="hpas")
 
     async def _hpa(self, request: web.Request) -> web.Response:
         key = Key(request.match_info["namespace"], request.match_info["name"])
+        await self._source.shown((key,))
         hpa = self._source.get(key)
         if hpa is None:
             raise web.HTTPNotFound(text=f"no HPA {key}\n")

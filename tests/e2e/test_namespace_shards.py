@@ -13,7 +13,10 @@ from support.relay import SilentRelay
 from hpad import settings
 from hpad.api.metadata import Key
 from hpad.daemon.app import App
+from hpad.kube import exclusion
 from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.exclusion import LEAST
+from hpad.kube.watch import ReflectorOptions
 from hpad.recording.encode import RecordedReconcile
 from hpad.settings.model import SHARD_BY_NAMESPACE, Election
 
@@ -31,11 +34,12 @@ LISTS = r"/namespaces/[^/]+/(pods|deployments)\?limit"
 
 
 class Seen:
-    """Notes the pods and the maximum of each decision of one replica, by namespace."""
+    """Notes the HPA, the pods and the maximum of each decision of one replica, by namespace."""
 
     def __init__(self, app: App) -> None:
         self.decided: dict[str, list[set[str]]] = defaultdict(list)
         self.maxima: dict[str, list[int | None]] = defaultdict(list)
+        self.names: dict[str, list[str]] = defaultdict(list)
         self.errors: list[str] = []
         self.app = app
         reconciler = app.components.reconciler
@@ -44,6 +48,7 @@ class Seen:
     def note(self, done: RecordedReconcile) -> None:
         view = done.view
         self.decided[view.hpa.metadata.namespace].append({pod.name for pod in view.pods})
+        self.names[view.hpa.metadata.namespace].append(view.hpa.metadata.name)
         self.maxima[view.hpa.metadata.namespace].append(view.hpa.spec.max_replicas)
         if view.scale_error is not None:
             self.errors.append(str(view.scale_error))
@@ -66,8 +71,9 @@ class Seen:
 class Stage:
     """A world whose namespaces have a Deployment and an HPA each, and replicas, each behind its own relay."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: Any, least_left_out: int) -> None:
         self.world = world
+        self.options = ReflectorOptions(least_left_out=least_left_out)
         self.relays: list[SilentRelay] = []
         self.replicas: list[Seen] = []
 
@@ -77,7 +83,10 @@ class Stage:
         self.relays.append(relay)
         config = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         store = settings.StoreSettings(kind="cluster")
-        seen = Seen(await self.world.hpad(election=QUICK, store=store, cluster_config=config))
+        options = self.options
+        seen = Seen(
+            await self.world.hpad(election=QUICK, store=store, cluster_config=config, reflector_options=options)
+        )
         self.replicas.append(seen)
         return seen
 
@@ -119,8 +128,14 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(world: Any) -> AsyncIterator[Stage]:
-    made = Stage(world)
+def least_left_out() -> int:
+    """The number of other replicas' HPAs for which a watch leaves out their namespaces: so few leave out none."""
+    return LEAST
+
+
+@pytest.fixture
+async def stage(world: Any, least_left_out: int) -> AsyncIterator[Stage]:
+    made = Stage(world, least_left_out)
     for namespace in TEAMS:
         made.populate(namespace)
     await made.ready(*TEAMS)
@@ -144,6 +159,7 @@ async def churn(stage: Stage, anchors: dict[str, set[str]]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("least_left_out", [LEAST, 1])
 async def test_pods_are_known_completely_whenever_a_namespace_changes_hands_while_pods_change(stage: Stage) -> None:
     """Three pods of each namespace stay: a decision without them would be wrong. The lists of namespaces are slow."""
     world = stage.world
@@ -233,6 +249,50 @@ async def test_an_hpa_that_was_edited_while_another_replica_owned_it_is_decided_
     assert set(first.maxima[key.namespace][before:]) == {7}
 
 
+@pytest.mark.parametrize("least_left_out", [1])
+async def test_hpas_that_a_watch_leaves_out_are_read_when_they_are_shown_or_gained(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile one is edited, one deleted, and one created."""
+    world = stage.world
+    first, second = await stage.start(), await stage.start()
+    await stage.divided(first, second)
+    edited, deleted, *_ = sorted(second.owned)
+    cache = first.app.components.cluster.hpas
+    await world.until(lambda: cache.lacks(edited) and cache.lacks(deleted))
+    await stage.decides(second, edited)
+
+    def apply(name: str, maximum: int) -> None:
+        hpa = world.cluster.get("horizontalpodautoscalers", "web", edited)
+        spec = {**hpa["spec"], "maxReplicas": maximum}
+        spec["scaleTargetRef"] = {**spec["scaleTargetRef"], "name": name}
+        head = {"apiVersion": hpa["apiVersion"], "kind": hpa["kind"]}
+        world.cluster.apply({**head, "metadata": {"name": name, "namespace": edited}, "spec": spec})
+
+    apply("web", 7)
+    world.cluster.delete("horizontalpodautoscalers", "web", deleted)
+    await world.until(lambda: second.maxima[edited][-1] == 7)
+    assert cache.get(Key(edited, "web")).spec.max_replicas == 10
+    assert Key(deleted, "web") in cache
+
+    monkeypatch.setattr(exclusion, "FRESH", 0.0)
+    await cache.shown([Key(edited, "web")])
+    assert cache.get(Key(edited, "web")).spec.max_replicas == 7
+    assert Key(deleted, "web") not in cache
+
+    await world.until(lambda: cache.lacks(edited))
+    apply("web", 8)
+    apply("late", 8)
+    await world.until(lambda: second.maxima[edited][-1] == 8 and "late" in second.names[edited])
+    before = len(first.decided[edited])
+    assert "late" not in first.names[edited]
+    stage.relays[1].vanish()
+    await world.until(lambda: "late" in first.names[edited][before:] and "web" in first.names[edited][before:])
+    assert set(first.maxima[edited][before:]) == {8}
+    assert [error for error in first.errors if "not listed" in error] == []
+
+
+@pytest.mark.parametrize("least_left_out", [LEAST, 1])
 async def test_a_namespace_that_appears_later_is_decided_by_one_replica_alone(stage: Stage) -> None:
     world = stage.world
     first, second = await stage.start(), await stage.start()

@@ -24,7 +24,7 @@ class World:
         self.decoded, self.noticed, self.changed = [], [], []
         kind = Kind(paths.HPAS, self.decode, lambda hpa: hpa.metadata.resource_version)
         self.cache = HpaCache(WatchScope(client), kind)
-        self.cache.leave_unread(foreign, self.noticed.append)
+        self.cache.share(foreign, lambda key, ago: self.noticed.append(key))
         self.cache.subscribe(lambda key, old, new: self.changed.append(key))
         self.take(hpa())
         self.changed.clear()

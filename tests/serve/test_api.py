@@ -340,3 +340,24 @@ async def test_another_process_that_decides_is_named_where_no_decision_is_in_mem
     assert await world.get(f"{WEB}/recording") == (404, {"error": text})
     world.others = [Replica("hpad-2", "member", 0), Replica("hpad-1", "member", 1)]
     assert await world.get(f"{WEB}/recording") == (404, {"error": f"{text}; hpad-1 decides for it"})
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("v1/hpas", ["web", "worker"]),
+        ("v1/hpas?hpa=default/web", ["web"]),
+        ("v1/hpas/default/web", ["web"]),
+        ("hpas", ["web", "worker"]),
+        ("hpas/default/web", ["web"]),
+    ],
+)
+async def test_hpas_of_another_replica_are_read_before_they_are_shown(
+    world: World, path: str, shown: list[str]
+) -> None:
+    world.source.unread = {each.metadata.key: each for each in (hpa("web"), hpa("worker"))}
+    async with world.session.get(f"{world.server.url}/api/{path}") as response:
+        assert response.status == 200
+        text = await response.text()
+    assert all(f'"{name}"' in text for name in shown)
+    assert [key.name for key in world.source.found] == shown

@@ -88,6 +88,8 @@ class Source:
 
     def __init__(self, *found: HorizontalPodAutoscaler) -> None:
         self.synced = asyncio.Event()
+        self.listed = asyncio.Event()
+        self.listed.set()
         self._found = {each.metadata.key: each for each in found}
         self._callbacks: list[Any] = []
 
@@ -105,6 +107,9 @@ class Source:
 
     def subscribe(self, callback: Any) -> None:
         self._callbacks.append(callback)
+
+    async def caught_up(self, keys: Any) -> None:
+        await self.listed.wait()
 
     def put(self, new: HorizontalPodAutoscaler, *, notify: bool = True) -> None:
         old = self._found.get(new.metadata.key)

@@ -35,6 +35,9 @@ class NoHpas:
     def values(self) -> tuple[Any, ...]:
         return ()
 
+    async def shown(self, keys: Sequence[Key] = ()) -> None:
+        pass
+
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         return next((hpa for hpa in self.values() if hpa.metadata.key == key), None)
 

@@ -16,7 +16,7 @@ from tools.bench.cluster.stub.http import Answer, Channel, Request
 from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects
 from tools.bench.cluster.stub.traffic import Traffic
 from tools.bench.cluster.stub.usage import Usage
-from tools.bench.cluster.stub.watching import Change, Feed, Scope
+from tools.bench.cluster.stub.watching import Change, Feed, Scope, left_out
 
 METRICS: Final = "metrics.k8s.io"
 VERSION: Final = b'{"major":"1","minor":"36","gitVersion":"v1.36.2","platform":"linux/amd64"}'
@@ -134,15 +134,16 @@ class Api:
     def _watch(self, channel: Channel, request: Request, plural: str, namespace: str) -> Answer | None:
         query = {name: values[0] for name, values in parse_qs(request.query).items()}
         feed, version = self.feeds[plural], self.objects.version
+        seconds = float(query.get("timeoutSeconds", _DEFAULT_WATCH_SECONDS))
+        scope = Scope(namespace, seconds, left_out(query.get("fieldSelector", "")))
         if query.get("sendInitialEvents") == "true":
             initial = self._initial(feed, plural, namespace, version)
         else:
             missed = feed.since(int(query.get("resourceVersion") or version))
             if missed is None:
                 return refusal(410, "Expired", "too old resource version")
-            initial = (change.line for change in missed if namespace in ("", change.namespace))
+            initial = (change.line for change in missed if scope.includes(change))
         channel.begin()
-        scope = Scope(namespace, float(query.get("timeoutSeconds", _DEFAULT_WATCH_SECONDS)))
         # Opened here, not by the task: changes before its first step would reach neither the watch nor the list.
         task = asyncio.create_task(feed.serve(feed.open(channel, scope), initial, version))
         self._watches.add(task)

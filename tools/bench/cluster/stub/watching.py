@@ -82,10 +82,20 @@ class Feed:
 
 
 class Scope(NamedTuple):
-    """What a client watches: a namespace, or all of them (""), for so many seconds."""
+    """What a client watches for so many seconds: a namespace, or all of them ("") but some."""
 
     namespace: str
     seconds: float
+    without: frozenset[str] = frozenset()
+
+    def includes(self, change: Change) -> bool:
+        return self.namespace in ("", change.namespace) and change.namespace not in self.without
+
+
+def left_out(field_selector: str) -> frozenset[str]:
+    """Returns the namespaces that a selector of terms such as `metadata.namespace!=shop` leaves out."""
+    terms = (term.partition("!=") for term in field_selector.split(",") if term)
+    return frozenset(value for name, _, value in terms if name == "metadata.namespace")
 
 
 class Watch:
@@ -95,13 +105,13 @@ class Watch:
         self.version = 0
         self.channel = channel
         self.seconds = scope.seconds
-        self._namespace = scope.namespace
+        self._scope = scope
         self._pending: list[bytes] = []
         self._started = False
 
     def add(self, change: Change) -> None:
         self.version = change.version
-        if not self._namespace or self._namespace == change.namespace:
+        if self._scope.includes(change):
             self._pending.append(change.line)
 
     def start(self) -> None:
