@@ -41,10 +41,10 @@ class Api:
         return json.loads(await self.client.request(method, path, params=params, body=data, content_type=kind))
 
     def cluster(self, **options: Any) -> Cluster:
-        reflector_options = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0)
-        return Cluster(
-            self.client, self.client.clock, namespaces=(self.namespace,), reflector_options=reflector_options, **options
-        )
+        """Returns the caches of the namespace; `options` are those of Cluster."""
+        timing = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0, least_left_out=1)
+        defaults = {"namespaces": (self.namespace,), "reflector_options": timing}
+        return Cluster(self.client, self.client.clock, **{**defaults, **options})
 
 
 @pytest.fixture(scope="session")

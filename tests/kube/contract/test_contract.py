@@ -139,6 +139,41 @@ async def test_a_restricted_cache_lists_a_namespace_in_pages_beside_its_watch_wh
     await until(lambda: {each.name for each in cluster.pods.values()} == listed)
 
 
+async def test_a_watch_leaves_namespaces_out_and_misses_nothing_of_them_once_they_are_needed(api, running):
+    """The server sends the changes of a namespace in order: what it has not sent before a later one is left out."""
+    others = f"{api.namespace}-others"
+    await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": others}})
+    theirs = HPAS.replace("{ns}", f"namespaces/{others}")
+    await api.ask("POST", HPAS, hpa())
+    await api.ask("POST", theirs, hpa())
+    await api.ask("POST", theirs, hpa("gone"))
+    cluster = api.cluster(namespaces=(), restricted=True)
+    running(cluster.run())
+    await asyncio.wait_for(cluster.ready(), 60)
+    known, own, other = cluster.hpas, Key(api.namespace, "web"), Key(others, "web")
+
+    def maximum(key):
+        return known.get(key).spec.max_replicas
+
+    cluster.keep({api.namespace})
+    await until(lambda: known.lacks(others))
+    for number in range(20, 23):
+        await api.ask("PATCH", f"{theirs}/web", {"spec": {"maxReplicas": number}})
+        await api.ask("PATCH", f"{HPAS}/web", {"spec": {"maxReplicas": number}})
+        await until(lambda number=number: maximum(own) == number)
+    assert maximum(other) == 10
+    await api.ask("DELETE", f"{theirs}/gone")
+    await api.ask("POST", theirs, hpa("late"))
+    cluster.keep({api.namespace, others})
+    assert cluster.waits(others)
+    await asyncio.wait_for(known.caught_up([other]), 60)
+    assert not known.lacks(others)
+    assert maximum(other) == 22
+    assert {key.name for key in known.keys(others)} == {"web", "late"}
+    await api.ask("PATCH", f"{theirs}/web", {"spec": {"maxReplicas": 30}})
+    await until(lambda: maximum(other) == 30)
+
+
 async def test_hpas_have_the_defaults_of_the_server(api, cluster):
     made = await api.ask("POST", HPAS, hpa())
     await until(lambda: cluster.hpas.get(Key(api.namespace, "web")))
