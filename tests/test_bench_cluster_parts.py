@@ -3,6 +3,8 @@
 import asyncio
 import json
 import math
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -42,6 +44,8 @@ def test_a_status_is_stored_with_a_new_version_and_an_old_version_is_a_conflict(
     assert stored["status"] == written["status"]
     assert stored["spec"] == population.hpa(POPULATION, 1)["spec"]
     assert int(stored["metadata"]["resourceVersion"]) > int(read["metadata"]["resourceVersion"])
+    (written_at,) = (each["time"] for each in stored["metadata"]["managedFields"] if each["manager"] == "hpad")
+    assert abs(datetime.fromisoformat(written_at).timestamp() - time.time()) < 3600
     assert asked(api, "PUT", STATUS, written)[0] == 409
     assert api.traffic.requests["update horizontalpodautoscalers/status"] == 2
 
@@ -72,6 +76,21 @@ async def test_a_change_right_after_the_request_for_a_watch_reaches_the_watch() 
     for _ in range(5):
         await asyncio.sleep(0)
     assert b'"type":"MODIFIED"' in transport.sent
+
+
+@pytest.mark.parametrize(("left_out", "sent"), [("elsewhere", 1), (population.namespace(0), 0)])
+async def test_a_watch_leaves_out_the_namespaces_of_its_field_selector(left_out: str, sent: int) -> None:
+    api, transport = Api(POPULATION), Transport()
+    connection = Connection(api.handle)
+    connection.connection_made(transport)
+    read = json.loads(asked(api, "GET", STATUS.removesuffix("/status"))[1])
+    selector = f"metadata.namespace%21%3Dmore%2Cmetadata.namespace%21%3D{left_out}"
+    query = f"watch=true&timeoutSeconds=60&fieldSelector={selector}"
+    api.handle(connection, Request("GET", "/apis/autoscaling/v2/horizontalpodautoscalers", query, b"", b""))
+    asked(api, "PUT", STATUS, {**read, "status": {"desiredReplicas": 2}})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert transport.sent.count(b'"type":"MODIFIED"') == sent
 
 
 def test_a_scale_changes_the_pods_and_their_metrics() -> None:

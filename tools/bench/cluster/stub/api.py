@@ -176,8 +176,7 @@ class Api:
         objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.versions.get(number, 1000))):
             return _conflict("horizontalpodautoscalers.autoscaling", number)
-        version = objects.versions[number] = objects.next_version()
-        objects.statuses[number] = bytes(written.status)
+        version = objects.write(number, bytes(written.status))
         self.traffic.wrote(number, measured=_MEASURED in objects.statuses[number])
         document = objects.hpa(number)
         change = Change(version, objects.population.namespace(number), watching.line(b"MODIFIED", document))

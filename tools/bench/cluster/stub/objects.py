@@ -1,6 +1,7 @@
 """The objects of a population as JSON, rendered from templates; what changes is kept as numbers and small pieces."""
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,16 +17,17 @@ _NUMBER: Final = 987_654_321
 _INDEX: Final = 76_543
 """Stands for the number of a pod."""
 _PIECE: Final = "@piece@"
+_TIME: Final = "@time@"
 
 
 def compact(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def managed(manager: str, version: str, fields: Document, subresource: str = "") -> Document:
+def managed(manager: str, version: str, fields: Document, subresource: str = "", at: str = SINCE) -> Document:
     """Returns an entry of managedFields."""
     entry: Document = {
-        "manager": manager, "operation": "Update", "apiVersion": version, "time": SINCE, "fieldsType": "FieldsV1",
+        "manager": manager, "operation": "Update", "apiVersion": version, "time": at, "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }  # fmt: skip
     return {**entry, "subresource": subresource} if subresource else entry
@@ -43,7 +45,9 @@ def fields_of(value: Any) -> Document:
 
 
 class Objects:
-    """The HPAs, Deployments and pods. `statuses` and `versions` are by number of the HPA; `version` is the newest one.
+    """The HPAs, Deployments and pods. `version` is the newest one.
+
+    `versions`, `statuses` and the times at which these were `written` (RFC 3339) are by number of the HPA.
 
     `pods` has the indexes of the pods of the HPAs whose pods have changed, `gone` the namespaces that were deleted.
     """
@@ -52,6 +56,7 @@ class Objects:
         self.population = of
         self.version = 1000
         self.statuses: dict[int, bytes] = {}
+        self.written: dict[int, bytes] = {}
         self.versions: dict[int, int] = {}
         self.target_versions: dict[int, int] = {}
         self.pods: dict[int, range] = {}
@@ -76,9 +81,15 @@ class Objects:
     def hpa(self, number: int) -> bytes:
         status = self.statuses.get(number)
         template = self._hpa if status is None else self._written_hpa
-        return _filled(
-            template, self.population, number, b"%d" % self.versions.get(number, 1000), status or EMPTY_STATUS
-        )
+        version, written = b"%d" % self.versions.get(number, 1000), self.written.get(number, b"")
+        return _filled(template, self.population, number, version, status or EMPTY_STATUS, written)
+
+    def write(self, number: int, status: bytes) -> int:
+        """Stores the status of an HPA; returns its new resourceVersion."""
+        version = self.versions[number] = self.next_version()
+        self.statuses[number] = status
+        self.written[number] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()).encode()
+        return version
 
     def indexes(self, number: int) -> range:
         """Returns the indexes of the pods of an HPA."""
@@ -123,7 +134,7 @@ def _hpa_template(of: Population, *, written: bool) -> bytes:
         names = ("lastTransitionTime", "message", "reason", "status", "type")
         conditions = [{**dict.fromkeys(names, ""), "type": each} for each in types]
         status = {"conditions": conditions, "currentMetrics": {}, "currentReplicas": 0, "desiredReplicas": 0}
-        entries.append(managed("hpad", "autoscaling/v2", {"f:status": fields_of(status)}, "status"))
+        entries.append(managed("hpad", "autoscaling/v2", {"f:status": fields_of(status)}, "status", _TIME))
     head = {"kind": made["kind"], "apiVersion": made["apiVersion"], "metadata": _metadata(made, 1, entries)}
     return _escaped(compact({**head, "spec": made["spec"], "status": _PIECE}), f'"{_PIECE}"')
 
@@ -157,6 +168,7 @@ def _escaped(template: bytes, piece: str) -> bytes:
     for old, new in (
         (b"%", b"%%"),
         (b"@version@", b"%(version)b"),
+        (_TIME.encode(), b"%(time)b"),
         (population.namespace(_NUMBER).encode(), b"%(namespace)b"),
         (uid(1, _NUMBER).encode()[-12:], b"%(uid)b"),
         (str(_NUMBER).encode(), b"%(number)b"),
@@ -166,9 +178,10 @@ def _escaped(template: bytes, piece: str) -> bytes:
     return template
 
 
-def _filled(template: bytes, of: Population, number: int, version: bytes, piece: bytes) -> bytes:
+def _filled(template: bytes, of: Population, number: int, version: bytes, piece: bytes, written: bytes = b"") -> bytes:
     return template % {
         b"version": version,
+        b"time": written,
         b"namespace": of.namespace(number).encode(),
         b"uid": b"%012x" % number,
         b"number": b"%d" % number,
