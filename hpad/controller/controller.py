@@ -206,6 +206,11 @@ class Controller:
             if key in self._records and self._records[key].owned:
                 self._records[key].cooldown_until = now + seconds
 
+    def cools_down(self, key: Key) -> bool:
+        """Returns whether this replica owns the HPA and has not reconciled it since it was suspended."""
+        record = self._records.get(key)
+        return record is not None and record.owned and record.cooldown_until is not None
+
     def status_changed(self, key: Key, seconds: float, ago: float = 0.0) -> None:
         """Notes a change of the HPA's status `ago`, and extends a cooldown to at least that many seconds after it."""
         record, at = self._records[key], self._clock.monotonic() - ago

@@ -108,9 +108,9 @@ class Handoff:
         them at their planned times, as after a start without other replicas (`Schedule.start`).
         """
         await self._source.caught_up(gained)
-        gained = [key for key in gained if key in self._source]
         for key in gained:
             await self._store.get_loaded(key)
+        gained = [key for key in gained if self._controller.cools_down(key)]
         now, period = self._clock.now(), self._controller.period
         due: dict[Key, float] = {}
         for key in gained:

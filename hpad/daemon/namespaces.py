@@ -20,7 +20,7 @@ class OwnNamespaces:
         self._shards = shards
         self._cluster = cluster
         self._counts = Counter(hpa.metadata.namespace for hpa in hpas.values())
-        self._kept: set[str] = set()
+        self._kept: set[str] | None = None
         hpas.subscribe(self._changed)
         shards.subscribe(self._reassigned)
 
@@ -29,15 +29,18 @@ class OwnNamespaces:
         if old is None and new is not None:
             self._counts[namespace] += 1
             if self._counts[namespace] == 1 and self._shards.expects(namespace):
-                self._keep({*self._kept, namespace})
+                self._keep({*(self._kept or ()), namespace})
         elif old is not None and new is None:
             self._counts[namespace] -= 1
             if not self._counts[namespace]:
                 del self._counts[namespace]
-                self._keep(self._kept - {namespace})
+                if self._kept is not None:
+                    self._keep(self._kept - {namespace})
 
     def _reassigned(self) -> None:
-        kept = {namespace for namespace in self._counts if self._shards.expects(namespace)}
+        # Also namespaces that the watch leaves out: they may have HPAs that are not known yet.
+        known = self._counts.keys() | self._cluster.hpas.exclusion.missed
+        kept = set(filter(self._shards.expects, known))
         if kept or self._shards.leading:
             self._keep(kept)
 

@@ -60,7 +60,7 @@ class Cache(Generic[T]):
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
         self._restriction: Restriction | None = None
-        self.exclusion = Exclusion(scope.client.clock, self.keys, scope.options.least_left_out)
+        self.exclusion = Exclusion(self, kind.resource, scope, self._params, self._reflectors[0])
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
@@ -86,7 +86,7 @@ class Cache(Generic[T]):
 
     def lacks(self, namespace: str) -> bool:
         """Returns whether objects of the namespace are missing, or old, because the process did not need them."""
-        if self.exclusion.misses(namespace):
+        if namespace in self.exclusion.missed:
             return True
         return self._restriction is not None and self._restriction.lacks(namespace)
 
@@ -149,6 +149,15 @@ class Cache(Generic[T]):
         if self._restriction is not None:
             self._restriction.ends(namespace)
 
+    def list_begins_beside(self) -> None:
+        """Called when a list of everything beside the watch begins."""
+
+    def list_ends_beside(self, complete: Collection[str]) -> None:
+        """Called when everything was listed beside the watch, and no change of these namespaces is missing any more."""
+
+    def passed_over(self, raw: msgspec.Raw) -> None:
+        """Called with an object of that list that the watch keeps up to date."""
+
     def foreign(self, raw: msgspec.Raw) -> codec.Place | None:
         """Returns the place of an object that the restriction excludes; None for one that is kept."""
         return None if self._restriction is None else self._restriction.foreign(raw)
@@ -198,12 +207,15 @@ class Cache(Generic[T]):
         if all(reflector.synced for reflector in self._reflectors):
             self.synced.set()
             self.answered.set()
-        restriction_fails = self._restriction is not None and self._restriction.failing
-        if not restriction_fails and not any(reflector.failing for reflector in self._reflectors):
+        beside = self.exclusion.failing or (self._restriction is not None and self._restriction.failing)
+        if not beside and not any(reflector.failing for reflector in self._reflectors):
             self.trouble = None
 
     def _touch(self, key: Key, listed: bool) -> None:
-        if self._restriction is not None and not listed:
+        if listed:
+            return
+        self.exclusion.changed(key)
+        if self._restriction is not None:
             self._restriction.changed(key)
 
     def keys(self, namespace: str = "") -> list[Key]:

@@ -29,6 +29,15 @@ def decode(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
     return msgspec.structs.replace(decoded, original=kept, written=managed_fields.status_written(entries))
 
 
+def status_written(raw: bytes | msgspec.Raw) -> str:
+    """Returns the time at which a client last wrote the status of an HPA, "" if that is not known. Never raises."""
+    try:
+        managed = _MANAGED.decode(raw).metadata.managed_fields
+    except codec.UNDECODABLE:
+        return ""
+    return managed_fields.status_written(managed_fields.entries(managed))
+
+
 def original(raw: bytes | msgspec.Raw) -> Original:
     """Returns the data for a write of the status of an autoscaling/v2 HPA; raises codec.UNDECODABLE."""
     return _kept(raw)[0]
@@ -124,6 +133,15 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
     status: msgspec.Raw = msgspec.Raw(_NOTHING)
 
 
+class _Metadata(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    managed_fields: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Managed(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata = _Metadata()
+
+
+_MANAGED: Final = msgspec.json.Decoder(_Managed)
 _ANSWER: Final = msgspec.json.Decoder(_Answer)
 _STATUS: Final = msgspec.json.Decoder(HorizontalPodAutoscalerStatus, dec_hook=dec_hook)
 _TEXT: Final = msgspec.json.Decoder(str)

@@ -1,7 +1,6 @@
 """The watch cache of HPAs, which also keeps the bytes that a write of a status needs."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Final
@@ -18,6 +17,9 @@ from hpad.kube.watch import WatchScope
 
 _SHOWN_SECONDS: Final = 3.0
 """The longest wait for a list before old HPAs are shown."""
+_INEXACT: Final = 2.0
+"""Seconds by which the times of two writes may differ more than the writes: they are cut off to whole seconds, and API
+servers have clocks of their own."""
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -68,13 +70,19 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         """
         self._foreign, self._noticed, self._caught_up = foreign, noticed, caught_up
 
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(super().run())
+            if self._watches_all:
+                group.create_task(self.exclusion.run(), name=f"{self.kind.resource} that are left out")
+
     def keep(self, namespaces: Collection[str]) -> None:
         """Leaves others than these namespaces out of the watch, where that pays (`Exclusion`)."""
-        if self._watches_all and self.exclusion.want(namespaces):
-            self._renew()
+        if self._watches_all:
+            self.exclusion.want(namespaces)
 
     async def caught_up(self, keys: Collection[Key]) -> None:
-        """Waits until no change of these HPAs is missing because it was left out of the watch."""
+        """Waits until no change of these HPAs is missing, as far as their namespaces are kept."""
         await self.exclusion.caught_up({key.namespace for key in keys})
 
     async def shown(self, keys: Collection[Key] = ()) -> None:
@@ -82,11 +90,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
         `keys` are the HPAs to be shown; all if there are none.
         """
-        if self.exclusion.ask({key.namespace for key in keys}):
-            self._renew()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SHOWN_SECONDS):
-                    await self.exclusion.listed()
+        await self.exclusion.shown({key.namespace for key in keys}, _SHOWN_SECONDS)
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         if key in self._unread:
@@ -109,6 +113,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         before = self._unread.get(key)
         if not later(version, stored.metadata.resource_version if before is None else before[0]):
             return False
+        self._touch(key, listed=False)
         self._unread[key] = version, line
         self._noticed(key, 0.0)
         return True
@@ -126,28 +131,35 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
             decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
         if listed:
-            self._writes.note(decoded, missed=self.exclusion.misses(decoded.key.namespace))
+            self._writes.note(decoded, missed=decoded.key.namespace in self.exclusion.missed)
         super().put(decoded, listed=listed)
+
+    def passed_over(self, raw: msgspec.Raw) -> None:
+        self._writes.note_time(hpa_bytes.status_written(raw))
 
     def list_begins(self, namespace: str) -> None:
         self._writes = _Writes()
         super().list_begins(namespace)
 
     def list_ends(self, namespace: str) -> None:
-        missed, writes, self._writes = self.exclusion.misses_any, self._writes, _Writes()
+        missed = tuple(self.exclusion.missed)
         super().list_ends(namespace)
-        for key, seconds in writes.ages():
-            self._noticed(key, seconds)
-        if missed:
+        self.list_ends_beside(missed)
+
+    def list_begins_beside(self) -> None:
+        self._writes = _Writes()
+
+    def list_ends_beside(self, complete: Collection[str]) -> None:
+        writes, self._writes = self._writes, _Writes()
+        for key, seconds in writes.ages(self._scope.client.clock.now()):
+            if key in self._values:
+                self._noticed(key, seconds)
+        if complete:
             self._caught_up()
 
     def original(self, key: Key) -> codec.Original | None:
         """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
         return self._originals.get(key)
-
-    def _renew(self) -> None:
-        for each in self._reflectors:
-            each.renew()
 
     def _read(self, key: Key) -> None:
         """Decodes the last change of an HPA. An HPA that is unreadable now is dropped, as in `Reflector`."""
@@ -184,7 +196,8 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 class _Writes:
     """The last writes of statuses in a list.
 
-    How long ago each one was follows from the newest one, without the clock of this machine: at least as long.
+    How long ago each one was follows from the newest one; the clock of this machine counts where it is behind that. So
+    a time in the future, which a client may set in managedFields, does not make the others seem long ago.
     """
 
     def __init__(self) -> None:
@@ -192,22 +205,31 @@ class _Writes:
         self._missed: dict[Key, str] = {}
 
     def note(self, listed: DecodedObject[HorizontalPodAutoscaler], *, missed: bool) -> None:
-        self._newest = max(self._newest, listed.written)
-        if missed and listed.written:
+        self.note_time(listed.written)
+        if missed and listed.value.status.conditions:
             self._missed[listed.key] = listed.written
 
-    def ages(self) -> Iterator[tuple[Key, float]]:
-        """Yields the HPAs whose changes were missed, with the seconds since the last one."""
-        for key, written in self._missed.items():
-            yield key, _seconds_between(written, self._newest)
+    def note_time(self, written: str) -> None:
+        self._newest = max(self._newest, written)
+
+    def ages(self, now: datetime) -> Iterator[tuple[Key, float]]:
+        """Yields the HPAs whose changes were missed, with the seconds since the last one; 0 where that is not known."""
+        newest = _time(self._newest)
+        for key, text in self._missed.items():
+            written = _time(text)
+            if newest is None or written is None:
+                yield key, 0.0
+            else:
+                yield key, max(0.0, (min(newest, now) - written).total_seconds() - _INEXACT)
 
 
-def _seconds_between(one: str, other: str) -> float:
-    """Returns the seconds that `one` is certainly before `other`; the times are cut off to whole seconds."""
+def _time(text: str) -> datetime | None:
+    """Reads a time as the API server writes it; None for any other text."""
     try:
-        return max(0.0, (datetime.fromisoformat(other) - datetime.fromisoformat(one)).total_seconds() - 1.0)
-    except (TypeError, ValueError):  # no times as the API server writes them
-        return 0.0
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found
 
 
 def _same_spec(

@@ -26,7 +26,6 @@ from hpad.telemetry.episode import Episodes
 T = TypeVar("T")
 _REFUSED = frozenset({403, 404})
 _NO_STREAMING = frozenset({400, 405, 422})  # answers of servers that do not support streaming lists, or disable them
-_BATCH = 64  # objects of a page that are decoded before other tasks run: one or two milliseconds
 _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
@@ -128,7 +127,7 @@ class Reflector(Generic[T]):
             self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
 
     def renew(self) -> None:
-        """Ends a running watch: the next one has the selector that is right now, or comes after a list."""
+        """Ends a running watch: the next one begins where it ends, with the selector that is right then."""
         running, self._running = self._running, None
         if running is not None:
             running.reschedule(-math.inf)
@@ -166,8 +165,6 @@ class Reflector(Generic[T]):
     async def _watch(self) -> Outcome:
         """Watches from the last version."""
         options, exclusion, began = self._options, self._store.exclusion, self._clock.monotonic()
-        if exclusion.must_list:
-            return Outcome.MISSED
         seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
         params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
         if selector := exclusion.selector():
@@ -177,22 +174,22 @@ class Reflector(Generic[T]):
             async with running:
                 await self._read_watch(params, min(options.longest_silence, seconds + options.grace))
         except errors.ApiError as error:
-            return self._watch_failed(error)
+            return self._watch_failed(error, answered=self.last_received > began)
         except TimeoutError:
             if not running.expired():
                 raise
             return Outcome.DONE  # `renew` was called
         finally:
             self._running = None
+            if self.last_received > began:
+                exclusion.answered()
         self._answered()
         lasted = self.last_received - began
         if lasted < options.initial_backoff:
             self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
-        if lasted < seconds - 1:
-            return Outcome.LOST
-        return Outcome.MISSED if exclusion.misses_any else Outcome.DONE
+        return Outcome.DONE if lasted >= seconds - 1 else Outcome.LOST
 
     async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
         """Applies the changes of a watch until the server ends it. Raises ApiError."""
@@ -211,9 +208,9 @@ class Reflector(Generic[T]):
             return Outcome.DONE  # the next watch fails as well
         return self._relist(f"the server is behind version {self._version}") if behind else Outcome.DONE
 
-    def _watch_failed(self, error: errors.ApiError) -> Outcome:
+    def _watch_failed(self, error: errors.ApiError, *, answered: bool) -> Outcome:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
-        if self._store.exclusion.refused(error.status):
+        if not answered and self._store.exclusion.refused(error.status):
             self._log.warning("the server refuses to leave namespaces out of a watch", error=str(error))
         if error.status == 0:
             self._absences += 1
@@ -326,20 +323,16 @@ class Reflector(Generic[T]):
 
     async def _read_pages(self, limit: int) -> None:
         seen: set[Key | None] = set()
-        params = {**self._params, **({"limit": str(limit)} if limit else {})}
-        while True:
-            body = await self._client.request("GET", self._path, params=params, timeout=self._options.list_timeout)
-            page = codec.page(body)
-            self.last_received = self._clock.monotonic()
-            for index, raw in enumerate(page.items or (), 1):
-                seen.add(self.put_listed(raw))
-                if index % _BATCH == 0:
-                    await self._clock.sleep(0)  # lets other tasks run
-            if not page.metadata.continue_:
-                self._complete(seen, page.metadata.resource_version)
-                return
-            params["continue"] = page.metadata.continue_
-            await self._clock.sleep(0)
+        version = ""
+        pages = watch.pages(self._client, self._path, self._params, limit, self._options.list_timeout)
+        async with aclosing(pages):
+            async for page in pages:
+                self.last_received, version = self._clock.monotonic(), page.metadata.resource_version
+                for index, raw in enumerate(page.items or (), 1):
+                    seen.add(self.put_listed(raw))
+                    if index % watch.BATCH == 0:
+                        await self._clock.sleep(0)  # lets other tasks run
+        self._complete(seen, version)
 
     def _complete(self, seen: set[Key | None], version: str) -> None:
         """Ends a list: objects that are not in it are dropped from the store."""

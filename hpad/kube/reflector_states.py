@@ -24,7 +24,6 @@ class Outcome(Enum):
     UNSUPPORTED = "not supported by the server"
     LOST = "connection lost, or ended by the server before its time"
     EXPIRED = "the version is not known to the server"
-    MISSED = "changes are needed that the watch has left out"
     CANCELLED = "cancelled"
 
 
@@ -40,7 +39,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
     (State.WATCHING, Outcome.FAILED): State.WATCHING,
     (State.WATCHING, Outcome.LOST): State.CHECKING,
     (State.WATCHING, Outcome.EXPIRED): State.STREAMING,
-    (State.WATCHING, Outcome.MISSED): State.STREAMING,
     (State.CHECKING, Outcome.DONE): State.WATCHING,
     (State.CHECKING, Outcome.EXPIRED): State.STREAMING,
     **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},

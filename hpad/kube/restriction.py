@@ -18,20 +18,19 @@ It ends all lists of single namespaces, and none begins before it is complete.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, errors
+from hpad.kube import codec, errors, watch
 from hpad.kube.paths import Resource
 from hpad.kube.watch import Backoff, WatchScope
 
 _AT_ONCE: Final = 8
 """The number of namespaces that are listed at the same time; fewer than the requests that a client sends at once."""
-_BATCH: Final = 64
-"""Objects that are handled before other tasks run."""
 
 
 class Store(Protocol):
@@ -170,7 +169,7 @@ class Restriction:
         for number, key in enumerate(self._store.keys(""), 1):
             if key.namespace in self._leaving:
                 self._store.purge(key)
-            if number % _BATCH == 0:
+            if number % watch.BATCH == 0:
                 await self._client.clock.sleep(0)
         # Again without a pause, for the objects of namespaces that have been kept and left in the meantime.
         for key in self._store.keys(""):
@@ -201,21 +200,18 @@ class Restriction:
             return
         self._reading[namespace] = touched
         self._store.listing(namespace)
-        params = {**self._params, "limit": str(self._options.page_size)}
-        path, timeout = self._resource.collection(namespace), self._options.list_timeout
+        path, options = self._resource.collection(namespace), self._options
+        pages = watch.pages(self._client, path, self._params, options.page_size, options.list_timeout)
         try:
-            while True:
-                page = codec.page(await self._client.request("GET", path, params=params, timeout=timeout))
-                for number, raw in enumerate(page.items or (), 1):
-                    if self._reading.get(namespace) is not touched:
-                        return
-                    if codec.place(raw).key not in touched:
-                        reader.put_listed(raw)
-                    if number % _BATCH == 0:
-                        await self._client.clock.sleep(0)
-                if not page.metadata.continue_:
-                    break
-                params["continue"] = page.metadata.continue_
+            async with aclosing(pages):
+                async for page in pages:
+                    for number, raw in enumerate(page.items or (), 1):
+                        if self._reading.get(namespace) is not touched:
+                            return
+                        if codec.place(raw).key not in touched:
+                            reader.put_listed(raw)
+                        if number % watch.BATCH == 0:
+                            await self._client.clock.sleep(0)
             if self._reading.get(namespace) is touched:
                 self._complete.add(namespace)
                 del self._pending[namespace]

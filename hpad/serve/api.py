@@ -153,12 +153,11 @@ class Api:
         return [hpa for hpa in found if hpa is not None]
 
     async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
-        await self._source.shown((_key(request),))
-        hpa = self._found(request)
+        hpa = await self._found(request)
         return await respond_with(lambda: self._detail(hpa))
 
     async def _history(self, request: web.Request, asked: Asked) -> web.Response:
-        key, limit = self._found(request).metadata.key, asked["limit"]
+        key, limit = (await self._found(request)).metadata.key, asked["limit"]
         found = await self._decisions.entries(
             key,
             since=asked["since"],
@@ -172,14 +171,14 @@ class Api:
         return await respond(EntryList(items=items, continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
-        key, at = self._found(request).metadata.key, asked["at"]
+        key, at = (await self._found(request)).metadata.key, asked["at"]
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
         return await respond_with(lambda: DecisionAt(**msgspec.structs.asdict(found), outlook=_outlook(found.trace)))
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
-        key = self._found(request).metadata.key
+        key = (await self._found(request)).metadata.key
         if self._last is None or not self._last.is_on:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent or record_recent_memory is 0")
         reconciles = self._last.of(key)
@@ -207,9 +206,10 @@ class Api:
         hpa = self._source.get(key)
         return None if hpa is None else summary.summary(self._row(hpa, self._dry_run()))
 
-    def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
+    async def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
         """Returns the HPA that the path names. Raises web.HTTPNotFound."""
-        key = _key(request)
+        key = Key(request.match_info["namespace"], request.match_info["name"])
+        await self._source.shown((key,))
         hpa = self._source.get(key)
         if hpa is None:
             raise web.HTTPNotFound(text=f"no HPA {key}")
@@ -259,11 +259,6 @@ def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handle
         return await answer(request, asked)
 
     return handle
-
-
-def _key(request: web.Request) -> Key:
-    """Returns the HPA that the path names."""
-    return Key(request.match_info["namespace"], request.match_info["name"])
 
 
 async def _nothing(request: web.Request) -> web.Response:

@@ -333,6 +333,23 @@ async def test_a_first_turn_counts_from_the_last_write_that_a_list_shows(ago: fl
 
 
 @in_virtual_time
+async def test_a_list_that_takes_long_suspends_no_hpa_that_has_turns_meanwhile() -> None:
+    owner = Named()
+    bench = Bench(hpa("web"), owner=owner, period=5.0, cooldown=17.0, foreign_turns=False)
+    bench.controller.start()
+    await asyncio.sleep(20)
+    bench.source.listed.clear()
+    owner.names = {"web"}
+    bench.handoff.changed()
+    await asyncio.sleep(45)
+    bench.source.listed.set()
+    await asyncio.sleep(30)
+    times = bench.metrics.times("web")
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) == pytest.approx(5.0)
+    await bench.controller.stop(5)
+
+
+@in_virtual_time
 async def test_an_hpa_that_a_list_finds_where_another_replica_has_decided_has_the_cooldown_of_a_gained_one() -> None:
     bench = Bench(owner=Named("web"), period=5.0, cooldown=17.0, foreign_turns=False)
     bench.cluster.scales["web"] = 1

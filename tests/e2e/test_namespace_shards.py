@@ -15,7 +15,6 @@ from hpad.api.metadata import Key
 from hpad.daemon.app import App
 from hpad.kube import exclusion
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.exclusion import LEAST
 from hpad.kube.watch import ReflectorOptions
 from hpad.recording.encode import RecordedReconcile
 from hpad.settings.model import SHARD_BY_NAMESPACE, Election
@@ -130,7 +129,7 @@ class Stage:
 @pytest.fixture
 def least_left_out() -> int:
     """The number of other replicas' HPAs for which a watch leaves out their namespaces: so few leave out none."""
-    return LEAST
+    return ReflectorOptions().least_left_out
 
 
 @pytest.fixture
@@ -159,7 +158,7 @@ async def churn(stage: Stage, anchors: dict[str, set[str]]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("least_left_out", [LEAST, 1])
+@pytest.mark.parametrize("least_left_out", [100, 1])
 async def test_pods_are_known_completely_whenever_a_namespace_changes_hands_while_pods_change(stage: Stage) -> None:
     """Three pods of each namespace stay: a decision without them would be wrong. The lists of namespaces are slow."""
     world = stage.world
@@ -292,7 +291,7 @@ async def test_hpas_that_a_watch_leaves_out_are_read_when_they_are_shown_or_gain
     assert [error for error in first.errors if "not listed" in error] == []
 
 
-@pytest.mark.parametrize("least_left_out", [LEAST, 1])
+@pytest.mark.parametrize("least_left_out", [100, 1])
 async def test_a_namespace_that_appears_later_is_decided_by_one_replica_alone(stage: Stage) -> None:
     world = stage.world
     first, second = await stage.start(), await stage.start()

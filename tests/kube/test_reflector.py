@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from support.kube_caches import HPA, HPAS, hpa, names, page
@@ -23,7 +22,8 @@ from support.scripted_server import (
 from hpad.kube import reflector
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
-from hpad.kube.reflector import Outcome, Reflector, State
+from hpad.kube.reflector import Reflector
+from hpad.kube.reflector_states import Outcome, State
 from hpad.kube.watch import WatchScope
 
 STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"
@@ -90,15 +90,6 @@ SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], l
             (State.PAGING, Outcome.DONE),
         ],
     ),
-    "watch that had left namespaces out": (
-        lambda clock: {HPAS: [page(hpa("a", 1))], WATCH: [lasts(clock), hangs]},
-        [
-            *START,
-            (State.WATCHING, Outcome.MISSED),
-            (State.STREAMING, Outcome.UNSUPPORTED),
-            (State.PAGING, Outcome.DONE),
-        ],
-    ),
     "server that was restored from a backup": (
         lambda _: {HPAS: [page(version=99), page(version=3)], WATCH: [resets, hangs]},
         [
@@ -137,11 +128,8 @@ async def run(
     patch.setattr(reflector, "TRANSITIONS", recorded)
     for path, answers in SCENARIOS[name][0](clock).items():
         script.on("GET", path, *answers)
-    scope = WatchScope(client, options=replace(QUICK, least_left_out=1))
-    cache = Cache(scope, HPA)
-    if "left namespaces out" in name:
-        cache.exclusion.want(())
-    tested = Reflector(cache, HPA, scope, "", {})
+    scope = WatchScope(client, options=QUICK)
+    tested = Reflector(Cache(scope, HPA), HPA, scope, "", {})
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(asyncio.create_task(tested.run()), 60)
     return tested
