@@ -143,10 +143,13 @@ class Cluster:
     def waits(self, namespace: str) -> bool:
         """Returns whether a decision has to wait because HPAs, pods or targets of the namespace are being listed.
 
-        After `PATIENCE` seconds it need not wait any more: reads fail then, with the reason.
+        After `PATIENCE` seconds it need not wait for pods and targets any more: reads fail then, with the reason. The
+        status of an old HPA cannot be written in any case.
         """
         if not self._restricted:
             return False
+        if self.hpas.waits(namespace) is not None:
+            return True
         waits = [cache.waits(namespace) for cache in self._listed()]
         return any(seconds is not None and seconds < PATIENCE for seconds in waits)
 

@@ -16,6 +16,7 @@ is noticed.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import aclosing, suppress
@@ -41,7 +42,9 @@ _LONGEST_SELECTOR: Final = 6000
 _TOO_LONG: Final = frozenset({400, 413, 414, 431})
 """Answers of servers and proxies that do not accept the selector, or the length of the address."""
 _MOST_FAILURES: Final = 2
-"""Failures in a row of watches whose selector is longer than any that was answered: then it counts as refused."""
+"""Failures in a row of watches whose selector is longer than any that was answered: it may be the reason."""
+_SUSPECT: Final = 3600.0
+"""Seconds for which watches have no selector then."""
 
 
 class Store(Protocol):
@@ -91,8 +94,10 @@ class Exclusion:
         """The namespaces that are missed and wanted, with the monotonic time since when."""
         self._accepted = self._failures = 0
         """The length of the longest selector that was answered, and failures of longer ones since."""
-        self._refused = False
+        self._refused_until = -math.inf
         self._asked = False
+        self._lists = 0
+        """How many lists have ended, also those that failed."""
         self._listed_at = self._clock.monotonic()
         self._list: _List | None = None
         self._everything = False
@@ -138,9 +143,11 @@ class Exclusion:
         if self._list is None:
             self._asked = True
             self._wake.set()
+        before = self._lists
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._progress.wait()
+                while self._lists == before:
+                    await self._progress.wait()
 
     def selector(self) -> str:
         """Returns the field selector of the watch that begins now, "" for everything."""
@@ -156,12 +163,15 @@ class Exclusion:
         self._accepted, self._failures = max(self._accepted, len(self._selector())), 0
 
     def refused(self, status: int) -> bool:
-        """Notes that a watch failed without any answer. Returns whether that is due to the selector, used no more."""
-        if self._refused or not self._left_out:
+        """Notes that a watch failed without any answer. Returns whether the next ones have no selector for that."""
+        if not self._left_out or status == 429:  # an overloaded server has nothing against the selector
             return False
         self._failures += len(self._selector()) > self._accepted
-        self._refused = status in _TOO_LONG or self._failures >= _MOST_FAILURES
-        return self._refused
+        if status not in _TOO_LONG and self._failures < _MOST_FAILURES:
+            return False
+        self._refused_until = math.inf if status in _TOO_LONG else self._clock.monotonic() + _SUSPECT
+        self._failures = 0
+        return True
 
     def changed(self, key: Key) -> None:
         """Called before the store applies a change of an object that comes from the watch, or from a write."""
@@ -174,8 +184,9 @@ class Exclusion:
 
     def list_ends(self) -> None:
         """Called when the reflector has listed everything; its watch begins there."""
-        self._everything = False
+        self._everything = self.failing = False  # the reflector reports its own failures
         self._missed.clear()
+        self._backoff.reset()
         self._ended()
 
     async def run(self) -> None:
@@ -184,10 +195,11 @@ class Exclusion:
             await self._necessary()
             self._asked = False
             try:
-                await self._read()
+                await self._read_everything()
             except errors.ApiError as error:
-                self._failed(error)
-                await self._clock.sleep(self._backoff.next())
+                if self._list is not None:  # the reflector has not listed everything itself meanwhile
+                    self._failed(error)
+                    await self._clock.sleep(self._backoff.next())
                 continue
             finally:
                 self._list = None
@@ -210,14 +222,22 @@ class Exclusion:
         old = self._clock.monotonic() - self._listed_at >= LONGEST
         return self._asked or self.failing or old or not self._waiting.keys() <= self._left_out
 
-    async def _read(self) -> None:
+    async def _read_everything(self) -> None:
+        try:
+            await self._read(self._options.page_size)
+        except errors.ApiError as error:
+            if not error.gone or self._list is None:
+                raise
+            await self._read(0)  # the continue token has expired: read everything at once
+
+    async def _read(self, limit: int) -> None:
         """Lists everything beside the watch. Raises ApiError. Ends early if the reflector lists everything itself."""
         mine, version = _List(self._missed, self._left_out), ""
         self._list = mine
         self._store.listing("")
         self._store.list_begins_beside()
-        path, options = self._resource.collection(""), self._options
-        pages = watch.pages(self._client, path, self._params, options.page_size, options.list_timeout)
+        path, timeout = self._resource.collection(""), self._options.list_timeout
+        pages = watch.pages(self._client, path, self._params, limit, timeout)
         async with aclosing(pages):
             async for page in pages:
                 version = page.metadata.resource_version
@@ -232,11 +252,10 @@ class Exclusion:
 
     def _take(self, raw: msgspec.Raw, mine: "_List") -> None:
         key = codec.place(raw).key
-        mine.seen.add(key)
         if key.namespace not in mine.missed:
             self._store.passed_over(raw)
-        elif key not in mine.touched:
-            self._reader.put_listed(raw)
+        elif key in mine.touched or self._reader.put_listed(raw) is not None:
+            mine.seen.add(key)  # an unreadable object is dropped in the end
 
     def _complete(self, mine: "_List", version: str) -> None:
         for key in self._store.keys(""):
@@ -252,12 +271,15 @@ class Exclusion:
     def _ended(self) -> None:
         self._waiting = {each: since for each, since in self._waiting.items() if each in self._missed}
         self._listed_at = self._clock.monotonic()
+        self._asked = False
+        self._lists += 1
         self._notify()
 
     def _failed(self, error: errors.ApiError) -> None:
         if not self.failing:
             self._log.warning("namespaces that the watch leaves out cannot be listed", error=str(error))
         self.failing = True
+        self._lists += 1
         self._store.trouble = f"{self._resource} that the watch leaves out: {error}"
         self._notify()
 
@@ -272,7 +294,7 @@ class Exclusion:
 
         They are as many as fit into an address.
         """
-        if self._wanted is None or self._refused:
+        if self._wanted is None or self._clock.monotonic() < self._refused_until:
             return {}
         counts = Counter(key.namespace for key in self._store.keys("") if key.namespace not in self._wanted)
         chosen, length = dict[str, int](), 0
@@ -291,7 +313,7 @@ class _List:
     """A list that is being read beside the watch, and the namespaces that are missed when it begins.
 
     `left_out` are those that the watch has left out at any time since then, `touched` the objects that it has changed,
-    and `seen` those of the list.
+    and `seen` those of the list in these namespaces.
     """
 
     def __init__(self, missed: Collection[str], left_out: Collection[str]) -> None:

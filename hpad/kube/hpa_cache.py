@@ -51,6 +51,8 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         self._caught_up: Callable[[], None] = lambda: None
         self._watches_all = not scope.namespaces
         self._writes = _Writes()
+        self._reading = False
+        """Whether a change is being decoded that has come before."""
         self._unread: dict[Key, tuple[str, bytes]] = {}
         """The resourceVersion, and the line of the watch, of the last change that is not decoded yet."""
 
@@ -114,6 +116,7 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         if not later(version, stored.metadata.resource_version if before is None else before[0]):
             return False
         self._touch(key, listed=False)
+        self._writes.forget(key)
         self._unread[key] = version, line
         self._noticed(key, 0.0)
         return True
@@ -130,8 +133,11 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
         stored, before = self.get(decoded.key), self._originals.get(decoded.key)
         if stored is not None and stored.spec is not decoded.value.spec and _same_spec(stored, before, decoded):
             decoded = msgspec.structs.replace(decoded, value=msgspec.structs.replace(decoded.value, spec=stored.spec))
-        if listed:
-            self._writes.note(decoded, missed=decoded.key.namespace in self.exclusion.missed)
+        missed = decoded.key.namespace in self.exclusion.missed
+        if listed or (missed and stored is None):
+            self._writes.note(decoded, missed=missed)
+        else:
+            self._writes.forget(decoded.key)  # the subscribers notice a change of a known HPA
         super().put(decoded, listed=listed)
 
     def passed_over(self, raw: msgspec.Raw) -> None:
@@ -151,11 +157,14 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     def list_ends_beside(self, complete: Collection[str]) -> None:
         writes, self._writes = self._writes, _Writes()
-        for key, seconds in writes.ages(self._scope.client.clock.now()):
-            if key in self._values:
-                self._noticed(key, seconds)
-        if complete:
-            self._caught_up()
+        try:
+            for key, seconds in writes.ages(self._scope.client.clock.now()):
+                if key in self._values:
+                    self._noticed(key, seconds)
+            if complete:
+                self._caught_up()
+        except Exception as error:  # noqa: BLE001  # a bug of the callback
+            self._report_bug(Key("", str(self.kind.resource)), error)
 
     def original(self, key: Key) -> codec.Original | None:
         """Returns the data for a write of the stored HPA's status; None if the HPA is not stored."""
@@ -163,6 +172,17 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
 
     def _read(self, key: Key) -> None:
         """Decodes the last change of an HPA. An HPA that is unreadable now is dropped, as in `Reflector`."""
+        self._reading = True
+        try:
+            self._decode_unread(key)
+        finally:
+            self._reading = False
+
+    def _touch(self, key: Key, listed: bool) -> None:
+        # A change counts when its line arrives; it may be older than a list that is being read while it is decoded.
+        super()._touch(key, listed or self._reading)
+
+    def _decode_unread(self, key: Key) -> None:
         version, line = self._unread.pop(key)
         raw, original = watch.decode(line).object, self._originals[key]
         try:
@@ -208,6 +228,10 @@ class _Writes:
         self.note_time(listed.written)
         if missed and listed.value.status.conditions:
             self._missed[listed.key] = listed.written
+
+    def forget(self, key: Key) -> None:
+        """Called when a later write is noticed."""
+        self._missed.pop(key, None)
 
     def note_time(self, written: str) -> None:
         self._newest = max(self._newest, written)

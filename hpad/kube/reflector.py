@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
     def _watch_failed(self, error: errors.ApiError, *, answered: bool) -> Outcome:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
         if not answered and self._store.exclusion.refused(error.status):
-            self._log.warning("the server refuses to leave namespaces out of a watch", error=str(error))
+            self._log.warning("watches that leave namespaces out fail; the next ones have everything", error=str(error))
         if error.status == 0:
             self._absences += 1
         elif error.status != 429:  # an overloaded server would be burdened more by lists
