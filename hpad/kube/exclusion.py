@@ -71,9 +71,10 @@ class Reader(Protocol):
 
 
 class Exclusion:
-    """The namespaces that the watch of a cache leaves out, at least `least` objects; none until `want` is called.
+    """The namespaces that the watch of a cache leaves out, if they have `least_left_out` objects (ReflectorOptions).
 
-    `run` reads lists while a namespace is missed. `failing`: the last one failed.
+    None are left out until `want` is called. `run` reads lists while a namespace is missed. `failing`: the last one
+    failed.
     """
 
     def __init__(
