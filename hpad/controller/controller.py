@@ -188,8 +188,7 @@ class Controller:
             self._records[key].owned = True
             if not self._foreign_turns:
                 self._schedule.plan(key)
-            hpa = self._source.get(key)
-            if hpa is not None:
+            if (hpa := self._source.get(key)) is not None:
                 # Its target may have another selector since, which only the previous owner has read.
                 self._reconciler.overlap.register(hpa)
         self._reconciler.announcements.add(gained)
@@ -212,7 +211,7 @@ class Controller:
         return record is not None and record.owned and record.cooldown_until is not None
 
     def status_changed(self, key: Key, seconds: float, ago: float = 0.0) -> None:
-        """Notes a change of the HPA's status `ago`, and extends a cooldown to at least that many seconds after it."""
+        """Notes a change of the HPA's status `ago` seconds ago; a cooldown ends `seconds` after it, or later."""
         record, at = self._records[key], self._clock.monotonic() - ago
         record.status_changed = at
         if record.cooldown_until is not None:
@@ -382,8 +381,7 @@ class Controller:
 
     def _forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA; called again after a turn that was running at that time."""
-        record = self._records.get(key)
-        if record is not None and record.turn is not None:
+        if (record := self._records.get(key)) is not None and record.turn is not None:
             # A user who deletes an HPA may scale by hand next; the turn must not overwrite that.
             record.turn.cancel()
         self._timeouts.ended(subject=key)

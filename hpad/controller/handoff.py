@@ -93,7 +93,7 @@ class Handoff:
         await self._store.flush(lost)
 
     def status_written(self, key: Key, ago: float = 0.0) -> None:
-        """Notes that another replica wrote the HPA's status so many seconds ago, as far as is known (`HpaCache`)."""
+        """Notes that another replica wrote the HPA's status at least `ago` seconds ago (`HpaCache.share`)."""
         self._controller.status_changed(key, self._lease, ago)
 
     def stop(self) -> None:

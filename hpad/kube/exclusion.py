@@ -4,10 +4,10 @@ A member of a shard group that owns whole namespaces decides nothing in the othe
 change all the same, three of four changes in a group of four. A field selector keeps the server from sending them.
 
 A namespace whose changes may be missing is *missed*: no decision may use its objects. Everything is listed beside the
-watch, which goes on whether the list succeeds or not,
+watch, which goes on whether the list succeeds or not:
 
-- when a missed namespace is wanted, once the watch includes it again,
-- when somebody looks at the objects, and the last list is older than `FRESH` seconds,
+- when this member gains a missed namespace, once the watch includes it again,
+- when the page or the JSON API shows objects of a missed namespace, and the last list is older than `FRESH` seconds,
 - after `LONGEST` seconds, so that deleted objects do not stay.
 
 List and watch fit together as in `restriction`: the watch passes on changes from before the list begins; an object that
@@ -73,8 +73,7 @@ class Reader(Protocol):
 class Exclusion:
     """The namespaces that the watch of a cache leaves out, if they have `least_left_out` objects (ReflectorOptions).
 
-    None are left out until `want` is called. `run` reads lists while a namespace is missed. `failing`: the last one
-    failed.
+    The watch has everything until `want` is called. `run` reads the lists. `failing`: the last list failed.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Exclusion:
         self._log: Any = structlog.get_logger("hpad.kube", resource=str(resource))
 
     def want(self, namespaces: Collection[str]) -> None:
-        """Leaves out others than these from now on, if that pays."""
+        """Leaves out all namespaces but these from now on, if that pays."""
         self._wanted, now = frozenset(namespaces), self._clock.monotonic()
         self._waiting = {each: self._waiting.get(each, now) for each in self._missed & self._wanted}
         more = self._chosen()
@@ -129,14 +128,14 @@ class Exclusion:
         return None if since is None else self._clock.monotonic() - since
 
     async def caught_up(self, namespaces: Collection[str]) -> None:
-        """Waits until nothing is missing in those of the namespaces that are still wanted."""
+        """Waits until no change is missing in the namespaces, except in those that are wanted no more."""
         while not self._waiting.keys().isdisjoint(namespaces):
             await self._progress.wait()
 
     async def shown(self, namespaces: Collection[str], seconds: float) -> None:
-        """Asks for a list if the last one is old, for somebody who looks at these namespaces (none: at all).
+        """Reads a list before objects of these namespaces (empty: all) are shown, if the last list is old.
 
-        Waits for it so many seconds at most, and not at all while lists fail.
+        Waits for it for `seconds` at most, and not at all while lists fail.
         """
         concerned = not self._missed.isdisjoint(namespaces) if namespaces else bool(self._missed)
         if not concerned or self.failing or self._clock.monotonic() - self._listed_at < FRESH:
@@ -164,8 +163,8 @@ class Exclusion:
         self._accepted, self._failures = max(self._accepted, len(self._selector())), 0
 
     def refused(self, status: int) -> bool:
-        """Notes that a watch failed without any answer. Returns whether the next ones have no selector for that."""
-        if not self._left_out or status == 429:  # an overloaded server has nothing against the selector
+        """Notes that a watch failed without any answer. Returns whether the next watches have no selector therefore."""
+        if not self._left_out or status == 429:  # the server is overloaded: the selector is not the reason
             return False
         self._failures += len(self._selector()) > self._accepted
         if status not in _TOO_LONG and self._failures < _MOST_FAILURES:

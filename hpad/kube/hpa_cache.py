@@ -64,11 +64,11 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     ) -> None:
         """Keeps changes of HPAs that are `foreign` as bytes until `get` or `values` asks for the HPA.
 
-        `noticed` is called with the key at each such change, whether the status or something else has changed, and the
-        seconds since then: a list shows the last writes of what the watch has left out. The subscribers are called when
-        the HPA is asked for, and only if more than its status has changed. Of four replicas that share the HPAs, each
-        receives three times as many changes of others as it makes itself.
-        `caught_up` is called after a list of HPAs that the watch had left out.
+        `noticed` is called at each such change, with the key and 0.0, whether the status or something else has changed;
+        and for HPAs that the watch has left out, once they are listed, with the seconds since the last write of their
+        status, or fewer. `caught_up` is called when no change of some namespaces is missing any more.
+
+        The subscribers are called when the HPA is asked for, and only if more than its status has changed.
         """
         self._foreign, self._noticed, self._caught_up = foreign, noticed, caught_up
 
@@ -79,18 +79,18 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
                 group.create_task(self.exclusion.run(), name=f"{self.kind.resource} that are left out")
 
     def keep(self, namespaces: Collection[str]) -> None:
-        """Leaves others than these namespaces out of the watch, where that pays (`Exclusion`)."""
+        """Leaves all namespaces but these out of the watch, where that pays (`Exclusion`)."""
         if self._watches_all:
             self.exclusion.want(namespaces)
 
     async def caught_up(self, keys: Collection[Key]) -> None:
-        """Waits until no change of these HPAs is missing, as far as their namespaces are kept."""
+        """Waits until no change of these HPAs is missing, except in namespaces that are not kept any more."""
         await self.exclusion.caught_up({key.namespace for key in keys})
 
     async def shown(self, keys: Collection[Key] = ()) -> None:
-        """Has HPAs that the watch leaves out read again before they are shown; waits for that for some seconds.
+        """Lists HPAs that the watch leaves out again before they are shown. Waits a few seconds at most.
 
-        `keys` are the HPAs to be shown; all if there are none.
+        `keys` are the HPAs to be shown (empty: all).
         """
         await self.exclusion.shown({key.namespace for key in keys}, _SHOWN_SECONDS)
 

@@ -30,7 +30,7 @@ _SCALING_DISABLED = "ScalingDisabled"
 
 
 class HpaSource(Protocol):
-    """Where HPAs come from. Before the HPAs of these keys are shown (no keys: all), `shown` brings them up to date."""
+    """Where HPAs come from. Await `shown` before HPAs are shown (no keys: all): it brings them up to date."""
 
     async def shown(self, keys: Collection[Key] = ()) -> None: ...
     def get(self, key: Key) -> HorizontalPodAutoscaler | None: ...
