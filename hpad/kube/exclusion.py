@@ -41,6 +41,8 @@ _LONGEST_SELECTOR: Final = 6000
 """Characters of a field selector in an address. Proxies refuse addresses of more than 8 kB."""
 _TOO_LONG: Final = frozenset({400, 413, 414, 431})
 """Answers of servers and proxies that do not accept the selector, or the length of the address."""
+_OTHER_REASONS: Final = frozenset({410, 429})
+"""Answers that have nothing to do with the selector: the version has expired, the server is overloaded."""
 _MOST_FAILURES: Final = 2
 """Failures in a row of watches whose selector is longer than any that was answered: it may be the reason."""
 _SUSPECT: Final = 3600.0
@@ -164,7 +166,7 @@ class Exclusion:
 
     def refused(self, status: int) -> bool:
         """Notes that a watch failed without any answer. Returns whether the next watches have no selector therefore."""
-        if not self._left_out or status == 429:  # the server is overloaded: the selector is not the reason
+        if not self._left_out or status in _OTHER_REASONS:
             return False
         self._failures += len(self._selector()) > self._accepted
         if status not in _TOO_LONG and self._failures < _MOST_FAILURES:

@@ -29,8 +29,8 @@ class ReflectorOptions:
     The server ends a watch after a random time between `shortest_watch` and `longest_watch`, so that many watches do
     not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without a byte: API
     servers send a bookmark about once a minute, so two are missing. Failed attempts are repeated after
-    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half. Namespaces are
-    left out of a watch if that concerns at least `least_left_out` objects (`exclusion`).
+    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half. Namespaces are left out of a watch
+    if that concerns at least `least_left_out` objects (`exclusion`).
     """
 
     page_size: int = 500

@@ -153,10 +153,13 @@ async def test_a_look_during_a_list_of_the_reflector_asks_for_no_other(world, cl
     assert lists(world.script) == 2
 
 
-async def test_a_server_with_too_much_to_do_has_nothing_against_the_selector(world):
-    busy = says(failure(429, "TooManyRequests", "later"), 429)
+@pytest.mark.parametrize(
+    "refusal",
+    [says(failure(429, "TooManyRequests", "later"), 429), says(EXPIRED, 410), streams(line("ERROR", EXPIRED))],
+)
+async def test_an_overloaded_server_or_an_expired_version_is_no_reason_to_give_the_selector_up(world, refusal):
     own = streams(line("MODIFIED", hpa(version=11)), then="hang")
-    world.script.replace("GET", WATCH, hangs, UNAVAILABLE, busy, busy, busy, own)
+    world.script.replace("GET", WATCH, hangs, UNAVAILABLE, refusal, refusal, refusal, own)
     await world.without_theirs()
     await until(lambda: len(world.selectors) == 6)
     assert set(world.selectors[1:]) == {WITHOUT_THEIRS}
