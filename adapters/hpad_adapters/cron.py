@@ -58,7 +58,7 @@ class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cron:
-    """Answers External metrics that the configuration names, from their schedules."""
+    """Numbers by the clock: replicas between a start and an end, as cron schedules in a time zone."""
 
     serves = frozenset({EXTERNAL})
     metrics: Sequence[str] = ()

@@ -74,10 +74,11 @@ Group = tuple[str, str, str, str, str]
 
 
 class CustomMetrics:
-    """Pods and Object metrics of any name. HPAs with the same metric of several objects of a kind share a list.
+    """Pods and Object metrics of the API custom.metrics.k8s.io, which prometheus-adapter and others serve.
 
-    Values of pods have no labels, so only the API can select them: one list per selector. An object that is absent
-    from a shared list is read by itself, because the API then reports the reason.
+    HPAs with the same metric of several objects of a kind share a list. Values of pods have no labels, so only the API
+    can select them: one list per selector. An object that is absent from a shared list is read by itself, because the
+    API then reports the reason.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({PODS, OBJECT})

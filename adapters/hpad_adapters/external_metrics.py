@@ -26,10 +26,10 @@ _LIST = msgspec.json.Decoder(ExternalMetricValueList)
 
 
 class ExternalMetrics:
-    """External metrics of any name, one request for each metric and selector.
+    """External metrics of the API external.metrics.k8s.io, which one server per cluster serves.
 
-    The API has no list of several metrics, and a list without a selector could not be divided here: the selector also
-    determines which series go into a value, or (with KEDA) which server answers.
+    Each metric and selector is one request. The API has no list of several metrics, and a list without a selector could
+    not be divided here: the selector also determines which series go into a value, or (with KEDA) which server answers.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})

@@ -72,10 +72,11 @@ class WorkloadSettings(lists.Settings, frozen=True, forbid_unknown_fields=True, 
 
 
 class KubernetesWorkload:
-    """The External metrics `workload_pods` and `workload_nodes`; the selector of the metric is that of the pods.
+    """The number of pods of another workload, or of their nodes: `workload_pods`, `workload_nodes`.
 
-    Pods of the HPA's namespace count that have not ended: their phase is neither Succeeded nor Failed. No such pod is
-    the number zero. Pods on one node count once for `workload_nodes`, and pods without a node do not.
+    The selector of the metric is that of the pods. Pods of the HPA's namespace count that have not ended: their phase
+    is neither Succeeded nor Failed. No such pod is the number zero. Pods on one node count once for `workload_nodes`,
+    and pods without a node do not.
     """
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})

@@ -31,7 +31,7 @@ _Pods = lists.LabelIndex[PodMetrics]
 
 
 class MetricsServer:
-    """Resource and ContainerResource metrics."""
+    """CPU and memory of pods and containers, from the metrics API of Kubernetes (metrics-server)."""
 
     serves: ClassVar[frozenset[str]] = frozenset({RESOURCE, CONTAINER_RESOURCE})
     ignores_containers = True

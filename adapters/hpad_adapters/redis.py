@@ -59,9 +59,10 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Redis:
-    """External metrics of a key, chosen by the selector: `key=…`, and `group=…` for pending entries and lag.
+    """Lengths of lists, streams, sets and hashes in Redis, and pending entries and lag of stream groups.
 
-    A batch is one connection to each server and one round trip.
+    The selector names the key: `key=…`, and `group=…` for pending entries and lag. A batch is one connection to each
+    server and one round trip.
     """
 
     serves = frozenset({EXTERNAL})

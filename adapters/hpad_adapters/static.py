@@ -1,7 +1,4 @@
-"""Numbers from a file, for scaling by hand or by a script, and as the smallest example of an adapter.
-
-The file is YAML or JSON, name -> number or quantity: `{queue_depth: 80, load: 1500m}`. It is read for every batch.
-"""
+"""The source `static`, and the smallest example of an adapter."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +25,11 @@ from hpad.adapter import (
 
 
 class Static:
-    """External metrics whose values are in a file."""
+    """Numbers in a file, set by hand or by a script.
+
+    The file is YAML or JSON and maps names of metrics to numbers or quantities: `{queue_depth: 80, load: 1500m}`. It
+    is read for every batch. Selectors do not matter. A name that the file does not hold is an error, not zero.
+    """
 
     serves = frozenset({EXTERNAL})
 

@@ -1,4 +1,4 @@
-"""The samples of config/hpas can be applied at once; their names and targets are unique."""
+"""The samples of config/ can be applied at once, and no sample takes the name or the target of another one."""
 
 from collections import Counter
 from pathlib import Path
@@ -24,6 +24,15 @@ def test_names_and_targets_of_samples_are_unique() -> None:
     targets = Counter(tuple(sorted(each["spec"]["scaleTargetRef"].items())) for each in every)
     assert {name: count for name, count in (names | targets).items() if count > 1} == {}
     assert {each["metadata"].get("namespace") for each in every} == {None}
+
+
+def test_the_workloads_to_try_keep_names_that_no_other_sample_scales() -> None:
+    """docs/getting-started.md applies config/lab, and gives its Deployments HPAs of its own."""
+    workloads = {each["metadata"]["name"] for each in samples("lab")}
+    assert {"web", "worker"} <= workloads
+    hpas = samples("hpas") + samples("manifests")
+    scaled = {each["spec"]["scaleTargetRef"]["name"]: each["metadata"]["name"] for each in hpas}
+    assert {name: scaled[name] for name in workloads & set(scaled)} == {"worker": "worker"}
 
 
 async def test_all_samples_can_be_applied_at_once(processes: kubectl_binaries.Kubectl) -> None:

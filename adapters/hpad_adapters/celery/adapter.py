@@ -27,7 +27,7 @@ class Broker(Protocol):
 
 
 class Celery:
-    """External metrics of a Celery application: its tasks, by queue (`queue=mail`) or by name (`task=mail.send`).
+    """Tasks of a Celery application on RabbitMQ or Redis, by queue (`queue=mail`) or by name (`task=mail.send`).
 
     celery_tasks_waiting: tasks in the queues; celery_tasks_unacknowledged: those that workers have fetched and not
     acknowledged; celery_tasks: both. celery_workers_to_clear (RabbitMQ only): tasks to be worked on at once so that the

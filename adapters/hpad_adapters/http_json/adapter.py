@@ -33,7 +33,10 @@ Tree = tuple[str, Any]
 
 
 class HttpJson:
-    """External metrics from documents; each document is fetched once per batch."""
+    """A number in what a URL answers (JSON, XML, YAML, text of Prometheus), also of all pods of a Service.
+
+    Each document is fetched once per batch.
+    """
 
     serves = frozenset({EXTERNAL, PODS})
     metrics: Mapping[str, tuple[str, ...]] = MappingProxyType({EXTERNAL: (), PODS: ()})

@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 class Kafka:
-    """External metrics of the lag of consumer groups; a batch has one connection to each broker that it needs."""
+    """The lag of consumer groups of a Kafka cluster; a batch has one connection to each broker that it needs."""
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = (LAG,)

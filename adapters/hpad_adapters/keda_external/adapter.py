@@ -76,7 +76,10 @@ class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class KedaExternal:
-    """External metrics of one scaler: GetMetrics, IsActive and GetMetricSpec, in one connection per batch."""
+    """Metrics of an external scaler of KEDA, by gRPC.
+
+    A batch calls GetMetrics, IsActive and GetMetricSpec over one connection.
+    """
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = ()

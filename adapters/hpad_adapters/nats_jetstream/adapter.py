@@ -17,9 +17,10 @@ Replies = Sequence[Reply | AdapterError]
 
 
 class NatsJetStream:
-    """External metrics of consumers and streams: `stream=…,consumer=…`, and `account=…` if it is another.
+    """Messages of NATS JetStream: lag, pending and unacknowledged ones of a consumer, or all of a stream.
 
-    The state of all consumers of an account comes from one request to each server of the cluster.
+    The selector names them: `stream=…,consumer=…`, and `account=…` if it is another than the source's. The state of all
+    consumers of an account comes from one request to each server of the cluster.
     """
 
     serves = frozenset({EXTERNAL})

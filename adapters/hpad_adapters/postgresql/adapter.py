@@ -24,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class PostgreSQL:
-    """External metrics from queries of one database, each in a read-only transaction with a time limit."""
+    """Results of SQL queries of a PostgreSQL database, each in a read-only transaction with a time limit."""
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = ()

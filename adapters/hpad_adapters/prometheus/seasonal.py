@@ -107,7 +107,7 @@ class SeasonalSettings(Server, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Seasonal:
-    """External metrics whose value is that of the same time of the last weeks."""
+    """A floor for replicas: the value of the same time in the last weeks, read from Prometheus."""
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = ()

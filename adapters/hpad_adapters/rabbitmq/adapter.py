@@ -41,7 +41,7 @@ _Found = dict[str, list[Queue]] | AdapterError
 
 
 class RabbitMQ:
-    """External metrics: those of `METRICS`, and configured ones.
+    """Messages, rates and consumers of RabbitMQ queues, and the workers that clear a backlog within a goal in seconds.
 
     The metric's selector names the queue, unless the configuration does: `queue=worker_tasks` or `queue in (a,b)`,
     optionally with `vhost=`, `mode=` and `aggregate=`. Queries by pod are answered with the messages that the consumers

@@ -22,7 +22,7 @@ _BUILT_IN: Mapping[str, Metric] = {
 
 
 class Sqs:
-    """External metrics of queues: one request for each queue of a batch."""
+    """Messages of Amazon SQS queues; a batch has one request for each queue."""
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = tuple(_BUILT_IN)
