@@ -10,10 +10,10 @@ a file (`yaml_reader.MAX_NODES`) and the number of its problems are bounded.
 import asyncio
 import errno
 import hashlib
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from stat import S_ISREG
 from typing import Final, NamedTuple
 
 import msgspec
@@ -229,19 +229,22 @@ class Folder:
     def _read(self, path: Path, known: _File | None) -> _File | None:
         """Reads one file; None if it no longer exists. Returns `known` if it is unreadable or changes. Blocks."""
         try:
-            stamp = _stamp(path, self._scale_to_zero)
-            if known is not None and known.stamp == stamp:
-                return known
-            found = documents.read(path)
-            if _stamp(path, stamp[0]) != stamp:
-                return known  # the file is still being written; the next scan reads it
+            with documents.opened(path) as file:
+                stamp = _stamp(os.fstat(file.fileno()), self._scale_to_zero)
+                if known is not None and known.stamp == stamp:
+                    return known
+                content = file.read(stamp[-1] + 1) or b""
+                if _stamp(os.fstat(file.fileno()), stamp[0]) != stamp:
+                    return known  # the file is still being written; the next scan reads it
+            if len(content) > stamp[-1]:
+                raise OSError(errno.EINVAL, f"longer than its size, {stamp[-1]} bytes")
         except FileNotFoundError:
             return None
         except OSError as error:
             fault = FieldError(INVALID, "", f"cannot be read: {error.strerror or error}")
             problem = Problem(str(path), 1, "", fault)
             return _File((False, 0, 0, 0, 0), known.loaded if known else (), (problem,))
-        return self._file(stamp, found)
+        return self._file(stamp, documents.parse(content, str(path), path.suffix))
 
     def _file(self, stamp: _Stamp, found: list[documents.Document]) -> _File:
         loaded: list[Loaded] = []
@@ -350,16 +353,13 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
 def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:
     """Returns the size in bytes of a changed file; 0 for an unchanged or unreadable file."""
     try:
-        stamp = _stamp(path, scale_to_zero)
+        stamp = _stamp(path.stat(), scale_to_zero)  # follows links: a mounted ConfigMap replaces that to its folder
     except OSError:
         return 0  # reading it reports the error
     return 0 if known is not None and known.stamp == stamp else stamp[-1]
 
 
-def _stamp(path: Path, scale_to_zero: bool) -> _Stamp:
-    stat = path.stat()  # follows links: a mounted ConfigMap changes by replacing the link to its folder
-    if not S_ISREG(stat.st_mode):
-        raise OSError(errno.EINVAL, "not a file")  # reading a pipe or device might never end
+def _stamp(stat: os.stat_result, scale_to_zero: bool) -> _Stamp:
     if stat.st_size > _LARGEST:
         raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
     return scale_to_zero, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,45 @@ def test_entries_that_are_not_files_are_problems_and_block_no_other_manifest(tmp
     assert set(found) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
     assert found["pipe.yaml"] == found["device.yaml"] == "cannot be read: not a file"
     assert found["large.yaml"] == "cannot be read: larger than 64 MiB"
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_manifest_that_becomes_a_pipe_after_hpad_looked_at_it_blocks_no_other(
+    looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening a FIFO without a writer waits for ever, unless O_NONBLOCK is set."""
+    (tmp_path / "evil.yaml").write_text(GOOD)
+    (tmp_path / "web.yaml").write_text(GOOD)
+    seen, stat = iter(range(1, 100)), Path.stat
+
+    def swapping(path: Path, **options: bool) -> os.stat_result:
+        found = stat(path, **options)
+        if path.name == "evil.yaml" and next(seen) == looks:
+            path.unlink()
+            os.mkfifo(path)
+        return found
+
+    monkeypatch.setattr(Path, "stat", swapping)
+    folder = Folder(tmp_path, clock.SystemClock())
+    reading = threading.Thread(target=lambda: asyncio.run(folder.refresh()))
+    reading.start()
+    reading.join(60)
+    waits = reading.is_alive()
+    os.close(os.open(tmp_path / "evil.yaml", os.O_RDWR))  # a writer that leaves ends the wait
+    reading.join()
+    assert not waits
+    assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
+    [(problem,)] = folder.errors.values()
+    assert str(problem) == f"{tmp_path / 'evil.yaml'}:1: cannot be read: not a file"
+
+
+def test_a_file_longer_than_its_size_is_a_problem(tmp_path: Path) -> None:
+    """As of /proc: a file without a size might never end."""
+    (tmp_path / "version.yaml").symlink_to("/proc/version")
+    folder = Folder(tmp_path, clock.SystemClock())
+    asyncio.run(folder.refresh())
+    [(problem,)] = folder.errors.values()
+    assert problem.error.message == "cannot be read: longer than its size, 0 bytes"
 
 
 def test_errors_quote_nothing_of_a_linked_file(tmp_path: Path) -> None:
