@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hpad.adapter import Query
 from hpad.cli import main
 from hpad.engine import annotations
 
@@ -66,6 +68,11 @@ def test_the_weight_of_each_extra_is_stated() -> None:
     assert [name for name in extras if not re.search(rf"pip install 'hpad\[{name}\]'.* \d+ MB", text)] == []
 
 
+def test_the_page_about_adapters_has_each_field_of_a_query() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "adapters.md").read_text("utf-8"), re.M)
+    assert sorted(rows) == sorted(Query.__struct_fields__)
+
+
 def built_in_adapters() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return [f"## `{name}`" for name in project["entry-points"]["hpad.adapters"]]
@@ -110,6 +117,26 @@ def test_sources_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytes
         return  # checked below, with its adapter
     (tmp_path / "hpad.yaml").write_text(text)
     assert main(["check", str(tmp_path / "hpad.yaml")]) == 0, capsys.readouterr()
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Returns the commands of hpad that a document shows, each with its continued lines, as a shell splits them."""
+    lines = re.findall(r"^    (hpad (?:.*\\\n)*.*)$", path.read_text("utf-8"), re.M)
+    return [shlex.split(line.replace("\\\n", " "))[1:] for line in lines]
+
+
+@pytest.mark.parametrize("document", ["simulate.md", "backtest.md"])
+def test_commands_of_documents_run_as_pasted(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    shown = commands(ROOT / "docs" / document)
+    assert shown
+    for command in shown:
+        assert Path(command[1]).is_file(), command
+        if "--prometheus" not in command:
+            assert main(command) == 0, capsys.readouterr()
 
 
 class Spool:
