@@ -64,9 +64,9 @@ class Broker:
         url = f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/"
         return amqp.Connection(url, timeout=60.0)
 
-    async def publish(self, queue: str, count: int, vhost: str = "/") -> None:
+    async def publish(self, queue: str, count: int, vhost: str = "/", **properties: object) -> None:
         """Publishes messages to a queue."""
-        message = {"properties": {}, "routing_key": queue, "payload": "work", "payload_encoding": "string"}
+        message = {"properties": properties, "routing_key": queue, "payload": "work", "payload_encoding": "string"}
         for _ in range(count):
             await self._request("POST", f"/api/exchanges/{_quoted(vhost)}/amq.default/publish", message)
 

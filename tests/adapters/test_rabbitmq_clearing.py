@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 import pytest
 from aiohttp import web
-from support.rabbit_queues import counter, length, queue
+from support.rabbit_queues import counter, length, queue, until
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
@@ -17,7 +17,6 @@ from hpad_adapters import rabbitmq
 from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
 from hpad_adapters.rabbitmq.queues import Queue
 
-SETTLED = 180.0
 GOAL = Goal(60.0)
 
 
@@ -241,27 +240,12 @@ def source(broker, rabbit: Context) -> rabbitmq.RabbitMQ:
     return rabbitmq.RabbitMQ(rabbitmq.Settings(url=broker.url, **options), rabbit)
 
 
-async def until(source: rabbitmq.RabbitMQ, name: str, selector: str, right: Callable[[Answer], bool]) -> Answer:
-    async with asyncio.timeout(SETTLED):
-        while True:
-            [answer] = await source.answer([testing.external(name, selector)])
-            if right(answer):
-                return answer
-            await asyncio.sleep(0.5)
-
-
 def send(broker, queue: str, count: int) -> None:
     """Publishes messages at once. The broker may drop those that it has not read when the connection is closed."""
     connection = broker.connect()
     connection.publish(queue, [b"work"] * count)
     connection.count(queue)  # answered after all that was sent before
     connection.close()
-
-
-async def publish(broker, queue: str, properties: dict[str, object], count: int = 1) -> None:
-    body = {"properties": properties, "routing_key": queue, "payload": "work", "payload_encoding": "string"}
-    for _ in range(count):
-        await broker._request("POST", "/api/exchanges/%2F/amq.default/publish", body)
 
 
 @pytest.mark.rabbitmq
@@ -315,23 +299,10 @@ async def test_the_age_of_the_oldest_message_and_the_growth_of_a_real_queue(brok
     name = await broker.declare()
     await until(source, "queue_head_age", f"queue={name}", lambda answer: getattr(answer, "values", None) == (0,))
     began = int(time.time()) - 100
-    await publish(broker, name, {"timestamp": began})
-    await publish(broker, name, {"timestamp": began + 90})
+    await broker.publish(name, 1, timestamp=began)
+    await broker.publish(name, 1, timestamp=began + 90)
     answer = await until(
         source, "queue_head_age", f"queue={name}", lambda answer: getattr(answer, "values", (0,))[0] > 0
     )
     assert 99_000 <= answer.values[0] <= (time.time() - began + 1) * 1000
     await until(source, "queue_growth", f"queue={name}", lambda answer: getattr(answer, "values", (0,))[0] > 0)
-
-
-@pytest.mark.rabbitmq
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-async def test_messages_without_a_timestamp_have_no_age(broker, source, kind):
-    name = await broker.declare(kind=kind)
-    await publish(broker, name, {"timestamp": int(time.time())} if kind == "quorum" else {})
-    ageless = "no head_message_timestamp"
-    answer = await until(
-        source, "queue_head_age", f"queue={name}", lambda answer: ageless in getattr(answer, "message", "")
-    )
-    assert answer.blame == "spec"
-    assert "only classic queues report it" in answer.message

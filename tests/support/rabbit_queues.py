@@ -1,8 +1,15 @@
-"""Queues as RabbitMQ reports them, with samples five seconds apart."""
+"""Queues as RabbitMQ reports them, with samples five seconds apart, and the wait for a real broker's statistics."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from hpad import testing
+from hpad.adapter import Answer
+from hpad_adapters import rabbitmq
 from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Queue, Statistics
+
+SETTLED = 180.0
 
 
 def counter(*samples: int, first: int = 0) -> Details:
@@ -31,3 +38,13 @@ def queue(*, ready: int = 0, unacked: int = 0, consumers: int | None = 4, name: 
         message_stats=Statistics(publish_details=samples.get("published"), ack_details=samples.get("acked")),
         messages_unacknowledged_details=samples.get("held"),
     )
+
+
+async def until(source: rabbitmq.RabbitMQ, name: str, selector: str | None, right: Callable[[Answer], bool]) -> Answer:
+    """Asks again until the answer fulfils the condition."""
+    async with asyncio.timeout(SETTLED):
+        while True:
+            [answer] = await source.answer([testing.external(name, selector)])
+            if right(answer):
+                return answer
+            await asyncio.sleep(0.5)

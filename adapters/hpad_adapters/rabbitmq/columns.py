@@ -43,8 +43,8 @@ def statistics_columns(settings: Settings) -> Mapping[str, str]:
     """Returns the parameters for rates, consumers, growth and age."""
     part = "samples" if settings.smoothing else "avg_rate"
     rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
-    columns = ("consumers", "consumer_capacity", "head_message_timestamp", "messages_details.avg_rate", *rates)
-    return _over(settings, columns)
+    age = ("head_message_timestamp", "arguments.x-max-priority")
+    return _over(settings, ("consumers", "consumer_capacity", *age, "messages_details.avg_rate", *rates))
 
 
 def sample_columns(settings: Settings) -> Mapping[str, str]:

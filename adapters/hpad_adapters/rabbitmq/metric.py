@@ -55,7 +55,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         workers_to_clear (the workers that clear the backlog within `goal` while messages are published as now) and
         time_to_clear (seconds: `goal`, times those workers by the present ones): docs/rabbitmq.md.
         growth (messages per second, below zero while the queue shrinks). head_age (seconds since the oldest message was
-        published; of classic queues whose publishers set the property timestamp).
+        published; of classic queues without priorities whose publishers set the property timestamp: docs/rabbitmq.md).
     include_unacked: false leaves messages that consumers hold out of messages and drain_time.
     aggregate: of several queues: sum, max, avg or min; by default sum, or max for drain_time, utilisation,
         time_to_clear and head_age.

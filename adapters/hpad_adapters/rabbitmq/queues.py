@@ -1,6 +1,6 @@
 """A queue as the broker reports it; a field that it does not report is None."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -8,7 +8,7 @@ from hpad.adapter import AdapterError
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
-QUORUM = "quorum"
+CLASSIC, QUORUM = "classic", "quorum"
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
 
 
@@ -51,7 +51,7 @@ class Queue(msgspec.Struct, frozen=True):
     """A queue as a reader reports it. Fields that the broker does not report are None, `state` and `type` empty.
 
     `message_stats` is None before the first event, and where the broker keeps no rates. `head_message_timestamp`: the
-    timestamp property of the oldest message, in seconds since 1970.
+    timestamp property of the oldest message, as its publisher set it. `arguments` are those of the declaration.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Queue(msgspec.Struct, frozen=True):
     messages_details: Lengths | None = None
     messages_unacknowledged_details: Lengths | None = None
     head_message_timestamp: int | str | None = None
+    arguments: Any = None
 
     @property
     def complete(self) -> bool:

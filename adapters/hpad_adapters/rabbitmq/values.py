@@ -8,13 +8,13 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.clearing import Clearing, Goal
+from hpad_adapters.rabbitmq.head_age import head_age
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
 from hpad_adapters.rabbitmq.queues import Details, Queue, ascending, field, named
 from hpad_adapters.rabbitmq.settings import Settings
@@ -137,7 +137,7 @@ class Values:
         if mode == "growth":
             return _growth(queue, where)
         if mode == "head_age":
-            return _head_age(queue, self._now(), where)
+            return head_age(queue, self._now(), where)
         backlog = field(queue, "messages" if query.include_unacked else "messages_ready", where)
         if mode == "utilisation":
             # The capacity is the share of time in which a message can be delivered at once. An empty queue has no load.
@@ -182,19 +182,6 @@ def _growth(queue: Queue, where: str) -> float:
     if rate is None:
         raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
     return rate
-
-
-def _head_age(queue: Queue, now: datetime, where: str) -> float:
-    if not field(queue, "messages", where):
-        return 0.0
-    if not isinstance(queue.head_message_timestamp, int):
-        raise AdapterError(
-            f"the answer about {named(queue, where)} has no head_message_timestamp: only classic queues report it, and "
-            "only if the publisher of the oldest message set the property timestamp",
-            "spec",
-        )
-    # A clock behind the publisher's gives no age below zero.
-    return max(0.0, now.timestamp() - queue.head_message_timestamp)
 
 
 def smoothed(details: Details, weight: float) -> float | None:
