@@ -136,14 +136,14 @@ def object_sample(items: Sequence[MetricValue] | None) -> ObjectSample:
 
 
 def external_sample(items: Sequence[ExternalMetricValue] | None) -> ExternalSample:
-    """Returns all series of an external metric.
+    """Returns all series of an external metric, as of the oldest one.
 
     Raises AdapterError where there is none, or where a value is not a quantity.
     """
     if not items:
         raise _nothing(EXTERNAL_API)
     values = tuple(_milli(item.value, f"the external metric {item.metric_name}") for item in items)
-    return ExternalSample(values, items[0].timestamp or _UNKNOWN_TIME)
+    return ExternalSample(values, min(item.timestamp or _UNKNOWN_TIME for item in items))
 
 
 def _nothing(api: str) -> AdapterError:

@@ -28,6 +28,7 @@ from hpad.adapter import (
     PodSample,
     PodValue,
     Query,
+    Sample,
 )
 from hpad.api.text import shown
 
@@ -47,13 +48,16 @@ _WORDS: Mapping[type, str] = {
 _BLAMES = ("spec", "source", "cluster", "bug")
 _INT64 = range(-(2**63), 2**63)
 _AHEAD = timedelta(minutes=5)
-"""How far the clock of a source may be ahead."""
+"""How far the clock of a source may be ahead. A window is hardly longer, so that a limited time still is after it."""
 
 
 def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime | None = None) -> list[Answer]:
     """Returns one answer per query: the adapter's if it keeps the contract, else an error (blame "bug").
 
-    With `now`, a timestamp that is more than five minutes in the future is an error as well.
+    With `now`, values of pods that are dated more than five minutes ahead are dated five minutes ahead, and a sample
+    that has no others is an error (blame "source"). Kubernetes uses such values as they are: a wrong clock of a node
+    says nothing about the usage. A time after the whole window counts the same there, however far it is ahead
+    (replica_calculator.go: groupPods).
     """
     if not isinstance(answers, list | tuple):
         kind = _WORDS.get(type(answers), "something else")
@@ -111,8 +115,10 @@ def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None
     if type(answer) is not expected:
         kind, needed = _WORDS.get(type(answer), "something else"), _WORDS[expected]
         return _bug(source, f'answered {kind} where the {query.type} metric "{query.name}" needs {needed}')
-    fault = _fault(answer) or (None if latest is None else _future_fault(answer, latest))
-    return answer if fault is None else _bug(source, f'answered {fault} for "{query.name}"')
+    fault = _fault(answer)
+    if fault is not None:
+        return _bug(source, f'answered {fault} for "{query.name}"')
+    return answer if latest is None else _dated(source, query, answer, latest)
 
 
 def _fault(answer: Any) -> str | None:
@@ -126,12 +132,21 @@ def _fault(answer: Any) -> str | None:
     return _pods_fault(answer)
 
 
-def _future_fault(answer: Any, latest: datetime) -> str | None:
-    """Returns what is wrong with a timestamp of the future."""
-    times = [answer.timestamp]
-    if isinstance(answer, PodSample):
-        times += [value.timestamp for value in answer.values.values()]
-    return None if max(times) <= latest else "a timestamp more than five minutes in the future"
+def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answer:
+    """Returns the sample with no time after `latest`, an error if all of its times are."""
+    values = answer.values if isinstance(answer, PodSample) else {}
+    ahead = [pod for pod, value in values.items() if value.timestamp > latest]
+    if not ahead and answer.timestamp <= latest:
+        return answer
+    if len(ahead) < len(values):
+        limited = {pod: msgspec.structs.replace(values[pod], timestamp=latest) for pod in ahead}
+        return PodSample({**values, **limited}, min(answer.timestamp, latest))
+    return AdapterError(
+        f'source "{source}": each value of "{query.name}" has a timestamp more than five minutes in the future: '
+        "correct the clock of the source, of its nodes, or of hpad's machine",
+        lasting=True,
+        alive=True,
+    )
 
 
 def _external_fault(answer: Any) -> str | None:

@@ -91,3 +91,5 @@ def test_custom_and_external_values() -> None:
     assert metrics.object_sample([MetricValue(described, WHEN, None, "1500m")]) == ObjectSample(1500, WHEN)
     series = [ExternalMetricValue("q", None, WHEN, None, "1"), ExternalMetricValue("q", None, WHEN, None, "-2")]
     assert metrics.external_sample(series) == ExternalSample((1000, -2000), WHEN)
+    series.insert(0, ExternalMetricValue("q", None, WHEN + timedelta(hours=1), None, "4"))
+    assert metrics.external_sample(series) == ExternalSample((4000, 1000, -2000), WHEN)

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import virtual_time
+from support import engine, virtual_time
 from support.scripted_source import DOWN, A, B, Grouped, Scripted, failing, opened, sleeping
 from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
-from hpad.adapter import AdapterError, ExternalSample, PodSample, PodValue, Query
+from hpad.adapter import RESOURCE, AdapterError, ExternalSample, PodSample, PodValue, Query
 from hpad.cli import config
 from hpad.sources import answers, call, limits, settings_errors
 from hpad.sources.limits import RateLimit
@@ -21,6 +21,8 @@ from hpad.sources.redact import Redactor
 from hpad.sources.source import Source
 
 DEFAULTS = limits.Limits()
+CPU = Query(type=RESOURCE, namespace="shop", name="cpu")
+SPAN = timedelta(seconds=30)
 
 
 @in_virtual_time
@@ -337,10 +339,34 @@ def test_error_texts_lose_the_secrets_of_the_settings(settings, text, shown):
     assert Redactor(settings)(text) == shown
 
 
-def test_a_timestamp_of_the_future_is_an_error():
+def test_a_sample_dated_in_the_future_is_an_error():
     later = virtual_time.START + timedelta(minutes=6)
-    [error] = answers.checked("mine", [A], [ExternalSample((1,), later)], virtual_time.START)
-    assert error.blame == "bug"
-    assert "a timestamp more than five minutes in the future" in error.message
+    for sample in (ExternalSample((1,), later), PodSample({"web-1": PodValue(1, later, SPAN)}, later)):
+        query = A if isinstance(sample, ExternalSample) else CPU
+        [error] = answers.checked("mine", [query], [sample], virtual_time.START)
+        assert (error.blame, error.lasting, error.alive) == ("source", True, True)
+        assert error.message == (
+            f'source "mine": each value of "{query.name}" has a timestamp more than five minutes in the future: '
+            "correct the clock of the source, of its nodes, or of hpad's machine"
+        )
     near = ExternalSample((1,), virtual_time.START + timedelta(minutes=4))
     assert answers.checked("mine", [A], [near], virtual_time.START) == [near]
+
+
+@pytest.mark.parametrize("hours", [0.2, 30, 24 * 365 * 1000])
+def test_a_value_of_a_node_whose_clock_is_ahead_counts(hours: float):
+    """Kubernetes does not judge the time (replica_calculator.go: groupPods): the count is that of the raw sample."""
+    right, ahead = (
+        PodValue(amount, engine.START + timedelta(hours=late), SPAN) for amount, late in ((200, 0), (500, hours))
+    )
+    sample = PodSample({"web-0": right, "web-1": ahead}, ahead.timestamp)
+    [found] = answers.checked("mine", [CPU], [sample], engine.START)
+    limit = engine.START + timedelta(minutes=5)
+    assert found == PodSample({"web-0": right, "web-1": msgspec.structs.replace(ahead, timestamp=limit)}, limit)
+    desired = []
+    for each in (sample, found):
+        web = engine.Workload(engine.resource("cpu", averageUtilization=50), replicas=2)
+        # In its initialization period a pod counts once a whole window has passed since it became ready.
+        web.pods = tuple(engine.pod(name, age=40, ready_since=engine.START) for name in each.values)
+        desired.append(web.reconcile(each).desired)
+    assert desired == [5, 5]  # 500m of 100m per pod; of the pod that is not ready yet, 0m
