@@ -103,6 +103,25 @@ async def test_all_queues_of_an_application_are_those_with_tasks(shop: Applicati
         assert sorted(some.values) == [1_000, 2_000]
 
 
+@on("rabbitmq")
+async def test_tasks_that_are_not_due_count_nowhere(shop: Application) -> None:
+    """On quorum queues the broker keeps them in delay queues (celery_delayed_11 of an hour), which no worker reads."""
+    quorum = {"x-queue-type": "quorum"}
+    shop.declare([("mail", "mail", "topic", "mail", quorum), ("reports", "reports", "topic", "reports", quorum)])
+    async with shop.worker("mail,reports"):
+        while not any("celery_delayed_0" in name for name in await _queues(shop)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await shop.send("mail.send:30:0:3600", "report:1:0")
+        named = ("celery_tasks", "queue=celery_delayed_11"), ("celery_tasks", "queue=reports")
+        await shop.until(lambda found: found == [30, 1], *named)
+    for patterns in (["*"], ["rep*", "celery_*", "mail"]):
+        shop.options["queues"] = patterns
+        assert await shop.until(lambda found: found[0] >= 0, ("celery_tasks", None)) == [1]
+    shop.options["queues"] = ["celery_*"]
+    [none] = await shop.ask(("celery_tasks", None))
+    assert "delay queues such as celery_delayed_0 and tasks.DQ count only where they are named" in message(none)
+
+
 async def _queues(shop: Application) -> list[str]:
     inner = shop.options["rabbitmq"]
     headers = {"Authorization": aiohttp.encode_basic_auth(inner["username"], inner["password"])}

@@ -150,6 +150,36 @@ async def test_a_pattern_matches_whole_names_and_minds_case(broker, rabbit):
     assert len(values(await asked(alternatives))) == 2
 
 
+DELAYED = (
+    "jobs.DQ",
+    "jobs.XQ",
+    "celery_delayed_0",
+    "jobs_celery_delayed_27",
+    "nsb.delay-level-00",
+    "nsb.v2.delay-level-27",
+)
+SIMILAR = ("jobs", ".DQ", "DQ", "celery_delayed", "celery_delayed_report", "nsb.v2.delay-level-100", "jobs.DQ.more")
+
+
+async def test_a_pattern_leaves_out_delay_queues_and_a_name_does_not(broker, rabbit):
+    """Messages that are not due, of Celery, dramatiq and NServiceBus: no worker can take them."""
+    vhost, everything = "delays", {"configure": ".*", "write": ".*", "read": ".*"}
+    users = ("monitor", broker.server.admin.name)
+    permissions = [{"user": user, "vhost": vhost, **everything} for user in users]
+    await broker.define(vhosts=[{"name": vhost}], permissions=permissions)
+    for name in (*DELAYED, *SIMILAR):
+        await broker.declare(vhost, name)
+        await broker.publish(name, 2 if name in DELAYED else 1, vhost)
+    patterns = {"everything": ".*", "delayed": ".*[DX]Q|.*delay.*"}
+    source = adapter(broker, rabbit, vhost=vhost, patterns=patterns)
+    assert values(await asked(source, "queue_regex=everything")) == (1_000,) * len(SIMILAR)
+    assert sum(values(await asked(source, "queue_regex=delayed"))) == 5_000
+    assert values(await asked(source, f"queue in ({','.join(DELAYED)})")) == (2_000,) * len(DELAYED)
+    only = await asked(adapter(broker, rabbit, vhost=vhost, metrics=metric(queue_regex="celery_delayed_0|jobs[.]DQ")))
+    assert isinstance(only, AdapterError)
+    assert "delay queues such as celery_delayed_0 and tasks.DQ count only where they are named" in only.message
+
+
 async def test_a_selector_chooses_a_configured_pattern(broker, rabbit):
     await broker.declare("mine", "chosen-1")
     await broker.declare("mine", "chosen-2")

@@ -1,7 +1,7 @@
 """A Celery application of tests: its workers run as `celery -A support.celery_app worker`, or by `main` below.
 
 Environment: `BROKER`, the URL of the broker; `GATE`, a file for which the tasks wait; `CONFIGURATION`, settings of
-Celery as JSON; `QUEUES`, the JSON list of task_queues: name, exchange, its type, and routing key.
+Celery as JSON; `QUEUES`, the JSON list of task_queues: name, exchange, its type, routing key, and arguments.
 """
 
 import json
@@ -23,7 +23,10 @@ app.conf.update(
     **json.loads(os.environ.get("CONFIGURATION", "{}")),
 )
 if queues := json.loads(os.environ.get("QUEUES", "[]")):
-    app.conf.task_queues = [Queue(name, Exchange(exchange, kind), key) for name, exchange, kind, key in queues]
+    app.conf.task_queues = [
+        Queue(name, Exchange(exchange, kind), key, queue_arguments=dict(*arguments))
+        for name, exchange, kind, key, *arguments in queues
+    ]
 
 
 @app.task(name="mail.send")
@@ -40,12 +43,13 @@ def report() -> None:
 
 
 def main() -> None:
-    """Sends tasks: NAME:COUNT:PRIORITY, and so on."""
+    """Sends tasks: NAME:COUNT:PRIORITY, and so on; with :SECONDS, the time until they are due."""
     with app.connection_for_write() as connection:
         for argument in sys.argv[1:]:
-            name, count, priority = argument.split(":")
+            name, count, priority, *countdown = argument.split(":")
+            due = {"countdown": int(countdown[0])} if countdown else {}
             for _ in range(int(count)):
-                app.send_task(name, priority=int(priority), connection=connection)
+                app.send_task(name, priority=int(priority), connection=connection, **due)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ ROUTES = {"mail.*": "mail", "report": "reports"}
 class Application:
     """The application on one broker: `url` for Celery, `options` for a source of hpad.
 
-    `configuration` is that of Celery, beside `queues` of task_queues: name, exchange, its type, and routing key.
+    `configuration` is that of Celery, beside `queues` of task_queues: name, exchange, its type, routing key, arguments.
     """
 
     def __init__(
         self, url: str, options: dict[str, Any], folder: Path, *,
-        configuration: dict[str, Any] | None = None, queues: Sequence[Sequence[str]] = (),
+        configuration: dict[str, Any] | None = None, queues: Sequence[Sequence[Any]] = (),
     ) -> None:  # fmt: skip
         self.options = {**options, "queues": ["celery", "mail", "reports"], "routes": ROUTES}
         self.gate = folder / "gate"
@@ -40,12 +40,16 @@ class Application:
             "GATE": str(self.gate),
             "PYTHONPATH": str(TESTS),
             "CONFIGURATION": json.dumps(configuration or {}),
-            "QUEUES": json.dumps(queues),
         }
+        self.declare(queues)
         self._log = folder / "worker.log"
 
+    def declare(self, queues: Sequence[Sequence[Any]]) -> None:
+        """Sets the task_queues of producers and workers that start from now on."""
+        self._environment["QUEUES"] = json.dumps(queues)
+
     async def send(self, *tasks: str) -> None:
-        """Sends tasks, each NAME:COUNT:PRIORITY."""
+        """Sends tasks, each NAME:COUNT:PRIORITY, or NAME:COUNT:PRIORITY:SECONDS until they are due."""
         await asyncio.to_thread(self._run, [sys.executable, "-m", "support.celery_app", *tasks])
 
     def _run(self, command: Sequence[str]) -> None:

@@ -44,8 +44,8 @@ ANY_VHOST = "*"
 class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A metric that the operator defines. An HPA's selector may set what it leaves open.
 
-    queue: one queue, by its name; queues: several; queue_regex: all queues whose whole name matches, case-sensitive.
-        Without any of the three the selector must name the `queue`.
+    queue: one queue, by its name; queues: several; queue_regex: all queues whose whole name matches, case-sensitive,
+        but delay queues (docs/rabbitmq.md). Without any of the three the selector must name the `queue`.
     exclude_regex: leaves out queues that queue_regex matches.
     vhost: one, or a list; "*" with a queue_regex stands for all vhosts that the user may see.
     mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (per second); drain_time (seconds

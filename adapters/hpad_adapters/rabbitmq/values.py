@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from hpad.adapter import AdapterError, Context
+from hpad_adapters.rabbitmq import delays
 from hpad_adapters.rabbitmq.clearing import Clearing, Goal
 from hpad_adapters.rabbitmq.head_age import head_age
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
@@ -85,10 +86,11 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
         return self.mode in CLEARING
 
     def matches(self, name: str) -> bool:
-        """Returns whether the query is about a queue of this name."""
+        """Returns whether the query is about a queue of this name; no pattern matches a delay queue."""
         if self.pattern is None:
             return name in self.queues
-        return self.pattern.fullmatch(name) is not None and not (self.exclude and self.exclude.fullmatch(name))
+        excluded = delays.keeps_for_later(name) or (self.exclude is not None and self.exclude.fullmatch(name))
+        return self.pattern.fullmatch(name) is not None and not excluded
 
 
 _MILLI = 1000
@@ -225,4 +227,5 @@ def _missing(query: QueueQuery, absent: Sequence[str], where: str) -> AdapterErr
     if absent:
         return AdapterError(f'queue "{absent[0]}" does not exist in {where}', "spec")
     pattern = query.pattern.pattern if query.pattern is not None else ""
-    return AdapterError(f'no queue matches "{pattern}" in {where}', "spec")
+    later = f"delay queues such as {delays.EXAMPLES} count only where they are named"
+    return AdapterError(f'no queue matches "{pattern}" in {where}; {later}', "spec")
