@@ -94,9 +94,9 @@ class Connections:
         try:
             return await self._connected(password, tls)
         except asyncpg.PostgresError as error:
-            if not _is_of_server(error):
-                raise AdapterError(f"{self.name} closed the connection: is this the port of PostgreSQL?") from None
-            raise refusal(self.name, error) from None
+            if _is_of_server(error):
+                raise refusal(self.name, error) from None
+            raise lost(self.name, error, ": is this the port of PostgreSQL?") from None
         except TimeoutError:
             raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
@@ -184,6 +184,12 @@ def _single(rows: Sequence[Any]) -> Value:
     if value is None:
         raise ValueError("returns NULL")
     return value
+
+
+def lost(name: str, error: Exception, hint: str = "") -> AdapterError:
+    """Describes a connection that ended: hpad refused what the server sent, or the server closed it."""
+    refused = error.__cause__ if isinstance(error.__cause__, guard.RefusedError) else None
+    return AdapterError(f"{name} {refused or f'closed the connection{hint}'}")
 
 
 def refusal(name: str, error: asyncpg.PostgresError) -> AdapterError:
