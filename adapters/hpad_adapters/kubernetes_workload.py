@@ -17,6 +17,7 @@ PODS: Final = "workload_pods"
 NODES: Final = "workload_nodes"
 _ENDED: Final = ("Succeeded", "Failed")
 _PAGE: Final = 500
+_MOST_EMPTY_PAGES: Final = 100
 _CONCURRENCY: Final = 4
 
 Group = tuple[str, str]
@@ -137,7 +138,8 @@ class KubernetesWorkload:
             raise AdapterError(f"{where}: hpad runs without an API server, which lists pods", "spec")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         counts, seen, more = Counts(nodes=set()), 0, ""
-        while True:
+        # A page may be empty, since the server filters it; a bound on pages ends a server that always has another one.
+        for _ in range(self._max_pods // _PAGE + _MOST_EMPTY_PAGES):
             page = self._decoded(await self._api.get(path, dict(_parameters(selector, more))), where)
             items, more = page.items or (), page.metadata.more
             counts.add(items)
@@ -146,10 +148,13 @@ class KubernetesWorkload:
                 raise AdapterError(f"{where} are more than max_pods ({self._max_pods})", lasting=True, alive=True)
             if not more:
                 return counts
+        raise AdapterError(f"{where}: the API server always answers that there is another page", "cluster")
 
     def _decoded(self, body: bytes, where: str) -> _Pods:
         try:
-            return _PODS.decode(body)
+            return _PODS.decode(lists.sized(body))
+        except AdapterError as error:
+            raise AdapterError(f"{where}: {error.message}", error.blame, lasting=True) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise AdapterError(f"{where}: the API server answered something other than pods", "cluster") from None
 

@@ -7,10 +7,20 @@ from typing import Generic, TypeVar
 import msgspec
 
 from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration
+from hpad.adapter_http import count_elements
 
 T = TypeVar("T")
 _CONCURRENCY = 16
+_MOST_ELEMENTS = 2_000_000
+"""Values, lists and objects of one list; the metrics of a pod have some twenty."""
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+
+
+def sized(body: bytes) -> bytes:
+    """Returns the JSON text of a list, before anything is made of it; raises AdapterError if it has too many values."""
+    if len(body) > _MOST_ELEMENTS and count_elements(body, _MOST_ELEMENTS) > _MOST_ELEMENTS:
+        raise AdapterError(f"the answer has more than {_MOST_ELEMENTS} values", "cluster", lasting=True)
+    return body
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,7 +55,8 @@ class Reader:
         parameters = {name: value for name, value in params.items() if value}
         try:
             async with self._semaphore, asyncio.timeout(self._timeout):
-                return decoder.decode(await self._server.get(path, parameters))
+                body = await self._server.get(path, parameters)
+            return decoder.decode(sized(body))
         except AdapterError as error:
             message = fetch_failed(self._api, error.message).message
             raise AdapterError(message, error.blame, lasting=error.lasting) from None

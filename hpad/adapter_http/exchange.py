@@ -145,6 +145,9 @@ def _merged(own: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, 
 
 
 T = TypeVar("T")
+MAX_ELEMENTS: Final = 1_000_000
+"""The most values, lists and objects of a JSON body, unless the caller has a limit of its own: 16 MiB of `{}` would
+otherwise become a gigabyte of objects."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\(?:.|\Z)[^"\\]*)*(?:"|\Z)', re.DOTALL)
 """A JSON string, up to the end of the document where it is not closed: it matches at each quote, in linear time."""
 
@@ -154,11 +157,15 @@ def decoded(
 ) -> T:
     """Returns a JSON body as the decoder's type.
 
-    Values, lists and objects are counted before any of them is made. The depth is bounded by Python's recursion limit.
+    Values, lists and objects are counted before any of them is made: at most `max_elements`, which errors name as a
+    setting, or MAX_ELEMENTS. The depth is bounded by Python's recursion limit.
     Raises AdapterError, which names the server and what it should have answered, such as "a list of queues".
     """
-    if max_elements is not None and count_elements(body, max_elements) > max_elements:
-        raise AdapterError(f"{name} answers more than max_elements ({max_elements})", lasting=True, alive=True)
+    most = MAX_ELEMENTS if max_elements is None else max_elements
+    # A part of a body (msgspec.Raw) was counted with it.
+    if isinstance(body, bytes) and len(body) > most and count_elements(body, most) > most:
+        limit = f"{most} values" if max_elements is None else f"max_elements ({most})"
+        raise AdapterError(f"{name} answers more than {limit}", lasting=True, alive=True)
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from support import worked_off
 from support.faulty_servers import CASES, QUERIES, SECRET, Server, adapter
 
 from hpad.adapter import AdapterError, Answer, or_error
@@ -16,6 +18,8 @@ from hpad.lab.servers import ports
 
 ENDED_SECONDS = 60.0
 HELLO = 1024
+CPU_SECONDS = 3.0
+"""Far more than any of these answers takes, and less than one that is worked off: 4 to 20 s on a fast machine."""
 GARBAGE = b"\x00\xffgarbage\r\n" * 16
 HTTP = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: "
 HTTP_REFUSAL = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -83,6 +87,17 @@ async def test_garbage(source: str, reply: bytes) -> None:
 @pytest.mark.parametrize("reply", [b"", HTTP + b"0\r\n\r\n"], ids=["plain", "http"])
 async def test_an_empty_answer(source: str, reply: bytes) -> None:
     await test_garbage(source, reply)
+
+
+@for_each("a number that is worked off")
+async def test_a_number_that_is_worked_off(source: str) -> None:
+    """A short answer with a huge length, count or exponent, or with many small parts, takes no time to speak of."""
+    for what, reply in worked_off.answers(source).items():
+        async with answering(reply) as (port, _), adapter(source, Server(port)) as made:
+            began = time.process_time()
+            async with asyncio.timeout(ENDED_SECONDS):
+                found = await or_error(made.answer([QUERIES[source]]))
+            assert time.process_time() - began < CPU_SECONDS, (what, found)
 
 
 @for_each("wrong credentials")

@@ -194,6 +194,17 @@ async def test_a_response_that_is_none(reply: bytes, error: str, request_class: 
     assert error in message(found)
 
 
+async def test_more_brokers_than_a_cluster_has() -> None:
+    """Each leader would be a connection."""
+    broker = Broker()
+    async with serving(broker) as address:
+        brokers = [(number, f"127.1.{number >> 8}.{number & 255}", broker.port, None) for number in range(1, 400)]
+        partitions = [(0, number, number, [number], [number]) for number in range(1, 400)]
+        broker.answers[kafka_broker.METADATA] = (0, brokers, "c", 1, [(0, "orders", False, partitions)])
+        found = await ask(address)
+    assert "names more than 256 brokers" in message(found)
+
+
 async def test_memory_is_bounded() -> None:
     broker = Broker()
     broker.answers[kafka_broker.METADATA] = struct.pack(">i", 2**30) + b"x" * (8 << 20)

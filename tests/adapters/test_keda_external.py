@@ -1,6 +1,7 @@
 """A real gRPC server as KEDA's external scaler."""
 
 import asyncio
+import contextlib
 import datetime
 import ssl
 import struct
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
+from support import raw_http2
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Answer, ExternalSample, HPAIdentity, Query
@@ -220,6 +222,25 @@ async def test_a_server_other_than_a_scaler_is_an_error(reply: bytes) -> None:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
         (answer,) = await ask(f"127.0.0.1:{other.sockets[0].getsockname()[1]}")
     assert "broke off the connection" in message(answer)
+
+
+@pytest.mark.parametrize("frame", [raw_http2.settings(), raw_http2.frame(6, 0, 0, b"12345678")], ids=["set", "ping"])
+async def test_frames_without_end_are_refused(frame: bytes) -> None:
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.read(4096)
+        with contextlib.suppress(ConnectionError):
+            writer.write(raw_http2.settings() + frame * 20_000)
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as other:
+        answers = await ask(f"127.0.0.1:{other.sockets[0].getsockname()[1]}", STORMS, STORMS, STORMS)
+    assert {message(answer).partition(" sent ")[2] for answer in answers} == {"more frames than an answer needs"}
+    assert connections == 1
 
 
 async def test_a_server_that_is_down_is_an_error() -> None:

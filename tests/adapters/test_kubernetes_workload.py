@@ -131,3 +131,17 @@ def test_invalid_settings_are_refused() -> None:
     for settings, error in (({"max_pods": 0}, ">= 1"), ({"request_timeout": "0s"}, "request_timeout"), ({"x": 1}, "x")):
         with pytest.raises(msgspec.ValidationError, match=error):
             msgspec.convert(settings, KubernetesWorkload.Settings)
+
+
+class EndlessPages:
+    """An API server that always names another page."""
+
+    async def get(self, path: str, params: Any = None) -> bytes:
+        return b'{"metadata":{"continue":"more"},"items":[]}'
+
+
+async def test_pages_without_end_are_an_error(context: Any) -> None:
+    adapter = made(msgspec.structs.replace(context, api=EndlessPages()))
+    (answer,) = await adapter.answer([testing.external("workload_pods", "app=backend")])
+    assert isinstance(answer, AdapterError)
+    assert "the API server always answers that there is another page" in answer.message

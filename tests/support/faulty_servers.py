@@ -100,6 +100,7 @@ CASES = {
     "wrong credentials": (*_OVER_HTTP, *THROUGH_THE_API_SERVER),
     "expired certificate": tuple(source for source in QUERIES if source not in _OTHER_CERTIFICATES),
     "empty answer": tuple(QUERIES),
+    "a number that is worked off": tuple(QUERIES),
 }
 """The sources for which `test_faults.py` has a test of each fault."""
 

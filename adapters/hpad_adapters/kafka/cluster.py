@@ -27,6 +27,8 @@ MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""
 MAX_ITERATIONS = 100_000
 """Of SCRAM, which the broker chooses: 4096 by default. More would take a thread for minutes."""
+MAX_BROKERS = 256
+"""The limit for the connections of a batch: a broker names the leaders of partitions."""
 LATEST, EARLIEST = -1, -2
 """Timestamps of ListOffsets."""
 _GROUP = 0
@@ -211,6 +213,8 @@ class KafkaCluster:
     async def _connection(self, at: Address) -> _Connection:
         """Returns the connection to a broker; callers at the same time share it."""
         if at not in self._open:
+            if len(self._open) >= MAX_BROKERS:
+                raise AdapterError(f"{_name(self._bootstrapped)} names more than {MAX_BROKERS} brokers", lasting=True)
             self._open[at] = asyncio.ensure_future(self._connected(at))
         return await asyncio.shield(self._open[at])
 

@@ -99,8 +99,14 @@ class PostgreSQL:
             return error
         except TimeoutError:
             return self._failed(call, f"has no answer within {self._settings.query_timeout}")
-        except (self._errors.PostgresError, self._errors.InterfaceError, OSError) as error:
-            return self._library.lost(self._connections.name, error)
+        except (
+            self._errors.PostgresError,
+            self._errors.InterfaceError,
+            self._errors.InternalClientError,
+            OSError,
+        ) as error:
+            lost: AdapterError = self._library.lost(self._connections.name, error)
+            return lost
 
     async def _read(self, call: Call, connection: Any) -> Answer:
         """Returns the sample of one query, or the error of a server that can be used for other queries."""

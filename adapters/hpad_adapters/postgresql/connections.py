@@ -101,6 +101,8 @@ class Connections:
             raise AdapterError(f"{self.name} did not answer within {self._settings.connect_seconds:g}s") from None
         except asyncpg.TargetServerAttributeNotMatched:
             raise AdapterError(f"{self.name}: no server is {self._settings.target_session_attrs}") from None
+        except asyncpg.InternalClientError as error:
+            raise lost(self.name, error) from None
         except asyncpg.InterfaceError:
             raise AdapterError(f"{self.name} asks for a way to authenticate that hpad does not have") from None
         except OSError as error:  # ssl.SSLError is a subclass
@@ -188,6 +190,8 @@ def _single(rows: Sequence[Any]) -> Value:
 
 def lost(name: str, error: Exception, hint: str = "") -> AdapterError:
     """Describes a connection that ended: hpad refused what the server sent, or the server closed it."""
+    if isinstance(error, asyncpg.InternalClientError):  # the library's error for a malformed message
+        return AdapterError(f"{name} {guard.NO_DATABASE}")
     refused = error.__cause__ if isinstance(error.__cause__, guard.RefusedError) else None
     return AdapterError(f"{name} {refused or f'closed the connection{hint}'}")
 

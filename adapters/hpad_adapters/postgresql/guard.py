@@ -16,6 +16,7 @@ MAX_BYTES: Final = 4 << 20
 """What a server may send until it is ready for the next query (message "Z")."""
 MAX_ITERATIONS: Final = 100_000
 """Of SCRAM, which the server chooses: 4096 by default. So many take a twentieth of a second."""
+NO_DATABASE: Final = "does not answer as PostgreSQL does: is this the port of PostgreSQL?"
 _HEADER: Final = struct.Struct("!ci")
 _LENGTH_BYTES: Final = 4
 """A length counts itself, but not the type in front of it."""
@@ -60,7 +61,7 @@ class Frames:
         self._rest = length - _LENGTH_BYTES
         self._spent = 0 if kind == _READY else self._spent + length
         if self._rest < 0 or not kind.isalnum():
-            raise RefusedError("does not answer as PostgreSQL does: is this the port of PostgreSQL?")
+            raise RefusedError(NO_DATABASE)
         self._authentication = bytearray() if kind == _AUTHENTICATION else None
         if self._spent > (MAX_BYTES if self._authentication is None else _LONGEST_AUTHENTICATION):
             raise RefusedError("sent more than fits into an answer: is this the port of PostgreSQL?")
