@@ -7,13 +7,16 @@ import errno
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpad.api.text import shown
 from hpad.cli.output import Failure
 from hpad.daemon import process
-from hpad.manifests import documents
+from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
+
+if TYPE_CHECKING:
+    from hpad.settings.model import Settings
 
 DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
@@ -35,6 +38,8 @@ examples:
 exit status: 0 after Ctrl-C or SIGTERM, 1 if the cluster cannot start or a manifest cannot be applied, 2 for wrong use
 """
 
+_ZERO: Final = "0 needs the feature gate HPAScaleToZero: --scale-to-zero, or --hpad with settings that set it"
+
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
@@ -54,6 +59,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: a free one)")
     parser.add_argument(
         "--pretend", action="store_true", help="start no processes: pods are ready at once and have no usage"
+    )
+    parser.add_argument(
+        "--scale-to-zero",
+        action="store_true",
+        help="take minReplicas 0, as with the feature gate HPAScaleToZero (with --hpad also where its settings set it)",
     )
     parser.add_argument(
         "--rbac",
@@ -88,6 +98,8 @@ async def _serve(args: argparse.Namespace) -> None:
     if args.config and not args.hpad:
         raise Failure("--config has hpad's settings: it needs --hpad")
     documents = await asyncio.to_thread(_documents, args.files)
+    settings = _settings(args) if args.hpad else None
+    zero = args.scale_to_zero or (settings is not None and settings.tunables.gates.HPAScaleToZero)
     async with contextlib.AsyncExitStack() as stack:
         # Signals first: Ctrl-C during the start must not leave files or processes behind.
         stop = await stack.enter_async_context(process.stop_on_signals())
@@ -99,7 +111,9 @@ async def _serve(args: argparse.Namespace) -> None:
             stack.callback(path.unlink, missing_ok=True)
         try:
             files = await tls.made(own) if args.rbac else None
-            cluster = Cluster(port=args.port, auto_ready=args.pretend, authorization=args.rbac, tls=files)
+            cluster = Cluster(
+                port=args.port, auto_ready=args.pretend, authorization=args.rbac, tls=files, scale_to_zero=zero
+            )
             await stack.enter_async_context(cluster)
             await cluster.kubeconfig(path)
         except OSError as error:
@@ -108,12 +122,20 @@ async def _serve(args: argparse.Namespace) -> None:
         _print_address(cluster.url, path, rbac=args.rbac)
         for document in documents:
             _apply(cluster, document)
-        if args.hpad:
+        if settings is not None:
             user = users.named(args.user) if args.user else users.ADMINISTRATOR
             hpad_kubeconfig = await cluster.kubeconfig(own / "hpad.kubeconfig", user)
-            await stack.enter_async_context(_hpad(args.config, hpad_kubeconfig))
+            await stack.enter_async_context(_hpad(settings, hpad_kubeconfig))
         await stop.wait()
         print("stopping", flush=True)
+
+
+def _settings(args: argparse.Namespace) -> "Settings":
+    """Returns hpad's settings; with --scale-to-zero they have the gate, unless they set it themselves."""
+    from hpad.cli import flags
+
+    settings = flags.load(args.config)
+    return settings.on_server((1, 37)) if args.scale_to_zero else settings
 
 
 def _print_address(url: str, path: Path, *, rbac: bool) -> None:
@@ -142,7 +164,9 @@ def _apply(cluster: Any, document: Document) -> None:
     try:
         made = cluster.apply(document.value)
     except ApiError as error:
-        raise Failure(f"{document.file}:{document.line}: {error}") from error
+        about_zero = hpas.is_hpa(document.value) and any(map(hpas.is_about_zero, hpas.load(document).errors))
+        hint = f" ({_ZERO})" if about_zero and not cluster.writer.scale_to_zero else ""
+        raise Failure(f"{document.file}:{document.line}: {error}{hint}") from error
     print(f"applied:    {made['kind'].lower()}/{made['metadata']['name']}", flush=True)
 
 
@@ -157,15 +181,13 @@ def _check_kubeconfig(file: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _hpad(file: Path | None, kubeconfig: Path) -> AsyncIterator[None]:
+async def _hpad(settings: "Settings", kubeconfig: Path) -> AsyncIterator[None]:
     """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
-    from hpad.cli import flags
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
     from hpad.recording.format import RecordingError
     from hpad.serve import server
 
-    settings = flags.load(file)
     logs.configure(settings.log_level, settings.log_format)
     daemon = app.App(settings, cluster_config=await asyncio.to_thread(load_cluster_config, str(kubeconfig)))
     try:

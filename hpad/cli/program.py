@@ -19,6 +19,21 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        self._splits = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses as argparse, and also takes options between the files of a list, such as `a.yaml --flag b.yaml`.
+
+        argparse gives a list only the arguments up to the first option, unless all options are parsed first.
+        """
+        lists = any(action.nargs in ("*", "+", "?") for action in self._get_positional_actions())
+        if not lists or self._splits or "--" in (args or ()):
+            return super().parse_known_args(args, namespace)
+        self._splits = True  # it calls this method, twice
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._splits = False
 
 
 def run(program: str, parse: Callable[[], argparse.Namespace]) -> int:

@@ -145,6 +145,9 @@ def test_scale_to_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["check", str(path)]) == 1
     assert "spec.minReplicas: Invalid value: 0" in capsys.readouterr().out
     assert main(["check", "--scale-to-zero", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["check", str(path), "--scale-to-zero", str(path)]) == 0
+    assert capsys.readouterr().out == "2 documents checked, none with errors\n"
 
 
 @pytest.mark.parametrize(

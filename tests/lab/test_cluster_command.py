@@ -116,6 +116,62 @@ async def test_the_command_prints_its_kubeconfig_and_limits_and_runs_hpad(tmp_pa
     assert process.returncode == 0
 
 
+ZERO = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: app}]}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 0
+  maxReplicas: 3
+  metrics: [{type: External, external: {metric: {name: tasks}, target: {type: AverageValue, averageValue: 1}}}]
+  behavior: {scaleDown: {stabilizationWindowSeconds: 0}}
+"""
+"""A Deployment without work."""
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [((), "feature_gates: {HPAScaleToZero: true}\n"), (("--scale-to-zero",), "")],
+)
+async def test_a_minimum_of_0_is_followed_with_the_gate(tmp_path, options, settings):
+    (tmp_path / "numbers.yaml").write_text("tasks: 0\n")
+    sources = f"sources: {{numbers: {{adapter: static, file: {tmp_path / 'numbers.yaml'}}}}}\n"
+    (tmp_path / "hpad.yaml").write_text(sources + settings)
+    (tmp_path / "web.yaml").write_text(ZERO)
+    kubeconfig = tmp_path / "kubeconfig"
+    arguments = ("--pretend", "--hpad", "--config", str(tmp_path / "hpad.yaml"), "--kubeconfig", str(kubeconfig))
+    async with command(*arguments, *options, str(tmp_path / "web.yaml"), HPAD_LISTEN="none"):
+
+        def replicas():
+            with contextlib.suppress(OSError, ValueError):  # kubeconfig or Deployment may not exist yet
+                return ask(kubeconfig, "/apis/apps/v1/namespaces/default/deployments/web")["spec"]["replicas"]
+
+        async with asyncio.timeout(AT_LAST):
+            while await asyncio.to_thread(replicas) != 0:  # noqa: ASYNC110  # another process writes it
+                await asyncio.sleep(0.1)
+
+
+async def test_a_minimum_of_0_without_the_gate_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "web.yaml").write_text(ZERO)
+    status, error = await run_to_end("--pretend", str(tmp_path / "web.yaml"))
+    assert status == 1
+    assert "spec.minReplicas: Invalid value: 0" in error
+    assert error.endswith(
+        "(0 needs the feature gate HPAScaleToZero: --scale-to-zero, or --hpad with settings that set it)\n"
+    )
+
+
 async def test_with_rbac_hpad_has_only_the_rights_of_its_user(tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     identity = ("--rbac", "--as", "system:serviceaccount:hpad:hpad")
