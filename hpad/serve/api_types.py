@@ -87,13 +87,17 @@ class Metric(_Answer, frozen=True):
 class LastDecision(_Answer, frozen=True):
     """The last decision of this process.
 
-    `error` says what failed. `action` is scale_up, scale_down or none. `held_by` is the reason why the target does not
-    get the count that its metrics ask for, as in the series; of several, that of the last stage.
+    `brief` is the sentence for a table that has the metrics beside it: what failed or holds the count comes first.
+    `error` says what failed; `cause` is the first failure, without the name of the metric. `action` is scale_up,
+    scale_down or none. `held_by` is the reason why the target does not get the count that its metrics ask for, as in
+    the series; of several, that of the last stage.
     """
 
     time: datetime
     sentence: str
+    brief: str = ""
     error: str = ""
+    cause: str = ""
     action: str = ""
     held_by: str = ""
 

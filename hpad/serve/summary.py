@@ -8,12 +8,15 @@ from collections.abc import Collection, Iterable
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
 from hpad.api.metadata import Key
 from hpad.decisions.entry import numbers
-from hpad.engine import conditions, holds
+from hpad.engine import brief, conditions, holds
 from hpad.engine.addresses import addresses
+from hpad.engine.behavior import TOO_FEW
 from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal
@@ -62,7 +65,7 @@ def states(row: Row) -> tuple[str, ...]:
     found = {
         api_types.FAILING: _fails(row),
         api_types.AT_MAX: row.status.desired_replicas >= high > low,
-        api_types.LIMITED: _is(row.status, conditions.SCALING_LIMITED, conditions.TRUE),
+        api_types.LIMITED: _limited(row.status),
         api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
         or bool(row.memory.last and row.memory.last.fallbacks),
         api_types.COMPETING: _is(row.status, conditions.COMPETING_WRITERS, conditions.TRUE),
@@ -80,6 +83,12 @@ def _fails(row: Row) -> bool:
     active = conditions.find(row.status.conditions, conditions.SCALING_ACTIVE)
     inactive = active is not None and active.status == conditions.FALSE and active.reason != _SCALING_DISABLED
     return inactive or _is(row.status, conditions.ABLE_TO_SCALE, conditions.FALSE)
+
+
+def _limited(status: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether the metrics do not get the count that they ask for. The minimum that an idle HPA keeps is no limit."""
+    limited = conditions.find(status.conditions, conditions.SCALING_LIMITED)
+    return limited is not None and limited.status == conditions.TRUE and limited.reason != TOO_FEW
 
 
 def _is(status: HorizontalPodAutoscalerStatus, kind: str, value: str) -> bool:
@@ -123,15 +132,18 @@ def summary(row: Row) -> Summary:
 
 
 def _last_decision(row: Row) -> LastDecision | None:
-    last = row.memory.last
+    last, evidence = row.memory.last, row.evidence
     if last is None:
         return None
-    return LastDecision(
-        time=last.at,
-        sentence=last.sentence,
-        error=last.error or "",
-        action="" if row.evidence is None else row.evidence.settlement.action,
-        held_by="" if row.evidence is None else _held_by(row.evidence),
+    made = LastDecision(time=last.at, sentence=last.sentence, error=last.error or "")
+    if evidence is None:
+        return made
+    return msgspec.structs.replace(
+        made,
+        brief=brief.brief(evidence.decision, evidence.outcome),
+        cause=brief.cause(evidence.decision, evidence.outcome),
+        action=evidence.settlement.action,
+        held_by=_held_by(evidence),
     )
 
 

@@ -204,7 +204,7 @@ class Breaker:
         last = self._last or AdapterError("")
         again = f"{self._rest * self._rest_factor:g}s"
         return AdapterError(
-            f'source "{self._name}" keeps failing and is asked again every {again}; its last failure: {last.message}',
+            f'{last.message}; source "{self._name}" keeps failing and is asked again every {again}',
             last.blame,
         )
 

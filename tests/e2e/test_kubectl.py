@@ -3,12 +3,14 @@
 import asyncio
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from support import kubectl_binaries
 
+import hpad.serve
 from hpad import settings
 from hpad.daemon import app
 from hpad.engine.view import Tunables
@@ -60,6 +62,16 @@ async def test_an_hpa_created_by_kubectl_autoscale(world, kubectl, recordings):
     )
     _, out, err = await kubectl.run("get", "hpa")
     assert (out, err) == ("", "No resources found in default namespace.\n")
+
+
+async def test_the_command_that_the_empty_page_names_makes_an_hpa(world, kubectl):
+    """`--cpu` exists from kubectl 1.34 on and `--cpu-percent` is deprecated there: the command has neither."""
+    page = (Path(hpad.serve.__file__).parent / "web" / "list.js").read_text("utf-8")
+    (command,) = re.findall(r'"kubectl (autoscale [^"]+)"', page)
+    world.workload("Deployment", "web", 2, cpu="200m")
+    assert await kubectl(command) == "horizontalpodautoscaler.autoscaling/web autoscaled\n"
+    (metric,) = (await kubectl.json("get horizontalpodautoscalers.v2.autoscaling web"))["spec"]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
 
 
 async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):

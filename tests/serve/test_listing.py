@@ -51,7 +51,9 @@ async def states(world: World) -> list[str]:
         (status(condition(SCALING_ACTIVE, "False", "FailedGetExternalMetric")), ["failing"]),
         # A target that a user has set to zero is no failure.
         (status(condition(SCALING_ACTIVE, "False", "ScalingDisabled")), []),
-        (status(condition(SCALING_LIMITED, "True", "TooFewReplicas")), ["limited"]),
+        (status(condition(SCALING_LIMITED, "True", "ScaleDownLimit")), ["limited"]),
+        # An HPA without work that keeps its minimum.
+        (status(condition(SCALING_LIMITED, "True", "TooFewReplicas")), []),
         (status(desiredReplicas=9), []),
         (status(desiredReplicas=10), ["atMax"]),
         (status(condition(SCALING_LIMITED, "True", "TooManyReplicas"), desiredReplicas=10), ["atMax", "limited"]),

@@ -16,12 +16,12 @@ examples:
   kubectl hpad status -A -o wide            all HPAs, with the last decision in one sentence
   kubectl hpad status -A -o json | jq -r '.items[] | select(.states | index("failing")) | .name'
 
-STATE: failing (the last decision failed, also in part), atMax (at maxReplicas), limited (the metrics ask for another
-count), fallback (a fallback replaces a metric), competing (another client scales the target), paused (the target is
-left alone), shadow (hpad keeps a count of its own, and leaves the target alone), dryRun (nothing is written); "-" is
-none of these. HELD-BY: why the target does not have the count that the
-metrics ask for; docs/reference/series.md lists the reasons. DESIRED: the last count that was decided; "-" before the
-first one. LAST-SCALE, DECIDED: the time since the last rescale, and since the last decision.
+STATE: failing (the last decision failed, also in part), atMax (at maxReplicas), limited (the maximum or a policy keeps
+the count from what the metrics ask for), fallback (a fallback replaces a metric), competing (another client scales the
+target), paused (the target is left alone), shadow (hpad keeps a count of its own, and leaves the target alone), dryRun
+(nothing is written); "-" is none of these. HELD-BY: why the target does not have the count that the metrics ask for;
+docs/reference/series.md lists the reasons. DESIRED: the last count that was decided; "-" before the first one.
+LAST-SCALE, DECIDED: the time since the last rescale, and since the last decision.
 
 exit status: 0 success, 1 if hpad does not answer or there is no such HPA, 2 wrong use
 """

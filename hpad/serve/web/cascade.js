@@ -78,7 +78,7 @@ function proposalsStep(trace) {
       h("div.line", {}, h("span.name", {}, metric.address), h("b.number", {}, metric.proposal ?? "none")),
       h("div.bar", { "aria-hidden": "true" },
         h("i", { style: { "--part": `${(100 * (metric.proposal ?? 0)) / most}%`, "--color": `var(--line-${index % LINES})` } })),
-      metric.error && clause(h("span.bad", {}, icon("failing"), metric.error)),
+      metric.error && h("div.bad", {}, icon("failing"), h("div", {}, folded(metric.error))),
       metric.fallback && clause(icon("fallback"), ` fallback ${metric.fallback.policy}: ${metric.fallback.effect}`),
       metric.activation && clause(`${count(metric.activation.measured)} measured; not active up to ${metric.activation.threshold}`),
       !metric.error && calculation(metric, trace.replicas.current) && clause(calculation(metric, trace.replicas.current)),
@@ -144,8 +144,8 @@ function limited({ policies, bounds, stabilization }) {
 
 function bounded({ bounds }) {
   if (!bounds?.applied) return null;
-  const name = bounds.applied === "maximum" ? "maxReplicas" : "minReplicas";
-  return h("div.hold", { "data-key": "bounds" }, icon("atMax"),
+  const [name, sign] = bounds.applied === "maximum" ? ["maxReplicas", "atMax"] : ["minReplicas", "atMin"];
+  return h("div.hold", { "data-key": "bounds" }, icon(sign),
     h("p", {}, h("b", {}, name), `: ${count(bounds.before)} → `, strong(count(bounds.after)), "."));
 }
 
@@ -184,11 +184,11 @@ function writtenStep(trace) {
   const [mark, text] = OUTCOMES[write.outcome] ?? ["failing", write.outcome];
   const tries = write.attempts?.length > 1 ? ` at attempt ${write.attempts.length}` : "";
   return step("Written", write.outcome === "written" ? write.attempts?.at(-1) : null, write.outcome === "written",
-    clause(h("span", { class: mark === "failing" ? "bad" : null }, icon(mark), text, tries, write.reason ? `: ${write.reason}` : ".")));
+    h("div", { class: mark === "failing" ? "bad" : null }, icon(mark), h("span", {}, text, tries, write.reason ? [": ", folded(write.reason)] : ".")));
 }
 
 function haltStep({ halt }) {
-  return halt ? step("Stopped", null, true, clause(strong(halt.reason), `: ${halt.message}`)) : null;
+  return halt ? step("Stopped", null, true, h("div", {}, strong(halt.reason), ": ", folded(halt.message))) : null;
 }
 
 // The cascade of a trace. `sourceStates` are the states of the metric sources by name.

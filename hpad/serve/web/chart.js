@@ -60,7 +60,7 @@ class Chart {
     this.marks = this.findMarks();
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     show(this.svg, this.definitions(), this.axes(), this.bounds(), this.failures(), this.metricLines(), this.replicaLine(),
-      this.laneMarks(), this.selection(), h("g.cursor", { "data-key": "cursor" }));
+      this.beyondMarks(), this.laneMarks(), this.selection(), h("g.cursor", { "data-key": "cursor" }));
     this.describe();
     if (this.cursor) this.moveTo(this.cursor);
   }
@@ -141,6 +141,23 @@ class Chart {
     return h("g.metrics", { "data-key": "metrics", "clip-path": "url(#plot)" },
       [...lines.metrics].map(([address, line], index) => !hidden.has(address) &&
         h("path", { "data-key": address, "data-line": index % LINES, d: this.steps(line, lines.until) })));
+  }
+
+  // An arrow and the largest count for proposals that the scale has no room for; of marks that would touch, the largest.
+  beyondMarks() {
+    const { lines, hidden } = this.data;
+    const found = [...lines.metrics].flatMap(([address, line], index) => hidden.has(address) ? []
+      : stretchesAbove(line, this.top, lines.until).map(({ from, to, peak }) => ({ index, peak, x: (this.x(from) + this.x(to)) / 2 })));
+    const placed = [];
+    for (const each of found.sort((one, other) => other.peak - one.peak)) {
+      each.width = 16 + DIGIT * count(each.peak).length;
+      each.x = Math.min(each.x, this.width - ROOM.right - each.width);
+      if (placed.every((other) => each.x + each.width < other.x || other.x + other.width < each.x)) placed.push(each);
+    }
+    return h("g.beyond", { "data-key": "beyond" }, placed.map(({ index, peak, x }) =>
+      h("g", { style: { "--color": `var(--line-${index % LINES})` } },
+        h("polygon", { points: "-4,4 4,4 0,-4", transform: `translate(${(x + 4).toFixed(1)} ${ROOM.top + 8})` }),
+        h("text", { x: x + 12, y: ROOM.top + 12 }, count(peak)))));
   }
 
   replicaLine() {

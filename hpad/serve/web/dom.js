@@ -46,6 +46,16 @@ function icon(name, label = null) {
     : h("svg.icon", { role: "img", "aria-label": label, "data-icon": name }, h("title", {}, label), use);
 }
 
+const LONGEST = 320; // characters of a text that is shown at once
+const BEGINNING = 240; // characters that are shown of a longer one
+
+// A text from outside: of a long one the beginning, or that of a shorter form, and all of it on demand.
+function folded(text, brief = text) {
+  if (text.length <= LONGEST) return text;
+  const beginning = brief.slice(0, BEGINNING).replace(/[\ud800-\udbff]$/, "");
+  return h("details.fold", {}, h("summary", {}, h("span.beginning", {}, beginning, "… "), h("span.link", {})), text);
+}
+
 // Makes the children of `element` equal to `children`. Elements that exist already stay, with their focus, scroll
 // position and open details, so that an update does not disturb the reader.
 function show(element, ...children) {

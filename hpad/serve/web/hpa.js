@@ -140,7 +140,7 @@ class HpaPage {
     if (!this.error) return show(this.body, this.crumbs(), h("div.empty.loading", {}, h("p", {}, "Loading …")));
     const gone = this.error.status === 404;
     show(this.body, this.crumbs(), h("div.empty", {}, icon("search"), h("h2", {}, gone ? "No such HPA" : "This HPA cannot be shown"),
-      h("p", {}, this.error.message), h("a.button", { href: "#/" }, "All HPAs")));
+      h("div", {}, folded(this.error.message)), h("a.button", { href: "#/" }, "All HPAs")));
   }
 
   crumbs() {
@@ -161,11 +161,11 @@ class HpaPage {
     return h("section.card.now", { "data-key": "now", "aria-label": "Now" },
       h("div.figure", {}, h("h2", {}, "Replicas"), h("p.big", {}, replicaCount(row)), replicaBar(row)),
       h("div.says", {}, h("h2", {}, "Last decision"),
-        last ? h("p.sentence", {}, last.sentence) : this.notDecided(),
-        notesOf(row).map((note) => h("p.note", {}, icon("competing"), note)),
+        last ? h("div.sentence", {}, folded(last.sentence, briefOf(row))) : this.notDecided(),
+        notesOf(row).map((note) => h("div.note", {}, icon("competing"), folded(note))),
         h("p.quiet", {}, last && h("span", {}, "decided ", timeAgo(last.time)),
           row.lastScaleTime && h("span", {}, "last rescale ", timeAgo(row.lastScaleTime)))),
-      h("div.next", {}, h("h2", {}, "What next"), this.outlook(row.outlook)));
+      h("div.next", {}, h("h2", {}, "What next"), this.outlook(row.outlook, row.trace?.bounds?.applied)));
   }
 
   // This replica has made no decision: another one owns the HPA, or it is new.
@@ -177,9 +177,12 @@ class HpaPage {
       `This replica has made no decision for this HPA: another one owns it (${names.join(", ")}). Its own page shows the decisions.`);
   }
 
-  outlook(found) {
+  // `bound` is the bound that held the count of the decision: "minimum", "maximum", or undefined.
+  outlook(found, bound) {
     if (!found?.length) return h("p.quiet", {}, "Nothing is foreseen while the metrics stay as they are.");
-    return h("ul.outlook", {}, found.map((each) => h("li", { "data-kind": each.kind }, icon(OUTLOOKS[each.kind] ?? "next"),
+    // An outlook that the minimum blocks is no trouble, unlike one of the maximum.
+    const icons = bound === "minimum" ? { ...OUTLOOKS, blocked: "atMin" } : OUTLOOKS;
+    return h("ul.outlook", {}, found.map((each) => h("li", { "data-kind": each.kind }, icon(icons[each.kind] ?? "next"),
       h("span", {}, each.text, each.at && h("span.quiet", {}, " ", timeAgo(each.at))))));
   }
 
@@ -211,7 +214,7 @@ class HpaPage {
   drawChart() {
     const root = this.body.querySelector(".chart");
     this.chart ??= new Chart(root, (entry) => this.app.go(`${hpaLink(this)}?at=${encodeURIComponent(entry.began)}`));
-    const from = Number.isFinite(this.from()) ? this.from() : Math.min(...this.entries.map(began), Date.now() - MINUTE);
+    const from = chartStart(this.entries, this.from());
     this.lines = seriesOf(this.entries, from);
     this.chart.set({ lines: this.lines, from, to: Date.now(), hidden: this.hidden, selected: this.at ? Date.parse(this.at) : null });
     show(this.body.querySelector(".legend"), this.legend());
@@ -232,8 +235,8 @@ class HpaPage {
   pastFacts() {
     const { shown } = this;
     const lasted = shown.turns > 1 ? `The same ${count(shown.turns)} times, until ${moment(ended(shown))}.` : "";
-    return h("div.says", {}, h("p.sentence", {}, shown.sentence), lasted && h("p.quiet", {}, lasted),
-      shown.outlook?.length > 0 && [h("p.quiet", {}, "What was next:"), this.outlook(shown.outlook)]);
+    return h("div.says", {}, h("div.sentence", {}, folded(shown.sentence)), lasted && h("p.quiet", {}, lasted),
+      shown.outlook?.length > 0 && [h("p.quiet", {}, "What was next:"), this.outlook(shown.outlook, shown.trace?.bounds?.applied)]);
   }
 
   noTrace(past) {
@@ -247,11 +250,11 @@ class HpaPage {
     return h("section.card", { "data-key": "conditions" }, h("h2", {}, "Conditions"),
       found.length === 0 && h("p.quiet", {}, "None yet."),
       h("ul.conditions", {}, found.map((each) => h("li", { "data-key": each.type },
-        conditionMark(each),
+        conditionMark(each, this.detail.states),
         h("div", {}, h("b", {}, each.type), h("span.quiet", {}, ` ${each.status}, `, each.reason),
-          h("p", {}, each.message), each.lastTransitionTime && h("p.quiet", {}, "since ", timeAgo(each.lastTransitionTime)))))),
+          h("div.message", {}, folded(each.message)), each.lastTransitionTime && h("p.quiet", {}, "since ", timeAgo(each.lastTransitionTime)))))),
       Object.entries(this.detail.annotationErrors ?? {}).map(([name, text]) =>
-        h("p.bad", {}, icon("failing"), `${name}: ${text}`)));
+        h("div.bad", {}, icon("failing"), h("div", {}, folded(`${name}: ${text}`)))));
   }
 
   events() {
@@ -260,7 +263,7 @@ class HpaPage {
     return h("section.card", { "data-key": "events" }, h("h2", {}, "Events of this decision"),
       h("ul.conditions", {}, events.map((each) => h("li", {},
         icon(each.type === "Normal" ? "ok" : "failing"),
-        h("div", {}, h("b", {}, each.reason), h("p", {}, each.message))))));
+        h("div", {}, h("b", {}, each.reason), h("div.message", {}, folded(each.message)))))));
   }
 
   sources() {
@@ -271,7 +274,7 @@ class HpaPage {
     return h("section.card", { "data-key": "sources" }, h("h2", {}, "Sources of its metrics"),
       h("ul.conditions", {}, found.map((source) => h("li", { "data-key": source.name }, sourceMark(source),
         h("div", {}, h("a", { href: "#/sources" }, source.name), h("span.quiet", {}, ` ${SOURCE_STATES[source.state]?.label ?? source.state}`),
-          source.lastError && source.state !== "ok" && h("p", {}, source.lastError))))));
+          source.lastError && source.state !== "ok" && h("div.message", {}, folded(source.lastError)))))));
   }
 
   past() {
@@ -308,7 +311,8 @@ const OUTLOOKS = {
 // Good news of a condition is True for some types, and False for others.
 const TROUBLES = new Set(["ScalingLimited", "CompetingWriters", "ExternalMetricFallbackActive"]);
 
-function conditionMark({ type, status }) {
+function conditionMark({ type, status }, states) {
+  if (type === "ScalingLimited" && !states.includes("limited")) return h("span.mark", { "data-state": "ok" }, icon("ok"));
   if (type === "ScaledToZero") return h("span.mark", { "data-state": "ok" }, icon(status === "True" ? "paused" : "ok"));
   const good = TROUBLES.has(type) ? status !== "True" : status === "True";
   return h("span.mark", { "data-state": good ? "ok" : type === "ScalingLimited" ? "limited" : "failing" }, icon(good ? "ok" : "failing"));

@@ -3,6 +3,7 @@
 const [AHEAD, BEHIND] = [8, 2]; // rows beyond those in sight, where the list is scrolled to and where it comes from
 const FILL = 4; // of these in one frame
 const REST = 150; // milliseconds without a new row, after which the list does not scroll any more
+const MOST_CAUSES = 3;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 // Draws attention to a count that has changed.
@@ -79,6 +80,7 @@ class ListPage {
             h("select", { id: "order", "data-change": "order" },
               Object.entries(ORDERS).map(([name, { label }]) => h("option", { value: name }, label)))))),
       h("div.filters", { role: "group", "aria-label": "Filter by state", "data-own": true }),
+      h("ul.causes", { "aria-label": "Causes of failures", "data-own": true }),
       h("div.pill", { "data-own": true, hidden: true }),
       h("div.grid", { role: "grid", "aria-label": "HPAs", "data-own": true },
         h("div.head", { role: "row", "aria-rowindex": 1 },
@@ -99,6 +101,7 @@ class ListPage {
     const { model } = this;
     if (model.outdated && (!model.complete || !this.reading())) this.arrange();
     this.updateFilters();
+    this.updateCauses();
     this.updateHead();
     const grid = this.root.querySelector(".grid");
     grid.setAttribute("aria-rowcount", model.order.length + 1);
@@ -131,8 +134,9 @@ class ListPage {
         h("button.button", { type: "button", "data-do": "clear" }, "Show all HPAs"));
     }
     return h("div.empty", {}, icon("logo"), h("h2", {}, "No HPA yet"),
-      h("p", {}, "hpad shows every HorizontalPodAutoscaler that it sees here. One for a deployment is made by"),
-      h("pre", {}, "kubectl autoscale deployment web --cpu=60% --min=2 --max=10"));
+      h("p", {}, "hpad shows every HorizontalPodAutoscaler that it sees here. One for the CPU usage of a Deployment is made by"),
+      // Without a flag for the CPU: its name differs between the versions of kubectl. The API server sets 80%.
+      h("pre", {}, "kubectl autoscale deployment web --min=2 --max=10"));
   }
 
   updateFilters() {
@@ -147,6 +151,15 @@ class ListPage {
     const shown = FILTERS.filter((state) => !["paused", "shadow"].includes(state) || counts[state]);
     show(this.root.querySelector(".filters"), tile(null, "All", counts.all ?? 0),
       shown.map((state) => tile(state, STATES[state].label, counts[state] ?? 0)));
+  }
+
+  // Each cause that several HPAs have, with their number; it searches for them.
+  updateCauses() {
+    const causes = this.model.causes();
+    show(this.root.querySelector(".causes"), causes.slice(0, MOST_CAUSES).map(([cause, number]) =>
+      h("li", { "data-key": cause }, h("button", { type: "button", "data-do": "cause", "data-cause": cause, title: cause },
+        icon("failing"), h("b.number", {}, plural(number, "HPA")), h("span", {}, cause)))),
+      causes.length > MOST_CAUSES && h("li.quiet", {}, plural(causes.length - MOST_CAUSES, "more cause")));
   }
 
   updateHead() {

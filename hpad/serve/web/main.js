@@ -86,7 +86,7 @@ class App {
     const { model } = this;
     model.search = (parameters.get("search") ?? "").toLowerCase();
     model.states = new Set(parameters.getAll("state").filter((state) => state in STATES));
-    model.sort = parameters.get("sort") in ORDERS ? parameters.get("sort") : "name";
+    model.sort = parameters.get("sort") in ORDERS ? parameters.get("sort") : FIRST_ORDER;
     model.reverse = parameters.has("reverse");
     if ($("search").value.toLowerCase() !== model.search) $("search").value = parameters.get("search") ?? "";
   }
@@ -97,7 +97,7 @@ class App {
     const parameters = new URLSearchParams();
     if (model.search) parameters.set("search", $("search").value);
     for (const state of model.states) parameters.append("state", state);
-    if (model.sort !== "name") parameters.set("sort", model.sort);
+    if (model.sort !== FIRST_ORDER) parameters.set("sort", model.sort);
     if (model.reverse) parameters.set("reverse", "");
     const hash = `#/${parameters.size ? `?${parameters}` : ""}`;
     if (replace && this.page === this.list) history.replaceState(null, "", hash);
@@ -255,6 +255,11 @@ const actions = {
     const { states } = app.model;
     if (dataset.state === "all") states.clear();
     else if (!states.delete(dataset.state)) states.add(dataset.state);
+    app.writeFilters();
+  },
+  cause: ({ dataset }) => {
+    $("search").value = dataset.cause;
+    app.model.search = dataset.cause.toLowerCase();
     app.writeFilters();
   },
   sort: ({ dataset }) => {

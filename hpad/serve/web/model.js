@@ -3,7 +3,7 @@
 const STATES = {
   failing: { label: "Failing", text: "The last decision failed, at least in part." },
   atMax: { label: "At max", text: "The replica count is at maxReplicas." },
-  limited: { label: "Limited", text: "The metrics ask for a count that bounds or policies do not allow." },
+  limited: { label: "Limited", text: "The metrics ask for a count that the maximum or the policies do not allow." },
   fallback: { label: "Fallback", text: "A fallback replaces a metric that cannot be read." },
   competing: { label: "Competing", text: "Another client writes the replica count or the status." },
   paused: { label: "Paused", text: "hpad does not scale this HPA for now." },
@@ -24,14 +24,30 @@ const rescaled = (row) => Date.parse(row.lastScaleTime ?? "") || 0;
 // How full the range of the HPA is: 0 at the minimum, 1 at the maximum.
 const fullness = (row) => (row.desiredReplicas - row.minReplicas) / Math.max(1, row.maxReplicas - row.minReplicas);
 
-const byName = (one, other) => (one.sortName < other.sortName ? -1 : one.sortName > other.sortName ? 1 : 0);
+const fails = (row) => row.states.includes("failing");
+
+// What failed first, without what differs from HPA to HPA: quoted names, selectors, paths of URLs, durations and addresses.
+function causeOf(row) {
+  const text = fails(row) ? (row.lastDecision?.cause ?? "") : "";
+  return text
+    .replace(/(\w+:\/\/[^\s/]+)\/\S*?(?=[:;,.]?(?:\s|$))/g, "$1/…")
+    .replace(/"[^"]*"|'[^']*'|\{[^}]*\}/g, (found) => `${found[0]}…${found.at(-1)}`)
+    .replace(/(?<![\w:.-])[0-9]+(?:(?:\.[0-9]+)+|(?=(?:ms|[smhd%])\b))/g, "…");
+}
+
+const byText = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
+const byName = (one, other) => byText(one.sortName, other.sortName);
+const byCause = (one, other) => fails(other) - fails(one) || byText(one.cause, other.cause);
 const ORDERS = {
+  failing: { label: "Failing first", compare: byCause },
   name: { label: "Name", compare: byName },
-  state: { label: "State", compare: (one, other) => severity(one) - severity(other) },
+  state: { label: "State", compare: (one, other) => severity(one) - severity(other) || byCause(one, other) },
   replicas: { label: "Replicas", compare: (one, other) => other.currentReplicas - one.currentReplicas },
   fullness: { label: "Nearest to max", compare: (one, other) => fullness(other) - fullness(one) },
   rescale: { label: "Last rescale", compare: (one, other) => rescaled(other) - rescaled(one) },
 };
+
+const FIRST_ORDER = "failing"; // of the list, until the reader chooses another
 
 class Model {
   constructor() {
@@ -42,7 +58,7 @@ class Model {
     this.complete = false;
     this.search = "";
     this.states = new Set();
-    this.sort = "name";
+    this.sort = FIRST_ORDER;
     this.reverse = false;
     this.outdated = false; // an update would change the order
   }
@@ -54,7 +70,8 @@ class Model {
     if (known && decided(known) > decided(summary)) return false;
     summary.key = key;
     summary.sortName = key.toLowerCase();
-    summary.found = `${key} ${summary.target.name}`.toLowerCase();
+    summary.cause = causeOf(summary);
+    summary.found = `${key} ${summary.target.name} ${summary.cause}`.toLowerCase();
     summary.version = (known?.version ?? 0) + 1;
     this.rows.set(key, summary);
     if (!known) this.outdated = true;
@@ -101,5 +118,14 @@ class Model {
       for (const state of row.states) if (state in found) found[state] += 1;
     }
     return found;
+  }
+
+  // The causes that several of the found HPAs have, as [cause, number], the most frequent first.
+  causes() {
+    const found = new Map();
+    for (const row of this.rows.values()) {
+      if (row.cause && this.searched(row)) found.set(row.cause, (found.get(row.cause) ?? 0) + 1);
+    }
+    return [...found].filter(([, number]) => number > 1).sort((one, other) => other[1] - one[1] || byText(one[0], other[0]));
   }
 }

@@ -65,6 +65,9 @@ function targetName(row) {
   return row.target.name === row.name ? row.target.kind : `${row.target.kind} ${row.target.name}`;
 }
 
+// The last decision in a few words; of a decision before this process was started only the sentence is known.
+const briefOf = ({ lastDecision }) => lastDecision?.brief || lastDecision?.sentence || "No decision by this replica yet.";
+
 // Competing writers and mistakes in annotations, unless the sentence names them.
 const notesOf = (row) => (row.notes ?? []).filter((note) => !row.lastDecision?.sentence.includes(note));
 

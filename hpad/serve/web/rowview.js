@@ -66,6 +66,7 @@ class RowView {
     [this.target, this.targetText] = lettered("span.quiet");
     [this.link, this.linkText] = lettered("a.title", { href: "#/" });
     [this.bounds, this.boundsText] = lettered("span.bounds");
+    this.places = h("span.sub", {}, this.namespace, this.target);
     this.state = cell("state");
     this.count = h("span.replicas-now");
     this.fill = h("span.fill");
@@ -80,7 +81,7 @@ class RowView {
     this.rescaled = new TimeView();
     this.scaled = h("span.quiet", { hidden: true }, "scaled ", this.rescaled.element);
     this.element = h("div.row", { role: "row" }, this.state,
-      cell("name", h("span.sub", {}, this.namespace, this.target), this.link),
+      cell("name", this.places, this.link),
       cell("replicas", this.count, h("span.range", { "aria-hidden": "true" },
         h("span.bar", {}, this.fill, this.least, this.desired), this.bounds)),
       cell("metrics", this.metrics.map(({ element }) => element), this.more),
@@ -156,7 +157,7 @@ class RowView {
       show(this.state, stateMark(row));
       show(this.badges, shownStates(row).map(stateBadge));
     }
-    write(this.saysText, [last?.sentence ?? "No decision by this replica yet.", ...notesOf(row)].join("; "));
+    write(this.saysText, [briefOf(row), ...notesOf(row)].join("; "));
     this.says.classList.toggle("quiet", !last);
     this.decided.set(last?.time);
     this.rescaled.set(row.lastScaleTime);
@@ -167,7 +168,8 @@ class RowView {
   explain() {
     for (const { element, nameText } of this.metrics) element.title = nameText.data;
     this.link.title = this.linkText.data;
-    this.sentence.title = this.saysText.data;
+    this.sentence.title = harmless([this.row.lastDecision?.sentence ?? briefOf(this.row), ...notesOf(this.row)].join("; "));
+    this.places.title = `${this.namespaceText.data} · ${this.targetText.data}`;
     for (const { element } of [this.decided, this.rescaled]) {
       if (!element.hidden) element.title = moment(Number(element.dataset.ago));
     }

@@ -78,6 +78,26 @@ function entryAt(entries, time) {
   return entries[Math.max(0, low - 1)];
 }
 
+// Where the chart begins: at the start of the range, or where the first decision in it began, at least a minute ago.
+function chartStart(entries, from, now = Date.now()) {
+  const oldest = entries.findLast((entry) => ended(entry) >= from);
+  if (!oldest) return Math.max(from, now - DAY);
+  return Math.max(from, Math.min(began(oldest), now - MINUTE));
+}
+
+// The stretches of a line above `top`, as {from, to, peak}; the last one ends at `until`.
+function stretchesAbove(line, top, until) {
+  const found = [];
+  line.forEach(([time, number], index) => {
+    if (number === null || number <= top) return;
+    const to = line[index + 1]?.[0] ?? until;
+    const last = found.at(-1);
+    if (last?.to === time) Object.assign(last, { to, peak: Math.max(last.peak, number) });
+    else found.push({ from: time, to, peak: number });
+  });
+  return found;
+}
+
 // The value of a line at a time; null in a gap.
 function valueAt(line, time) {
   let found = null;

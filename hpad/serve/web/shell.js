@@ -121,9 +121,9 @@ class Shell {
         h("p", {}, h("b", {}, "Dry run: "), "hpad decides, but writes nothing to the cluster.")),
       this.standbyNotice(),
       notes.slice(0, 3).map((note) =>
-        h("div.notice", { "data-state": "atMax" }, icon("failing"), h("p", {}, note))),
+        h("div.notice", { "data-state": "atMax" }, icon("failing"), h("div", {}, folded(note)))),
       notes.length > 3 && h("details.notice", { "data-state": "atMax" },
-        h("summary", {}, plural(notes.length - 3, "more problem")), notes.slice(3).map((note) => h("p", {}, note))));
+        h("summary", {}, plural(notes.length - 3, "more problem")), notes.slice(3).map((note) => h("div", {}, folded(note)))));
   }
 
   // A replica that stands by knows what the API server has, and nothing of the decisions.

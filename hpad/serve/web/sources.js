@@ -61,6 +61,6 @@ class SourcesPage {
         fact("Latency", source.latency === null || source.latency === undefined ? "–" : `${short(source.latency * 1000)} ms`),
         fact("Errors", errors.length ? errors.map(([blame, number]) => `${count(number)} ${blame}`).join(", ") : "0")),
       source.lastError && h("div.last-error", {}, h("h3", {}, "Last error", source.lastErrorAt && [" ", timeAgo(source.lastErrorAt)]),
-        h("p", {}, source.lastError)));
+        h("div", {}, folded(source.lastError))));
   }
 }

@@ -141,6 +141,58 @@ async def test_bounds_far_above_the_counts_do_not_flatten_the_lines(js: Function
     assert await js(top % (6, 900)) == pytest.approx(9 * 1.08), "nor does a proposal far above the maximum"
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        pytest.param(0, 40 * MINUTE, id="the history is shorter than the range"),
+        pytest.param(42 * MINUTE, 42 * MINUTE, id="the history is longer"),
+        pytest.param(50 * MINUTE, 50 * MINUTE, id="no decision is in the range"),
+    ],
+)
+async def test_the_chart_begins_with_the_first_decision_in_its_range(js: Functions, start: int, expected: int) -> None:
+    entries = json.dumps([entry(43, 45, 4, 4), entry(40, 42.5, 2, 2)])
+    assert await js(f"chartStart({entries}, {start}, {60 * MINUTE})") == expected
+
+
+async def test_the_chart_of_a_new_hpa_is_a_minute_long(js: Functions) -> None:
+    entries = json.dumps([entry(39.75, 40, 2, 2)])
+    assert await js(f"chartStart({entries}, -Infinity, {40 * MINUTE})") == 39 * MINUTE
+
+
+async def test_proposals_beyond_the_scale_are_found_with_their_peak(js: Functions) -> None:
+    line = "[[0, 3], [10, 40], [20, 70], [30, 5], [40, null], [50, 12]]"
+    assert await js(f"stretchesAbove({line}, 10, 60)") == [
+        {"from": 10, "to": 30, "peak": 70},
+        {"from": 50, "to": 60, "peak": 12},
+    ]
+    assert await js(f"stretchesAbove({line}, 70, 60)") == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        ("rabbitmq: no queue 'a' in vhost \"b\"", "rabbitmq: no queue '…' in vhost \"…\""),
+        ("GET http://rabbit:15672/api/queues/%2F/a: refused", "GET http://rabbit:15672/…: refused"),
+        ('no series for up{pod="a"} in the last 5m', "no series for up{…} in the last …m"),
+        ("sample is 75.5s old", "sample is …s old"),
+        ("HTTP 503 from 10.0.0.7:9090", "HTTP 503 from …:9090"),
+    ],
+)
+async def test_causes_that_differ_in_names_and_numbers_only_are_one(js: Functions, cause: str, expected: str) -> None:
+    row = json.dumps({"states": ["failing"], "lastDecision": {"cause": cause}})
+    assert await js(f"causeOf({row})") == expected
+    assert await js(f"causeOf({{...{row}, states: []}})") == ""
+
+
+async def test_a_long_text_folds_and_none_of_it_is_lost(js: Functions) -> None:
+    text = "x" * 239 + "\U0001f40c" + "y" * 300
+    found = await js(
+        f"((made) => [made.textContent, made.querySelector('summary').textContent])(folded({json.dumps(text)}))"
+    )
+    assert found == ["x" * 239 + "… " + text, "x" * 239 + "… "]
+    assert await js("folded('short')") == "short"
+
+
 async def test_an_older_summary_never_replaces_a_newer_one(js: Functions) -> None:
     row = {
         **{"namespace": "shop", "name": "web", "target": {"name": "web"}, "states": [], "metrics": []},

@@ -15,7 +15,7 @@ async def test_five_thousand_hpas(opening: Opening) -> None:
     fleet = Fleet()
     fleet_cast.enlarge(fleet, HPAS)
     async with opening(fleet) as site:
-        page = await site.open(height=1000)
+        page = await site.open("#/?sort=name", height=1000)
         await page.until(f"document.querySelector('.filter .number').innerText === '{HPAS:,}'")
         names = [key.name for key in sorted(fleet.members, key=str)]
         await page.until(f"document.querySelector('.grid').getAttribute('aria-rowcount') === '{HPAS + 1}'")
@@ -43,13 +43,13 @@ async def test_the_rows_are_reused_and_stand_in_order_once_the_list_rests(openin
     fleet = Fleet()
     fleet_cast.enlarge(fleet, 300)
     async with opening(fleet) as site:
-        page = await site.open(height=1000)
+        page = await site.open("#/?sort=name", height=1000)
         await page.until("document.querySelector('.grid').getAttribute('aria-rowcount') === '301'")
         await page.value("window.made = new Set(document.querySelectorAll('.row'))")
         for end in ("document.body.scrollHeight", "0", "3000", "2000"):
             there = f"Math.abs(scrollY - Math.min({end}, document.body.scrollHeight - innerHeight)) < 2"
             await page.until(f"scrollTo(0, {end}), {there}")  # again where the page has grown meanwhile
-            await page.until(f"{PLACES}.includes(Math.round(scrollY / 62))")
+            await page.until(f"{PLACES}.includes(Math.round(scrollY / 66))")
             await page.until(f"{PLACES}.every((each, at, all) => !at || each > all[at - 1])")
             made = await page.value("document.querySelectorAll('.row').forEach((row) => made.add(row)), made.size")
         assert made < MOST_ROWS

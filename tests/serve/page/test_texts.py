@@ -31,7 +31,7 @@ async def test_control_characters_are_escaped_as_elsewhere(opening: Opening) -> 
     async with opening(Fleet(), problems=lambda: [f"a{CONTROLS}b 東京"]) as site:
         page = await site.open()
         await page.until("document.querySelector('.notice')")
-        shown = await page.value("document.querySelector('.notice p').textContent")
+        shown = await page.value("document.querySelector('.notice > div').textContent")
         assert shown == harmless(f"a{CONTROLS}b 東京")
 
 
