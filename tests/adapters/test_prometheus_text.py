@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.api import selector
-from hpad_adapters.prometheus import batches, naming, queries, template
+from hpad_adapters.prometheus import batches, configuration, naming, queries, rules, settings, template
 
 VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})
 
@@ -173,7 +174,7 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"rate(x{{{LM},a='sum('}}[2m]) * 60 > bool 5", True),
         (f"sum(a{{{LM}}}) by ({GB}) / sum(b{{{LM}}}) by ({GB})", True),
         (f"histogram_quantile(0.9, sum(rate(x_bucket{{{LM}}}[2m])) by (le, {GB}))", True),
-        (f"topk(1, x{{{LM}}}) by ({GB})", True),
+        (f"topk(1, x{{{LM}}}) by ({GB})", False),
         (f"topk(1, x{{{LM}}})", False),
         (f"sum(x{{{LM}}})", False),
         (f"sum(x{{{LM}}}) by (vhost)", False),
@@ -189,7 +190,26 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"x{{{LM}}} OR Vector(0)", False),
         ("x{queue='<<.LabelValuesByName.queue>>'}", False),
         (f"x{{{LM},again='<<.LabelValuesByName.queue>>'}}", False),
+        (f"x{{{LM},again=~'<<.LabelValuesByName.queue>>.*'}}", False),
+        ("x{queue=~'<<.LabelValuesByName.queue>>'}", True),
+        (f"sum(x{{{LM}}}) by ({GB}) * 1000 / sum(y) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / sum(y{{{LM}}}) by (queue)", False),
+        (f"sum(x{{{LM}}}) by ({GB}) / on ({GB}) sum(y{{{LM}}}) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) or sum(y{{{LM}}}) by ({GB})", True),
+        (f"sum(x{{{LM} or queue='all'}}) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by (<<index .GroupBySlice 0>>)", False),
+        (f"sum(rate({{{LM}}}[1m])) by ({GB})", False),
+        (f"sum(x{{{LM}}}) by ({GB}) # {GB}", False),
+        (f"clamp_max(x{{{LM}}}, scalar(y))", False),
+        (f"x{{{LM}}} default 0", False),
+        ("(" * 20_000 + f"x{{{LM}}}" + ")" * 20_000, False),
     ],
 )
 def test_only_queries_that_keep_series_apart_are_shared(query: str, shared: bool) -> None:
-    assert batches.safe(template.compiled(query, VARIABLES), frozenset({"queue"})) is shared
+    made = {"seriesQuery": "x", "metricsQuery": query, "resources": {"namespaced": False}}
+    configured = settings.Settings(url="http://127.0.0.1:9", rules={"externalRules": [made]})
+    compiled = rules.Rules(configuration.read(configured), configured)
+    asked = [testing.external("x", f"queue={queue}") for queue in ("a", "b")]
+    (found,) = compiled.find(asked[0])
+    entries = [rules.entry(found.rule, "x", each, None) for each in asked]
+    assert len(batches.planned(entries, 10)) == (1 if shared else 2)

@@ -1,106 +1,19 @@
 """Batches: entries that one PromQL query answers together, and the assignment of its series to them.
 
 `sum(x{queue=~"a|b"}) by (queue)` answers `sum(x{queue="a"})` and `sum(x{queue="b"})`, because the label `queue` keeps
-their series apart. That holds if each aggregation groups by the label, and if no function in the query merges all
-series or changes labels. For any other query each entry is a batch of its own. Keywords of PromQL are not
-case-sensitive.
+their series apart. For a query that may mix series each entry is a batch of its own.
 """
 
-import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from hpad_adapters.prometheus import queries, samples
+from hpad.adapter import AdapterError
+from hpad_adapters.prometheus import queries, samples, separation
 from hpad_adapters.prometheus.queries import Entry
 from hpad_adapters.prometheus.settings import Window
-from hpad_adapters.prometheus.template import Action, Template
 
-_AGGREGATIONS = frozenset(
-    {"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "bottomk", "topk", "quantile", "limitk"}
-)
-_LABELS_MIXED = frozenset(
-    {"scalar", "vector", "absent", "absent_over_time", "label_replace", "label_join", "without", "on", "ignoring"}
-    | {"group_left", "group_right", "time", "info", "or", "count_values", "limit_ratio"}
-)
-_OPERATORS = frozenset("+-*/%^=!<>")
-_SET_OPERATORS = frozenset({"and", "unless", "atan2"})
-_TOKEN = re.compile(r"\s+|#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|[a-zA-Z_:][a-zA-Z0-9_:]*|.", re.DOTALL)
-_GROUPED_BY = "GroupBy"
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def safe(template: Template, labels: frozenset[str]) -> bool:
-    """Returns whether the query keeps series apart that differ in these labels; `<<.GroupBy>>` holds all labels."""
-    if "LabelMatchers" not in template.variables or "GroupBySlice" in template.variables:
-        return False
-    if labels & (template.keys("LabelValuesByName") | template.keys("Labels")):
-        return False
-    tokens = list(_tokens(template))
-    if any(token.lower() in _LABELS_MIXED for token in tokens) or not _all_matched(tokens):
-        return False
-    return all(
-        _groups_by(tokens, index) >= labels or _GROUPED_BY in _groups_by(tokens, index)
-        for index, token in enumerate(tokens)
-        if token.lower() in _AGGREGATIONS and _is_call(tokens, index)
-    )
-
-
-def _tokens(template: Template) -> Iterator[str]:
-    """Yields the names and operators of the query, and the names of variables, without strings and comments."""
-    text = "".join(f"\0{part.variable}\0" if isinstance(part, Action) else part for part in template.parts)
-    for token in re.findall(r"\0\w+\0|" + _TOKEN.pattern, text, re.DOTALL):
-        if token.startswith("\0"):
-            yield token.strip("\0")
-        elif token[0] not in "\"'`#" and not token.isspace():
-            yield token
-
-
-def _all_matched(tokens: list[str]) -> bool:
-    """Returns whether both sides of each operator between vectors have the matchers, and therefore the labels."""
-    depth, operators = 0, 0
-    for index, token in enumerate(tokens):
-        depth += (token in "{[") - (token in "}]")
-        if depth == 0 and (token in _OPERATORS or token.lower() in _SET_OPERATORS):
-            operators += _between_vectors(tokens, index)
-    return operators == 0 or tokens.count("LabelMatchers") > operators
-
-
-def _between_vectors(tokens: list[str], index: int) -> bool:
-    """Returns whether there is no number beside the operator."""
-    before = tokens[index - 1] if index else "("
-    after = tokens[index + 1] if index + 1 < len(tokens) else ")"
-    # The second sign of `==`, or the sign of a number.
-    if before in _OPERATORS or before in "(,":
-        return False
-    return not before.isdigit() and not after.isdigit()
-
-
-def _is_call(tokens: list[str], index: int) -> bool:
-    return index + 1 < len(tokens) and tokens[index + 1].lower() in ("(", "by")
-
-
-def _groups_by(tokens: list[str], index: int) -> frozenset[str]:
-    """Returns the labels of the `by` clause of the aggregation at `index`, before or after its arguments."""
-    after = index + 1
-    if tokens[after].lower() != "by":
-        after = _closing(tokens, after) + 1
-    if after + 1 >= len(tokens) or tokens[after].lower() != "by" or tokens[after + 1] != "(":
-        return frozenset()
-    return frozenset(tokens[after + 2 : _closing(tokens, after + 1)]) - {","}
-
-
-def _closing(tokens: list[str], opening: int) -> int:
-    """Returns the index of the closing parenthesis; the number of tokens if there is none."""
-    depth = 0
-    for position in range(opening, len(tokens)):
-        depth += (tokens[position] == "(") - (tokens[position] == ")")
-        if depth == 0:
-            return position
-    return len(tokens)
-
-
+_MOST_NAMES = 200
 MOST_AT_ONCE = {"POST": 2000, "GET": 50}
 """Most entries in one query, by method; more would exceed the limits of proxies."""
 
@@ -113,10 +26,12 @@ class Batch(msgspec.Struct, frozen=True):
 
     def expression(self, window: Window | None = None) -> str:
         """Returns the PromQL, with this window or that of the recipe; raises AdapterError."""
-        first = self.entries[0]
+        first, names = self.entries[0], self._names()
         exact = {label: tuple(sorted({entry.exact[label] for entry in self.entries})) for label in first.exact}
-        by = (*filter(None, (first.item, first.container)), *(label for label in self.apart if label != first.item))
-        text = queries.rendered(first, exact, self._names(), by)
+        # Beyond some hundreds, all pods of the namespace cost the server less than a longer pattern.
+        long = first.by_pod_names and names is not None and len(names) > _MOST_NAMES
+        every = long and _separable(first, frozenset({*self.apart, first.item}))
+        text = queries.rendered(first, exact, names, _grouped_by(first, self.apart), every)
         window = window or first.recipe.window
         return text if window is None else _ranged(text, window)
 
@@ -163,11 +78,29 @@ def _batches(entries: list[Entry], most: int) -> Iterator[Batch]:
     # Only a query that is narrowed to pods by their label differs between targets.
     if entries[0].by_pod_names and len({entry.names for entry in entries}) > 1:
         kept_apart.add(entries[0].item)
-    if kept_apart and not safe(entries[0].recipe.template, frozenset(kept_apart)):
+    if kept_apart and not _separable(entries[0], frozenset(kept_apart)):
         yield from _equal_ones(entries)
         return
     for start in range(0, len(entries), most):
         yield Batch(tuple(entries[start : start + most]), apart)
+
+
+def _separable(entry: Entry, labels: frozenset[str]) -> bool:
+    """Returns whether one query may answer for several values of these labels; `<<.GroupBy>>` holds all of them."""
+    # A place in the list is another label in the query for one value.
+    if "GroupBySlice" in entry.recipe.template.variables:
+        return False
+    exact = {label: separation.VALUES if label in labels else (value,) for label, value in entry.exact.items()}
+    names = frozenset(separation.VALUES if entry.item in labels else ("hpad",))
+    try:
+        text = queries.rendered(entry, exact, names, _grouped_by(entry, (separation.GROUP,)))
+    except AdapterError:
+        return False
+    return separation.separable(text, labels)
+
+
+def _grouped_by(entry: Entry, apart: Iterable[str]) -> tuple[str, ...]:
+    return (*filter(None, (entry.item, entry.container)), *(label for label in apart if label != entry.item))
 
 
 def _equal_ones(entries: list[Entry]) -> Iterator[Batch]:

@@ -26,7 +26,6 @@ from hpad_adapters.prometheus.template import Template, Value
 
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
 _EXACT = ("=", "==")
-_MOST_NAMES = 200
 
 
 class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -98,19 +97,23 @@ def confine(exact: dict[str, str], label: str, value: str) -> None:
 
 
 def rendered(
-    entry: Entry, exact: Mapping[str, tuple[str, ...]], names: frozenset[str] | None, by: tuple[str, ...]
+    entry: Entry,
+    exact: Mapping[str, tuple[str, ...]],
+    names: frozenset[str] | None,
+    by: tuple[str, ...],
+    every: bool = False,
 ) -> str:
     """Returns the query for all of `exact` (label -> values) and pods at once, grouped `by` labels.
 
-    Raises AdapterError for a value that is not allowed at its place in the template.
+    With `every`, the pods of other names are part of the answer. Raises AdapterError for a value that is not allowed at
+    its place in the template.
     """
     matchers = [*entry.matchers, *(template.one_of(label, values) for label, values in exact.items())]
     listed: dict[str, tuple[str, ...]] = {**dict(entry.listed), **exact}
     if entry.by_pod_names and names is not None:
         pods = listed[entry.item] = tuple(sorted(names))
-        # Beyond some hundreds, all pods of the namespace cost the server less than a longer pattern.
-        every = template.matcher(entry.item, template.NOT_EQUAL, "")
-        matchers.append(every if len(pods) > _MOST_NAMES else template.one_of(entry.item, pods))
+        named = template.one_of(entry.item, pods)
+        matchers.append(template.matcher(entry.item, template.NOT_EQUAL, "") if every else named)
     variables: dict[str, Value] = {
         "LabelMatchers": ",".join(matchers),
         "LabelValuesByName": listed,

@@ -1,0 +1,144 @@
+"""Whether one PromQL query answers for several values of a label as a query for each value does.
+
+`sum(x{queue=~"a|b"}) by (queue)` answers `sum(x{queue="a"}) by ()` and `sum(x{queue="b"}) by ()`: the label keeps their
+series apart. `sum(x{queue=~"a|b"}) by (queue) / sum(y) by (queue)` does not answer `… / sum(y) by ()`. The judgement is
+made from a parse of the query, and what is not known to keep series apart does not.
+"""
+
+import functools
+import re
+from typing import Final
+
+import promql_parser
+
+VALUES: Final = ("hpad_value_1", "hpad_value_2")
+"""Two values that stand for those of each label in a query to be judged."""
+GROUP: Final = "hpad_group"
+"""The name that stands for the labels in `<<.GroupBy>>`, because a query for one value does not group by them."""
+_MATCHED: Final = "|".join(VALUES)
+_LONGEST: Final = 4_000
+"""A longer query is not judged, because the parser recurses on the stack of the process."""
+_AGGREGATIONS: Final = frozenset({"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "quantile"})
+_BY_SERIES: Final = re.compile(
+    "(avg|count|last|max|min|present|quantile|stddev|stdvar|sum)_over_time|rate|irate|increase|delta|idelta|deriv"
+    "|predict_linear|changes|resets|abs|sgn|ceil|floor|round|clamp|clamp_min|clamp_max|exp|ln|log2|log10|sqrt|deg|rad"
+    "|a?(sin|cos|tan)h?|timestamp|year|month|day_of_(month|week|year)|days_in_month|hour|minute"
+)
+"""Functions that make one series of each series, with its labels."""
+_BY_BUCKETS: Final = frozenset({"histogram_quantile"})
+"""Functions that make one series of all series that agree in every label but `le`."""
+
+
+class _MixedError(ValueError):
+    """The query may mix the series of several values."""
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def separable(text: str, labels: frozenset[str]) -> bool:
+    """Returns whether the answer for several values of these labels holds, apart, the answers for each value.
+
+    `text` is the query with VALUES for each of the labels, and with GROUP instead of the labels in `<<.GroupBy>>`.
+    """
+    if len(text) > _LONGEST or "__name__" in labels:
+        return False
+    reading = _Reading(labels)
+    try:
+        reading.kept(promql_parser.parse(text))
+    except (ValueError, RecursionError):  # also what the parser does not know, such as an extension of PromQL
+        return False
+    # Any other place, such as a string or a second matcher, makes another query of several values.
+    marks = [text.count(value) for value in VALUES]
+    return text.count(GROUP) == reading.groups and set(marks) == {reading.matchers}
+
+
+class _Reading:
+    """Reads a query from its root, and counts the places where it names VALUES and GROUP as it should."""
+
+    def __init__(self, labels: frozenset[str]) -> None:
+        self._labels = labels
+        self.groups = 0
+        self.matchers = 0
+
+    def kept(self, expression: object) -> frozenset[str]:
+        """Returns which of the labels the series have even if the query is for one value; for several they have all.
+
+        Raises _MixedError for an expression that may mix series.
+        """
+        match expression:
+            case promql_parser.ParenExpr() | promql_parser.UnaryExpr() | promql_parser.SubqueryExpr():
+                return self.kept(expression.expr)
+            case promql_parser.VectorSelector():
+                return self._selected(expression)
+            case promql_parser.MatrixSelector():
+                return self._selected(expression.vector_selector)
+            case promql_parser.AggregateExpr():
+                return self._aggregated(expression)
+            case promql_parser.Call():
+                return self._called(expression)
+            case promql_parser.BinaryExpr():
+                return self._combined(expression)
+        raise _MixedError
+
+    def _selected(self, selector: promql_parser.VectorSelector) -> frozenset[str]:
+        matchers = selector.matchers.matchers
+        exact = {each.name: each.value for each in matchers if each.op == promql_parser.MatchOp.Equal}
+        # Series of several names may become equal: an error of one value would be the error of all.
+        if selector.matchers.or_matchers or not (selector.name or "__name__" in exact):
+            raise _MixedError
+        matched = [each.name for each in matchers if each.op == promql_parser.MatchOp.Re and each.value == _MATCHED]
+        if sorted(matched) != sorted(self._labels):
+            raise _MixedError
+        self.matchers += len(matched)
+        return self._labels
+
+    def _aggregated(self, aggregation: promql_parser.AggregateExpr) -> frozenset[str]:
+        modifier, parameter = aggregation.modifier, aggregation.param
+        if str(aggregation.op) not in _AGGREGATIONS or not (parameter is None or _is_number(parameter)):
+            raise _MixedError
+        if modifier is None or modifier.type != promql_parser.AggModifierType.By:
+            raise _MixedError
+        by = frozenset(modifier.labels)
+        if GROUP not in by and not by >= self._labels:
+            raise _MixedError
+        self.groups += modifier.labels.count(GROUP)
+        return self.kept(aggregation.expr) & by
+
+    def _called(self, call: promql_parser.Call) -> frozenset[str]:
+        buckets = call.func.name in _BY_BUCKETS and "le" not in self._labels
+        vectors = [each for each in call.args if not _is_number(each)]
+        if not (buckets or _BY_SERIES.fullmatch(call.func.name)) or len(vectors) != 1:
+            raise _MixedError
+        return self.kept(vectors[0])
+
+    def _combined(self, binary: promql_parser.BinaryExpr) -> frozenset[str]:
+        vectors = [each for each in (binary.lhs, binary.rhs) if not _is_number(each)]
+        if not vectors or (len(vectors) == 2 and _matches_by_some_labels(binary.modifier)):
+            raise _MixedError
+        kept = {self.kept(each) for each in vectors}
+        # Of one value, series with the label would not match series without it; of several all have it.
+        if len(kept) > 1:
+            raise _MixedError
+        return kept.pop()
+
+
+def _is_number(expression: object) -> bool:
+    """Returns whether the expression is a number, whatever series there are."""
+    match expression:
+        case promql_parser.NumberLiteral():
+            return True
+        case promql_parser.ParenExpr() | promql_parser.UnaryExpr():
+            return _is_number(expression.expr)
+        case promql_parser.BinaryExpr():
+            return _is_number(expression.lhs) and _is_number(expression.rhs)
+    return False
+
+
+def _matches_by_some_labels(modifier: promql_parser.BinModifier | None) -> bool:
+    if modifier is None:
+        return False
+    filled = modifier.fill_values
+    written = modifier.matching, modifier.group_labels, filled.lhs, filled.rhs
+    return modifier.card not in _ALL_LABELS or any(each is not None for each in written)
+
+
+_ALL_LABELS: Final = (promql_parser.VectorMatchCardinality.OneToOne, promql_parser.VectorMatchCardinality.ManyToMany)
