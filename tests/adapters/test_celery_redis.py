@@ -4,19 +4,22 @@ Redis removes empty lists, so the bindings that Celery leaves there tell an empt
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import redis
 from support.celery_shop import PASSWORD, Application, message, values
 from support.redis_lab import Server, needs_redis, started
 
 from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.lab.servers import ports
-from hpad_adapters.celery import Celery, Settings
+from hpad_adapters.celery import Celery, Settings, fetched
 from hpad_adapters.celery.settings import RedisBroker
 
 pytest.importorskip("celery", reason="needs celery from PyPI")
@@ -41,8 +44,8 @@ def shops(server: Server, tmp_path: Path) -> Shops:
     at = f"127.0.0.1:{server.port}/1"
 
     def shop(options: dict[str, Any] | None = None, **celery: Any) -> Application:
-        redis = {"url": f"redis://{at}", "password": PASSWORD, **(options or {})}
-        return Application(f"redis://:{PASSWORD}@{at}", {"redis": redis}, tmp_path, **celery)
+        broker = {"url": f"redis://{at}", "password": PASSWORD, **(options or {})}
+        return Application(f"redis://:{PASSWORD}@{at}", {"redis": broker}, tmp_path, **celery)
 
     return shop
 
@@ -89,7 +92,7 @@ async def test_options_of_the_transport_name_other_keys(shops: Shops, server: Se
     same = {"priority_steps": [0, 5], "sep": "|", "global_keyprefix": "shop:"}
     shop = shops(same, configuration={"broker_transport_options": same})
     await shop.send("mail.send:2:0", "mail.send:1:7")
-    server.cli("-n", "1", "hset", "shop:held", "tag", "task")
+    server.cli("-n", "1", "hset", "shop:held", "tag", entry("", "mail"))
     mail = (TASKS, "queue=mail")
     assert [values(each) for each in await shop.ask(mail)] == [3]
     held = shop.options["redis"] | {"unacked_key": "held"}
@@ -148,7 +151,7 @@ def test_a_cluster_needs_keys_of_one_slot() -> None:
 async def test_the_user_needs_the_documented_rights(shops: Shops, server: Server) -> None:
     shop = shops({"username": "reader"})
     await shop.send("mail.send:1:0")
-    rights = ("+select", "+type", "+llen", "+hlen", "+hvals")
+    rights = ("+select", "+type", "+llen", "+hlen", "+hscan")
     server.cli("ACL", "SETUSER", "reader", "on", f">{PASSWORD}", "~*", *rights)
     asked = ((TASKS, "queue=celery"), (TASKS, "queue=mail"))
     [denied, _] = await shop.ask(*asked)
@@ -164,19 +167,121 @@ async def test_redis_has_no_rates(shops: Shops) -> None:
     assert "Redis keeps no rates of messages" in message(answer)
 
 
-async def test_fetched_tasks_of_an_unknown_queue_are_an_error(shops: Shops) -> None:
-    """The hash of fetched tasks is that of all queues: a task that cannot be attributed might be one of them."""
+async def test_fetched_tasks_of_other_queues_count_for_none_of_these(shops: Shops) -> None:
+    """The hash of fetched tasks is that of all queues and applications of the database."""
     shop = shops()
     await shop.send("mail.send:2:0", "report:1:0")
     async with shop.worker("mail"):
         await shop.until(lambda found: found == [2], (FETCHED, "queue=mail"))
-        reports = (TASKS, "queue=reports")
-        known: dict[str, Any] = {"queues": ["celery"], "routes": {}}
-        unknown, waiting = await shop.ask(reports, (WAITING, "queue=reports"), **known)
-        assert "routing key 'mail', which is no queue that hpad" in message(unknown)
-        assert values(waiting) == 1
-        [whole] = await shop.ask((TASKS, None), **known | {"queues": ["reports"]})
-        assert values(whole) == 3  # all fetched tasks are those of the only queue
+        others: dict[str, Any] = {"queues": ["reports"], "routes": {}}
+        found = await shop.ask((TASKS, "queue=reports"), (WAITING, "queue=reports"), (TASKS, None), **others)
+    assert [values(each) for each in found] == [1, 1, 1]
+
+
+def entry(exchange: str | None, key: str | None, *more: object) -> str:
+    return json.dumps([{"body": "x" * 1200, "properties": {"delivery_tag": "t"}}, exchange, key, *more])
+
+
+def client(server: Server) -> redis.Redis:
+    return redis.Redis(port=server.port, db=1, password=PASSWORD)
+
+
+def hold(server: Server, entries: Sequence[str]) -> None:
+    """Writes entries into the hash of fetched tasks, beside or over those that are there."""
+    with client(server) as connected:
+        for start in range(0, len(entries), 1000):
+            part = {f"tag-{number}": each for number, each in enumerate(entries[start : start + 1000], start)}
+            connected.hset("unacked", mapping=part)
+
+
+def bind(server: Server, exchange: str, *bindings: tuple[str, str]) -> None:
+    """Notes bindings (routing key, queue), with the pattern that Celery writes between them and hpad does not read."""
+    with client(server) as connected:
+        connected.sadd(
+            f"_kombu.binding.{exchange}", *("\x06\x16".join((key, "^pattern$", queue)) for key, queue in bindings)
+        )
+
+
+FOREIGN = [
+    entry("socketio", ""),
+    entry("socketio", None),
+    entry("", "queue of another application"),
+    entry("other", "mail.daily"),
+    "not JSON",
+    "{}",
+    "[]",
+    '["x", 1, 2]',
+    '["x"]',
+    "",
+    "5",
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+async def test_an_entry_of_another_application_does_not_spoil_the_answer(
+    shops: Shops, server: Server, foreign: str
+) -> None:
+    bind(server, "mail", ("mail", "mail"))
+    bind(server, "reports", ("reports", "reports"))
+    bind(server, "other", ("mail.*", "queue of another application"))
+    bind(server, "celery", ("celery", "celery"))
+    own = [entry("", "mail"), entry("", "mail", {"new": 1}), entry("mail", "mail"), entry(None, "reports")]
+    hold(server, [*own, foreign])
+    asked = ((FETCHED, "queue=mail"), (FETCHED, "queue=reports"), (FETCHED, None), (WAITING, "queue=mail"))
+    assert [values(each) for each in await shops().ask(*asked)] == [3, 1, 4, 0]
+
+
+async def test_a_task_of_an_exchange_counts_for_the_queues_of_its_bindings(shops: Shops, server: Server) -> None:
+    """Of a topic by wildcards, also of an exchange that the settings do not name; of several queues, for all alone."""
+    for queue in ("celery", "mail", "reports"):
+        bind(server, queue, (queue, queue))
+    bind(server, "media", ("mail.#", "mail"), ("*.daily.*", "reports"), ("sums", "celery"))
+    keys = ("mail.1", "mail.2.b", "x.daily.y", "sums", "nowhere", "reports.daily")
+    hold(server, [entry("media", key) for key in keys])
+    shop = shops()
+    asked = ((FETCHED, "queue=mail"), (FETCHED, "queue=reports"), (FETCHED, "queue=celery"), (FETCHED, None))
+    assert [values(each) for each in await shop.ask(*asked)] == [2, 1, 1, 4]
+    hold(server, [entry("media", "mail.daily.1")])
+    mail, reports, celery, every = await shop.ask(*asked)
+    assert "may be of each of the queues 'mail', 'reports': ask for them together" in message(mail)
+    assert "may be of each of the queues 'mail', 'reports': ask for them together" in message(reports)
+    assert [values(celery), values(every)] == [1, 4]
+
+
+async def test_a_large_hash_of_fetched_tasks_is_not_read(shops: Shops, server: Server) -> None:
+    """Redis would be blocked while it writes 110,000 entries; their number is known all the same."""
+    for queue in ("celery", "mail", "reports"):
+        bind(server, queue, (queue, queue))
+    asked = ((TASKS, "queue=mail"), (WAITING, "queue=mail"), (TASKS, None))
+    shop = shops()
+    hold(server, [entry("", "mail")] * fetched.MOST_ENTRIES)
+    assert [values(each) for each in await shop.ask(*asked)] == [fetched.MOST_ENTRIES, 0, fetched.MOST_ENTRIES]
+    hold(server, [entry("", "mail")] * 10_000)
+    server.cli("config", "resetstat")
+    many, waiting, every = await shop.ask(*asked)
+    assert "workers have fetched 10000 tasks, too many to read whose they are (at most 2000 or 4 MiB)" in message(many)
+    assert isinstance(many, AdapterError)
+    assert many.blame == "spec"
+    assert [values(waiting), values(every)] == [0, 10_000]
+    assert sent(server) < 20 << 20
+    hold(server, [entry("", "another application")] * 10_000)
+    [mixed] = await shop.ask((TASKS, None))
+    assert "too many to read whose they are" in message(mixed)
+
+
+async def test_large_tasks_are_read_up_to_a_limit(shops: Shops, server: Server) -> None:
+    bind(server, "mail", ("mail", "mail"))
+    hold(server, [json.dumps([{"body": "x" * 20_000}, "", "mail"])] * 400)
+    server.cli("config", "resetstat")
+    [many] = await shops().ask((TASKS, "queue=mail"))
+    assert "workers have fetched 400 tasks, too many to read whose they are" in message(many)
+
+
+def sent(server: Server) -> int:
+    """The bytes that the server has sent since the last reset."""
+    found = re.search(r"total_net_output_bytes:(\d+)", server.cli("info", "stats"))
+    assert found
+    return int(found[1])
 
 
 @pytest.mark.parametrize(

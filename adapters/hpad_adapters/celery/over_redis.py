@@ -7,8 +7,8 @@ Channel._put and Channel._q_for_pri.
 from collections.abc import Sequence
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
+from hpad_adapters.celery import fetched
 from hpad_adapters.celery.bindings import Bindings, Replies
-from hpad_adapters.celery.fetched import Attribution
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, Wanted
 from hpad_adapters.redis_servers import Reply, ReplyError, Request, servers
@@ -18,7 +18,7 @@ _NO_MEMBERS = "Redis does not say which worker has fetched a task"
 
 
 class OverRedis:
-    """Counts tasks in Redis. A batch reads each key once, and the fetched tasks where it asks for some queues."""
+    """Counts tasks in Redis. A batch reads each key once, and the fetched tasks if there are any."""
 
     def __init__(self, settings: Settings, broker: RedisBroker, context: Context) -> None:
         self._settings = settings
@@ -27,19 +27,14 @@ class OverRedis:
         self._servers = servers(broker, context)
         self._bindings = Bindings(broker, settings.default_queue)
         self._size = Request(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
-        self._entries = Request(broker.unacked, (("TYPE", broker.unacked), ("HVALS", broker.unacked)))
 
     async def answer(self, asked: Sequence[Wanted]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if Redis does not answer."""
-        requests = dict.fromkeys(request for each in asked for request in self._requests(each))
-        # The tasks themselves may be too long for an answer; that is no error of the other queries.
-        entries = {request: None for request in requests if request is self._entries}
-        counts = [request for request in requests if request is not self._entries]
-        replies = dict(zip(counts, await self._servers.ask(counts), strict=True)) if counts else {}
-        for request in entries:
-            found = await or_error(self._servers.ask([request]))
-            replies[request] = found if isinstance(found, AdapterError) else found[0]
-        return [self._answer(each, replies) for each in asked]
+        requests = list(dict.fromkeys(request for each in asked for request in self._requests(each)))
+        replies = dict(zip(requests, await self._servers.ask(requests), strict=True)) if requests else {}
+        # That the fetched tasks cannot be read is no error of queries for waiting ones.
+        found = await or_error(self._fetched(replies)) if self._size in replies else fetched.Fetched()
+        return [self._answer(each, replies, found) for each in asked]
 
     def group(self, wanted: Wanted) -> None:
         """Returns None: each key is a command, whichever queries are asked together."""
@@ -54,7 +49,7 @@ class OverRedis:
         queues = self._queues(wanted)
         found = [request for queue in queues for request in self._lists(queue)]
         found += self._bindings.requests(queues)
-        return found if wanted.query.name == WAITING else [*found, self._fetched(wanted)]
+        return found if wanted.query.name == WAITING else [*found, self._size]
 
     def _lists(self, queue: str) -> list[Request]:
         return [_length(key) for key in self._broker.lists(queue)]
@@ -62,26 +57,31 @@ class OverRedis:
     def _queues(self, wanted: Wanted) -> tuple[str, ...]:
         return wanted.queues or tuple(self._settings.queues)
 
-    def _fetched(self, wanted: Wanted) -> Request:
-        """Returns the request for the size of the hash; for the tasks themselves, where other queues share it."""
-        return self._size if self._settings.known <= set(self._queues(wanted)) else self._entries
+    async def _fetched(self, replies: Replies) -> fetched.Fetched:
+        """Returns the fetched tasks; raises AdapterError."""
+        size = _size(self._size.key, "hash", replies[self._size])
+        return await fetched.read(self._servers, self._size.key, size, self._bindings) if size else fetched.Fetched()
 
-    def _answer(self, wanted: Wanted, replies: Replies) -> Answer:
+    def _answer(self, wanted: Wanted, replies: Replies, found: fetched.Fetched | AdapterError) -> Answer:
         if wanted.query.members is not None:
             return AdapterError(_NO_MEMBERS, "spec")
         if wanted.query.name == TO_CLEAR:
             return AdapterError(_NO_RATES, "spec")
         try:
-            total = self._total(wanted, replies)
+            total = self._total(wanted, replies, found)
         except AdapterError as error:
             return AdapterError(f"{self._servers.name}: {error.message}", error.blame)
         return ExternalSample((total * 1000,), self._clock.now())
 
-    def _total(self, wanted: Wanted, replies: Replies) -> int:
+    def _total(self, wanted: Wanted, replies: Replies, found: fetched.Fetched | AdapterError) -> int:
         """Returns the number of tasks; raises AdapterError."""
-        waiting = [self._waiting(queue, replies) for queue in self._queues(wanted)]
-        fetched = 0 if wanted.query.name == WAITING else self._count_fetched(wanted, replies)
-        return fetched if wanted.query.name == UNACKED else sum(waiting) + fetched
+        waiting = sum(self._waiting(queue, replies) for queue in self._queues(wanted))
+        if wanted.query.name == WAITING:
+            return waiting
+        if isinstance(found, AdapterError):
+            raise found
+        held = found.count(self._queues(wanted), every=self._settings.known <= set(self._queues(wanted)))
+        return held if wanted.query.name == UNACKED else waiting + held
 
     def _waiting(self, queue: str, replies: Replies) -> int:
         """Returns the number of waiting tasks of a queue; raises AdapterError if it does not exist."""
@@ -89,14 +89,6 @@ class OverRedis:
         if not count and self._broker.on_missing_queue == "error":
             self._bindings.check(queue, replies)
         return count
-
-    def _count_fetched(self, wanted: Wanted, replies: Replies) -> int:
-        request, queues = self._fetched(wanted), self._queues(wanted)
-        if request is self._size:
-            return _size(request.key, "hash", replies[request])
-        entries = _checked(request.key, "hash", replies[request], absent=[])
-        bindings = self._bindings.read(queues, replies)
-        return Attribution(self._settings.known | set(queues), bindings).count(entries, queues)
 
 
 def _length(key: str) -> Request:
