@@ -27,7 +27,7 @@ from hpad.engine import annotations, recovery, shadow
 from hpad.engine.controls import OWNER
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.spec import compiled_spec
-from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
+from hpad.engine.view import BUILT_IN, HPAD, NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
 from hpad.kube import errors
 from hpad.sources import limits
 from hpad.store.store import Store
@@ -164,6 +164,9 @@ class Observer:
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
                 pods, own_pods = await read_own_pods(self._cluster, hpa, scale, pods)
+        at_zero = scale is not None and scale.spec.replicas == 0
+        ref = hpa.spec.scale_target_ref
+        zero_by = self._cluster.replicas_set_by(key.namespace, ref) if at_zero else ""
         real = View(
             hpa=hpa,
             now=moment.wall,
@@ -173,7 +176,8 @@ class Observer:
             scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
             competing_hpas=self._competing(key, scale, pods, own_pods),
-            set_by_other=self._set_by_other(hpa, loaded, scale),
+            set_by_other=self._set_by_other(hpa, loaded, zero_by) if at_zero else False,
+            zero_by=zero_by,
             competitors=self._competitors(hpa),
             fallback_policies=own.policies,
             annotation_error=own.error,
@@ -246,12 +250,11 @@ class Observer:
             return self._overlap.others(key, scale, pods)
         return self._overlap.others(key, scale, (), own_pods.related)
 
-    def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, scale: Scale | None) -> bool:
-        """Whether another client is known to have set the target to zero."""
-        if scale is None or scale.spec.replicas:
-            return False
-        known = memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, target_of(hpa), hpa.status)
-        return known or self._cluster.set_by_other(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+    def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, zero_by: str) -> bool:
+        """Whether another client than an HPA controller is known to have set the target to zero."""
+        if zero_by not in ("", HPAD, BUILT_IN):
+            return True
+        return memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, target_of(hpa), hpa.status)
 
     def _competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """Returns the other writers of the target, and of the status if hpad writes the status."""

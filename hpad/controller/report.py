@@ -18,7 +18,7 @@ from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import DRY_RUN, HPA, Competitor, Shadow, View, Withheld, yielded
+from hpad.engine.view import DRY_RUN, HPA, HPAD, Competitor, Shadow, View, Withheld, yielded
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
 
@@ -159,6 +159,21 @@ def report_minimum(log: Any, view: View, record: Record) -> None:
         message = f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {effect}"
         log.warning(message, hpa=str(view.hpa.metadata.key))
     record.minimum_reported = disabled
+
+
+def report_zero(log: Any, view: View, verdict: examine.Verdict, record: Record) -> None:
+    """Logs once that a target at zero is not woken although its HPA is meant to, or that another one's is."""
+    halted = isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED
+    stays = view.zero_stays if halted else ""
+    by_another = view.zero_taken_over and view.zero_by != HPAD
+    told = stays or (f"{view.zero_by} has put it to sleep" if by_another else "")
+    if told and told != record.zero_reported:
+        write = log.warning if stays else log.info
+        effect = "stays there" if stays else "is woken by its metrics"
+        target = view.hpa.spec.scale_target_ref
+        message = f"the target is at zero replicas, and {effect}: {told}"
+        write(message, hpa=str(view.key), target=f"{target.kind}/{target.name}")
+    record.zero_reported = told
 
 
 def report_annotations(log: Any, view: View, record: Record) -> None:

@@ -186,8 +186,9 @@ class Record(msgspec.Struct):
     schedule.
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
-    was edited. `competitors`, `minimum_reported` and `annotation_error` are what the log has reported: other writers, a
-    minimum of 0 without the feature gate HPAScaleToZero, and the errors in annotations.
+    was edited. `competitors`, `minimum_reported`, `zero_reported` and `annotation_error` are what the log has
+    reported: other writers, a minimum of 0 without the feature gate HPAScaleToZero, why a target at zero stays there, and
+    the errors in annotations.
     """
 
     phase: Phase = Phase.UNKNOWN
@@ -202,6 +203,7 @@ class Record(msgspec.Struct):
     outdated: int = 0
     competitors: tuple[Competitor, ...] = ()
     minimum_reported: bool = False
+    zero_reported: str = ""
     annotation_error: str | None = None
 
     def change(self, change: Change) -> Phase:

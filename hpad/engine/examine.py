@@ -88,7 +88,7 @@ def examine(view: View) -> Verdict:
     # Zero comes before the limits: a target that a user stopped must stay at zero although minReplicas is above it.
     if current == 0:
         if not (view.scaled_to_zero and (spec.min_replicas != 0 or spec.has_object_or_external)):
-            return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _DISABLED
+            return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _disabled(view.zero_stays)
     elif current > (bounds := view.bounds).high:
         scheduled = bounds.high != spec.max_replicas
         return Clamp(bounds.high, "Current number of replicas above Spec.MaxReplicas", scheduled)
@@ -96,6 +96,14 @@ def examine(view: View) -> Verdict:
         scheduled = bounds.low != spec.min_replicas
         return Clamp(bounds.low, "Current number of replicas below Spec.MinReplicas", scheduled)
     return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
+
+
+def _disabled(why: str) -> Halt:
+    """Returns the verdict for a target at zero. `why`: it stays there, which Kubernetes does not say."""
+    if not why:
+        return _DISABLED
+    advice = f"{why}: set its replicas to 1 or more to go on"
+    return msgspec.structs.replace(_DISABLED, message=f"{_DISABLED.message}; {advice}", text=f"; {advice}")
 
 
 def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | SelectorError | None) -> Proceed | Halt:

@@ -41,6 +41,11 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     In Kubernetes ScaledToZero stays True when another client sets the count, so a target that is stopped by hand later
     is started again.
     """
+    HPAZeroTakenOver: bool = True
+    """minReplicas 0 also wakes a target that KEDA, hpad or the built-in controller took to zero for another HPA.
+
+    In Kubernetes such a target sleeps for ever: only ScaledToZero in the status of the same HPA lets metrics wake it.
+    """
     HPATargetHistory: bool = True
     """The history belongs to one target, and starts empty when the HPA gets another target (Kubernetes keeps it)."""
 
@@ -83,6 +88,13 @@ class Tunables(msgspec.Struct, frozen=True, kw_only=True):
             initial_readiness_delay=self.initial_readiness_delay if delay is None else delay,
         )
 
+
+HPAD: Final = "hpad"
+BUILT_IN: Final = "kube-controller-manager"
+KEDA: Final = ("keda", "keda-operator")
+"""Managers in metadata.managedFields: user agents up to the first slash, which is the name of the program."""
+AUTOSCALERS: Final = (HPAD, BUILT_IN, *KEDA)
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 HPA: Final = "hpa"
 SCALE: Final = "scale"
@@ -180,7 +192,8 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `fallback_policies` has one entry per metric, or none where the HPA has no policy; `annotation_error` are the errors
     in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
-    after this HPA did. `competitors` are other writers of the target or of the HPA's status; they are reported and do
+    after this HPA did. `zero_by`: the client that set the target to zero, by metadata.managedFields; "" if that is not
+    known, or if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are reported and do
     not change a decision. `values_held`: a change of measured values alone does not change the status in this turn.
     `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow mode.
     """
@@ -197,6 +210,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     annotation_error: str | None = None
     annotation_reason: str | None = None
     set_by_other: bool = False
+    zero_by: str = ""
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
     controls: Controls = NO_CONTROLS
@@ -269,10 +283,34 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def scaled_to_zero(self) -> bool:
-        """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021)."""
+        """Whether this HPA took the last replica: only then may it scale the target up from zero (KEP-2021).
+
+        With the gate HPAZeroTakenOver, or whether another autoscaler did.
+        """
         if self.shadow is not None and self.shadow.replicas > 0:  # only hpad changes the count of a shadow
             return self.tunables.gates.HPAScaleToZero and self.replicas == 0
-        return self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated
+        return self.zero_taken_over or (self._marked_scaled_to_zero and not self.scaled_to_zero_is_outdated)
+
+    @property
+    def zero_taken_over(self) -> bool:
+        """Whether an autoscaler, and no user, set the target to zero, and minReplicas 0 may wake it.
+
+        KEDA gives its own HPAs a minimum of 1 or more, and wakes their targets itself.
+        """
+        gates = self.tunables.gates
+        may_wake = gates.HPAZeroTakenOver and gates.HPAScaleToZero and self.hpa.spec.min_replicas == 0
+        return may_wake and self.zero_by in AUTOSCALERS and self.target_replicas == 0
+
+    @property
+    def zero_stays(self) -> str:
+        """Why a target at zero is not woken although its HPA is meant to; "" where Kubernetes' own rule says enough."""
+        gates, minimum = self.tunables.gates, self.hpa.spec.min_replicas
+        if not gates.HPAZeroTakenOver or self.scale_to_zero_disabled:
+            return ""
+        if minimum == 0 and gates.HPAScaleToZero:
+            return f"{self.zero_by or UNNAMED} has set it, and metrics wake only what an autoscaler has put to sleep"
+        by_keda = self.zero_by in KEDA and (self.hpa.metadata.labels or {}).get(_MANAGED_BY) != "keda-operator"
+        return f"KEDA has put it to sleep, and minReplicas {minimum} does not wake it" if by_keda else ""
 
     @property
     def scaled_to_zero_is_outdated(self) -> bool:

@@ -178,9 +178,9 @@ class Cluster:
         """Returns the known other writers of the HPA's target and status."""
         return self._competitors.of(hpa)
 
-    def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
-        """Returns whether a client other than an HPA controller set the target's replicas last; False if unknown."""
-        return self._scales.owner(namespace, ref) not in ("", managed_fields.OURS, managed_fields.BUILT_IN)
+    def replicas_set_by(self, namespace: str, ref: CrossVersionObjectReference) -> str:
+        """Returns the client that set the target's replicas last (`managed_fields`), "" if unknown."""
+        return self._scales.owner(namespace, ref)
 
     def staleness(self) -> dict[str, float]:
         """Returns the seconds since each synced cache last received data, by resource such as `deployments.apps`."""

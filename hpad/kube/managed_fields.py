@@ -5,12 +5,10 @@ from typing import Final
 
 import msgspec
 
+from hpad.engine import view
 from hpad.kube import errors
 
-OURS: Final = "hpad"
-"""The manager of hpad's writes: API servers use the user agent up to its first slash."""
-BUILT_IN: Final = "kube-controller-manager"
-"""The manager of the writes of the built-in HPA controller."""
+OURS: Final = view.HPAD
 SCALE: Final = "scale"
 STATUS: Final = "status"
 _NO_CLIENT: Final = ("ancient-changes", "before-first-apply")

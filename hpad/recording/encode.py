@@ -135,6 +135,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         annotation_reason=view.annotation_reason,
         control_texts=dict(view.controls.texts),
         set_by_other=view.set_by_other,
+        zero_by=view.zero_by,
         competitors=tuple(view.competitors),
         values_held=view.values_held,
         withheld=None if outcome is None else outcome.withheld,

@@ -12,6 +12,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `controls` of a step: the annotations that set the controls of the HPA, as written.
 - `competitors` of a step: other writers of the target or the status.
 - `setByOther` of a step: another client has set the replicas since the HPA did.
+- `zeroBy` of a step: the client that set the target to zero.
 - `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
 - `withheld` of a step: why a decided count was not sent.
 - `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
@@ -123,6 +124,7 @@ class Step(_Lenient, frozen=True):
     annotation_reason: str | None = None
     control_texts: dict[str, str] = msgspec.field(default_factory=dict, name="controls")
     set_by_other: bool = False
+    zero_by: str = ""
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
     withheld: Withheld | None = None

@@ -86,6 +86,7 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             annotation_error=step.annotation_error,
             annotation_reason=step.annotation_reason,
             set_by_other=step.set_by_other,
+            zero_by=step.zero_by,
             competitors=step.competitors,
             values_held=step.values_held,
             controls=own,

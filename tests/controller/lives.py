@@ -135,7 +135,7 @@ class Environment:
     ) -> None:
         self.found = hpa("web", behavior=behavior, **spec)
         self.sleeps = sleeps
-        self.set_by_hand: set[str] = set()
+        self.set_by: dict[str, str] = {}
         """The targets whose managedFields show that another client has set their count."""
         self.asleep = self.stopped = False
         """The target is at zero: hpad removed its last replica (`asleep`), or another client did (`stopped`)."""
@@ -208,7 +208,7 @@ class Environment:
         self.version += 1
         if count != self.scales["web"]:
             self.asleep, self.stopped = False, count == 0
-            self.set_by_hand.add("web")
+            self.set_by["web"] = "kubectl"
         self.scales["web"] = count
 
     def renewed(self, known: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
@@ -236,7 +236,7 @@ class Environment:
         if self.stopped and after > 0:
             self.astray.append(f"{at}: {after}, although the target was set to zero by hand")
         self.asleep, self.stopped = after == 0, False
-        self.set_by_hand.discard("web")
+        self.set_by.pop("web", None)
         self.writes.append(Write(virtual_time.now(), before, after, low, spec.max_replicas))
 
 
@@ -279,7 +279,7 @@ class Life:
         )
         self.bench.cluster.scales = environment.scales
         self.bench.cluster.unwatched = {"web", "twin"}
-        self.bench.cluster.set_by_hand = environment.set_by_hand
+        self.bench.cluster.set_by = environment.set_by
         self.bench.cluster.selectors = {"twin": "app=web"}
         self.bench.metrics.values.update(web=environment.read, other=environment.read_by_rival)
         self._observe(self.bench.cluster)

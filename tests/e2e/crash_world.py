@@ -100,8 +100,8 @@ class World(Gathering):
     def competitors(self, hpa: Any) -> tuple[Any, ...]:
         return ()
 
-    def set_by_other(self, namespace: str, ref: Any) -> bool:
-        return False
+    def replicas_set_by(self, namespace: str, ref: Any) -> str:
+        return ""
 
     async def read_scale(self, namespace: str, ref: Any) -> Any:
         self._pulse.moment()

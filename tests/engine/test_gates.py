@@ -158,6 +158,7 @@ def test_a_replayed_gate_that_is_not_named_is_off() -> None:
         HPAZeroStatusReplicas=False,
         HPAHugeProposals=False,
         HPAOwnZeroOnly=False,
+        HPAZeroTakenOver=False,
         HPATargetHistory=False,
         HPAMissingContainerIgnored=False,
         HPAMinimumOfOne=False,

@@ -138,7 +138,7 @@ class FakeCluster:
         self.unwatched: set[str] = set()
         self.listing: set[str] = set()
         self.reads: list[str] = []
-        self.set_by_hand: set[str] = set()
+        self.set_by: dict[str, str] = {}
         self.writes: list[int] = []
         self.write_seconds = 0.0
         self.read_seconds: Iterator[float] = itertools.repeat(0.0)
@@ -197,8 +197,8 @@ class FakeCluster:
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         return self.others
 
-    def set_by_other(self, namespace: str, ref: CrossVersionObjectReference) -> bool:
-        return ref.name in self.set_by_hand
+    def replicas_set_by(self, namespace: str, ref: CrossVersionObjectReference) -> str:
+        return self.set_by.get(ref.name, "")
 
     def waits(self, namespace: str) -> bool:
         return namespace in self.listing

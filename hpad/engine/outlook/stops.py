@@ -49,7 +49,7 @@ def _asleep(made: trace.Trace, by_gate: bool) -> str:
     if by_gate:
         return f"{text}; minReplicas 0 wakes it only with the feature gate HPAScaleToZero"
     if made.replicas.min == 0:
-        return f"{text}; metrics wake only a target that this HPA itself took to zero"
+        return f"{text}; metrics wake only a target that an autoscaler took to zero"
     return text
 
 
