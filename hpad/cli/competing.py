@@ -1,13 +1,12 @@
-"""The checks of `hpad doctor` on competing writers.
+"""The checks of `hpad doctor` on targets: does a client besides hpad's HPAs set their replicas?
 
-`controllers`: does another controller write the status of hpad's HPAs? `targets`: does a client besides hpad's HPAs set
-the replicas of their targets? Both are read from metadata.managedFields.
+Read from the HPAs and from metadata.managedFields.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,7 +14,6 @@ from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
-from hpad.cli.output import counted
 from hpad.kube import codec, competitors, errors, managed_fields, paths, scale
 from hpad.kube.client import Client
 from hpad.kube.competitors import TargetKey
@@ -23,8 +21,6 @@ from hpad.settings import Settings
 from hpad.settings.model import YIELD
 
 _RECENT = timedelta(seconds=competitors.RECENT)
-_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
-_OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
 _PAGE = 500
 _WATCHED = {(kind.resource.group, kind.resource.kind.lower()): kind.resource for kind in scale.WATCHED}
 
@@ -35,8 +31,24 @@ class _Metadata(msgspec.Struct, rename="camel"):
     managed_fields: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Object(msgspec.Struct):
+class _Spec(msgspec.Struct):
+    replicas: int | None = None
+
+
+class Object(msgspec.Struct):
     metadata: _Metadata
+    spec: _Spec | None = None
+
+
+class TargetState(NamedTuple):
+    """A target as the API server has it; `owner` is the client that set its replicas last, None if unknown."""
+
+    key: TargetKey
+    replicas: int
+    owner: managed_fields.Entry | None
+
+    def __str__(self) -> str:
+        return _target_name(self.key)
 
 
 async def hpas(client: Client, settings: Settings) -> list[msgspec.Raw]:
@@ -49,54 +61,13 @@ async def hpas(client: Client, settings: Settings) -> list[msgspec.Raw]:
     ]
 
 
-async def check_controllers(client: Client, found: Sequence[msgspec.Raw]) -> list[Finding]:
-    """Returns an error for each other controller that wrote the status of these HPAs within five minutes.
-
-    Without any: a note if the Lease of a kube-controller-manager is current, and a finding that there is none.
-    """
-    now = client.clock.now()
-    writers: dict[str, list[str]] = defaultdict(list)
-    for item in found:
-        metadata = msgspec.json.decode(item, type=_Object).metadata
-        for manager, time in managed_fields.writers_of_status(managed_fields.entries(metadata.managed_fields)).items():
-            if _is_recent(time, now):
-                writers[manager].append(f"{metadata.namespace}/{metadata.name}")
-    if writers:
-        return [_other_controller(manager, names) for manager, names in sorted(writers.items())]
-    if found:
-        says = f"no other controller writes the status of {counted(len(found), 'HPA')}"
-    else:
-        says = "there are no HPAs yet, so no other controller writes their status"
-    return [*await _built_in_controller(client, now), Finding("controllers", OK, says)]
-
-
-def _other_controller(manager: str, names: list[str]) -> Finding:
-    says = f"{manager} has written the status of {listed(names)} within the last five minutes: two controllers own the"
-    do = f"run kube-controller-manager with {_OFF}, or give hpad HPAs of its own (--manifests)"
-    return Finding("controllers", ERROR, f"{says} same HPAs", do)
-
-
-async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
-    """Returns a note if a kube-controller-manager is active.
-
-    Its Lease does not show whether its HPA controller is off.
-    """
-    try:
-        lease: dict[str, Any] = msgspec.json.decode(await client.request("GET", _LEASE))
-        renewed = lease["spec"]["renewTime"]
-    except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
-        return []
-    if not _is_recent(renewed, now):
-        return []
-    says = "a kube-controller-manager is active; whether its HPA controller is off shows only once there are HPAs"
-    return [Finding("controllers", NOTE, says, f"make sure that it runs with {_OFF}")]
-
-
-async def check_targets(client: Client, settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
+async def check_targets(
+    client: Client, settings: Settings, hpas: Iterable[HorizontalPodAutoscaler], states: Iterable[TargetState]
+) -> list[Finding]:
     """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas`: hpad's HPAs."""
     ours: dict[TargetKey, set[Key]] = defaultdict(set)
     for hpa in hpas:
-        ours[competitors.target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)].add(hpa.metadata.key)
+        ours[target_of(hpa)].add(hpa.metadata.key)
     found = [_several_hpas(target, keys) for target, keys in sorted(ours.items()) if len(keys) > 1]
     try:
         others = await _competing_hpas(client, settings)
@@ -106,7 +77,10 @@ async def check_targets(client: Client, settings: Settings, hpas: Iterable[Horiz
     except errors.ApiError as error:
         do = "grant `list` and `watch` of horizontalpodautoscalers as config/rbac.yaml does"
         found.append(Finding("targets", NOTE, f"{competitors.UNKNOWN}: {error.message}", do))
-    found += await _competing_clients(client, ours)
+    now = client.clock.now()
+    found += [finding for state in states if (finding := _competing_client(state, now)) is not None]
+    if settings.dry_run:
+        found = [msgspec.structs.replace(each, level=NOTE) for each in found]
     return found or [Finding("targets", OK, "no other client scales the targets of hpad's HPAs")]
 
 
@@ -141,40 +115,50 @@ async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey,
     return found
 
 
-async def _competing_clients(client: Client, ours: Collection[TargetKey]) -> list[Finding]:
-    """Clients that set the replicas of these targets recently, for targets of the kinds that hpad watches."""
-    now, found = client.clock.now(), []
-    for namespace, group, kind in sorted({target[:3] for target in ours}):
+async def target_states(client: Client, hpas: Iterable[HorizontalPodAutoscaler]) -> list[TargetState]:
+    """Returns the targets of these HPAs that exist, of the kinds that hpad watches and may list."""
+    wanted, found = {target_of(hpa) for hpa in hpas}, []
+    for namespace, group, kind in sorted({target[:3] for target in wanted}):
         if (resource := _WATCHED.get((group, kind))) is None:
             continue
         try:
             async for item in _items(client, resource.collection(namespace)):
-                found += _competing_client(item, (group, kind), ours, now)
+                state = _state(item, (group, kind))
+                if state is not None and state.key in wanted:
+                    found.append(state)
         except errors.ApiError:
             continue  # the check `rights` reports kinds that hpad may not list
     return found
 
 
-def _competing_client(
-    item: msgspec.Raw, kind: tuple[str, str], ours: Collection[TargetKey], now: datetime
-) -> list[Finding]:
+def target_of(hpa: HorizontalPodAutoscaler) -> TargetKey:
+    return competitors.target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+
+
+def _state(item: msgspec.Raw, kind: tuple[str, str]) -> TargetState | None:
     try:
-        metadata = msgspec.json.decode(item, type=_Object).metadata
+        found = msgspec.json.decode(item, type=Object)
     except msgspec.MsgspecError:
-        return []
-    target = TargetKey(metadata.namespace, *kind, metadata.name)
-    owner = managed_fields.owner_of_replicas(metadata.managed_fields)
-    if target not in ours or owner is None or owner.manager == managed_fields.OURS:
-        return []
+        return None
+    key = TargetKey(found.metadata.namespace, *kind, found.metadata.name)
+    replicas = 1 if found.spec is None or found.spec.replicas is None else found.spec.replicas
+    return TargetState(key, replicas, managed_fields.owner_of_replicas(found.metadata.managed_fields))
+
+
+def _competing_client(state: TargetState, now: datetime) -> Finding | None:
+    """Returns a warning about a client that set the replicas of a target recently."""
+    owner = state.owner
+    if owner is None or owner.manager == managed_fields.OURS:
+        return None
     # A count that was set with the whole object, as by kubectl apply, comes from a user: controllers write the scale.
-    if owner.subresource != managed_fields.SCALE or not _is_recent(owner.time, now):
-        return []
-    says = f"{owner.manager} has set the replicas of {_target_name(target)} at {owner.time}, through its scale"
+    if owner.subresource != managed_fields.SCALE or not is_recent(owner.time, now):
+        return None
+    says = f"{owner.manager} has set the replicas of {state} at {owner.time}, through its scale"
     do = "let one controller alone scale a target; a count set by hand stays until hpad scales again"
-    return [Finding("targets", WARNING, says, do)]
+    return Finding("targets", WARNING, says, do)
 
 
-def _is_recent(time: object, now: datetime) -> bool:
+def is_recent(time: object, now: datetime) -> bool:
     """Returns whether a time of the API server is less than five minutes old; False if it is not readable."""
     try:
         return now - msgspec.convert(time, datetime) < _RECENT

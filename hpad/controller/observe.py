@@ -27,7 +27,18 @@ from hpad.engine import annotations, recovery, shadow
 from hpad.engine.controls import OWNER
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.spec import compiled_spec
-from hpad.engine.view import BUILT_IN, HPAD, NO_MATCH, READ_FAILED, STALE, STATUS, Competitor, ScaleError, Tunables, View
+from hpad.engine.view import (
+    BUILT_IN,
+    HPAD,
+    NO_MATCH,
+    READ_FAILED,
+    STALE,
+    STATUS,
+    Competitor,
+    ScaleError,
+    Tunables,
+    View,
+)
 from hpad.kube import errors
 from hpad.sources import limits
 from hpad.store.store import Store

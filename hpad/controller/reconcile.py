@@ -326,7 +326,6 @@ class Reconciler:
         if written and view.scale is not None and memory.pending is not None and not unsure:
             # The status reports the rescale now; only a rescale of unknown outcome stays pending.
             self._store.put(key, replace(memory, pending=None))
-        report.report_minimum(self._log, view, turn.record)
         report.report_zero(self._log, view, decision.verdict, turn.record)
         report.report_annotations(self._log, view, turn.record)
         report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)

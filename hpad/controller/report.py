@@ -151,7 +151,7 @@ def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
     return next((yielded(competitor) for competitor in competitors if competitor.what == HPA), None)
 
 
-def report_minimum(log: Any, view: View, record: Record) -> None:
+def _report_minimum(log: Any, view: View, record: Record) -> None:
     """Logs once that the minReplicas of an HPA needs the feature gate HPAScaleToZero."""
     disabled = view.scale_to_zero_disabled
     if disabled and not record.minimum_reported:
@@ -162,7 +162,8 @@ def report_minimum(log: Any, view: View, record: Record) -> None:
 
 
 def report_zero(log: Any, view: View, verdict: examine.Verdict, record: Record) -> None:
-    """Logs once that a target at zero is not woken although its HPA is meant to, or that another one's is."""
+    """Logs once why a target at zero is not woken although its HPA is meant to, or who had put it to sleep."""
+    _report_minimum(log, view, record)
     halted = isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED
     stays = view.zero_stays if halted else ""
     by_another = view.zero_taken_over and view.zero_by != HPAD

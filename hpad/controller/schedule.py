@@ -187,8 +187,8 @@ class Record(msgspec.Struct):
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
     was edited. `competitors`, `minimum_reported`, `zero_reported` and `annotation_error` are what the log has
-    reported: other writers, a minimum of 0 without the feature gate HPAScaleToZero, why a target at zero stays there, and
-    the errors in annotations.
+    reported: other writers, a minimum of 0 without the feature gate HPAScaleToZero, why a target at zero stays there,
+    and the errors in annotations.
     """
 
     phase: Phase = Phase.UNKNOWN

@@ -193,9 +193,10 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
     after this HPA did. `zero_by`: the client that set the target to zero, by metadata.managedFields; "" if that is not
-    known, or if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are reported and do
-    not change a decision. `values_held`: a change of measured values alone does not change the status in this turn.
-    `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow mode.
+    known, or if there are replicas. `competitors` are other writers of the target or of the HPA's status; they are
+    reported and do not change a decision. `values_held`: a change of measured values alone does not change the status
+    in this turn. `controls` are those of the HPA; `tunables` have its own periods already. `shadow` is set in shadow
+    mode.
     """
 
     hpa: HorizontalPodAutoscaler

@@ -15,7 +15,7 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import codec, deletion_cost, errors, events, hpa_bytes, managed_fields, owners, paths, scale
+from hpad.kube import codec, deletion_cost, errors, events, hpa_bytes, owners, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, PodCache
 from hpad.kube.client import Allowed, Client

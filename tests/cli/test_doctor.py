@@ -25,6 +25,7 @@ from hpad_adapters import static
 
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+OWN_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hpad"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -38,6 +39,7 @@ class ApiServer:
         self.denied: set[tuple[str, str]] = set()
         self.hpas: list[dict[str, Any]] = []
         self.renewed: datetime | None = None
+        self.leads_since: datetime | None = None
         self.reviews = True
         self.pause = 0.0
         """Seconds before it lists the resources of a group."""
@@ -64,6 +66,9 @@ class ApiServer:
                 return {"items": self.hpas[start:end], "metadata": {"resourceVersion": "1", **more}}
             case path if path == LEASE and self.renewed is not None:
                 return {"spec": {"renewTime": self.renewed.isoformat()}}
+            case path if path == OWN_LEASE and self.leads_since is not None:
+                times = {"acquireTime": self.leads_since.isoformat(), "renewTime": datetime.now(UTC).isoformat()}
+                return {"spec": {"holderIdentity": "hpad-0", **times}}
             case path if path == REVIEWS and self.reviews:
                 review = await request.json()
                 attributes = review["spec"]["resourceAttributes"]
@@ -165,8 +170,58 @@ async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tm
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))
     assert (finding.check, finding.level) == ("controllers", "error")
-    assert "kube-controller-manager has written the status of shop/web within the last five minutes" in finding.says
+    assert "kube-controller-manager writes the status of shop/web, last at " in finding.says
     assert "-horizontal-pod-autoscaler-controller" in finding.do
+
+
+def both(theirs: int, ours: int, name: str = "web") -> dict[str, Any]:
+    """An HPA whose status the built-in controller and hpad wrote so many seconds ago."""
+    made = hpa("kube-controller-manager", timedelta(seconds=theirs))
+    made["metadata"]["managedFields"] += hpa("hpad", timedelta(seconds=ours))["metadata"]["managedFields"]
+    made["metadata"]["name"] = name
+    return made
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "leads_for", "level"),
+    [
+        (20, 5, None, "note"),  # 20 s after a switch
+        (5, 20, None, "error"),
+        (20, 3600, None, "error"),  # hpad was tried before
+        (20, 3600, 15, "note"),  # it leads since, and has had nothing to write
+        (20, 3600, 25, "error"),
+    ],
+)
+async def test_a_controller_that_wrote_before_hpad_took_over_is_a_note(
+    server: ApiServer, tmp_path: Path, theirs: int, ours: int, leads_for: int | None, level: str
+) -> None:
+    server.hpas = [both(theirs, ours)]
+    if leads_for is not None:
+        server.leads_since = datetime.now(UTC) - timedelta(seconds=leads_for)
+    election = Election(enabled=leads_for is not None)
+    shown = [each for each in await found(tmp_path, server.url, election=election) if each.check == "controllers"]
+    assert [each.level for each in shown] == [level]
+    expected = "and hpad has taken over since" if level == "note" else "after hpad did, last at "
+    assert expected in shown[0].says
+
+
+async def test_a_status_that_hpad_had_no_need_to_write_is_no_sign_of_another_controller(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    server.hpas = [both(40, 5, "api"), hpa("kube-controller-manager", timedelta(seconds=40))]
+    levels = [each.level for each in await found(tmp_path, server.url) if each.check == "controllers"]
+    assert levels == ["note"]
+    server.hpas = [both(40, 5, "api"), both(40, 60)]
+    shown = [each for each in await found(tmp_path, server.url) if each.check == "controllers"]
+    assert [each.level for each in shown] == ["error", "note"]
+    assert "writes the status of shop/web after hpad did" in shown[0].says
+
+
+async def test_a_dry_run_beside_another_controller_is_no_failure(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas = [hpa("kube-controller-manager", timedelta(seconds=2))]
+    shown = [each for each in await found(tmp_path, server.url, dry_run=True) if each.check == "controllers"]
+    assert [each.level for each in shown] == ["note"]
+    assert "a dry run works beside it" in shown[0].says
 
 
 async def test_an_active_controller_manager_is_a_note(server: ApiServer, tmp_path: Path) -> None:

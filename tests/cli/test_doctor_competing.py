@@ -47,6 +47,15 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield made
 
 
+async def scale(cluster: Cluster, agent: str, replicas: int) -> None:
+    """Sets the replicas of the Deployment as a client with this user agent does."""
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+    async with client.Client(ClusterConfig(server=cluster.url), SystemClock(), user_agent=agent) as other:
+        found = json.loads(await other.request("GET", path))
+        del found["metadata"]["resourceVersion"]  # the controller of Deployments may have written meanwhile
+        await other.request("PUT", path, body=json.dumps({**found, "spec": {"replicas": replicas}}).encode())
+
+
 async def targets(folder: Path, cluster: Cluster, **changes: Any) -> list[Finding]:
     return [each for each in await found(folder, cluster.url, **changes) if each.check == "targets"]
 
@@ -65,6 +74,12 @@ async def test_an_hpa_from_a_file_and_one_of_the_api_server_with_one_target(clus
 async def test_an_hpa_from_a_file_that_alone_has_its_target(cluster: Cluster, tmp_path: Path) -> None:
     cluster.apply(hpa("other", {**WEB, "name": "another"}))
     assert [each.level for each in await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")))] == ["ok"]
+
+
+async def test_a_dry_run_beside_an_hpa_with_the_same_target_is_no_failure(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.apply(hpa("keda-hpa-web"))
+    [finding] = await targets(tmp_path, cluster, manifests=write(tmp_path, hpa("mine")), dry_run=True)
+    assert (finding.level, "HPA default/keda-hpa-web of the API server" in finding.says) == ("note", True)
 
 
 async def test_two_hpas_from_files_with_one_target(cluster: Cluster, tmp_path: Path) -> None:
@@ -86,10 +101,7 @@ async def test_two_hpas_of_the_api_server_with_one_target(cluster: Cluster, tmp_
 @pytest.mark.parametrize(("agent", "levels"), [("keda-operator/2", ["warning"]), ("hpad/1", ["ok"])])
 async def test_a_client_that_scales_the_target(cluster: Cluster, tmp_path: Path, agent: str, levels: list[str]) -> None:
     cluster.apply(hpa("mine"))
-    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-    async with client.Client(ClusterConfig(server=cluster.url), SystemClock(), user_agent=agent) as other:
-        scale = json.loads(await other.request("GET", path))
-        await other.request("PUT", path, body=json.dumps({**scale, "spec": {"replicas": 2}}).encode())
+    await scale(cluster, agent, 2)
     findings = await targets(tmp_path, cluster)
     assert [each.level for each in findings] == levels
     assert ("keda-operator has set the replicas of Deployment/web" in findings[0].says) == (levels == ["warning"])
@@ -131,3 +143,36 @@ async def test_a_minimum_of_zero_without_its_gate(
         about = [each for each in await found(tmp_path, cluster.url, **changes) if each.check == "zero"]
     assert [each.level for each in about] == (["warning"] if warns else [])
     assert not warns or ("default/mine" in about[0].says and "HPAScaleToZero" in about[0].says)
+
+
+async def asleep(folder: Path, agent: str, minimum: int, **changes: Any) -> list[Finding]:
+    """The findings on a target that a client with this user agent has set to zero."""
+    metric = {"metric": {"name": "depth"}, "target": {"type": "Value", "value": "1"}}
+    made = hpa("mine")
+    made["spec"] |= {"minReplicas": minimum, "metrics": [{"type": "External", "external": metric}]}
+    pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pods}
+    async with Cluster(scale_to_zero=True) as cluster:
+        cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+        await scale(cluster, agent, 0)
+        cluster.apply(made)
+        on = Tunables(gates=Gates(HPAScaleToZero=True))
+        return [each for each in await found(folder, cluster.url, tunables=on, **changes) if each.check == "zero"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "minimum", "level", "text"),
+    [
+        ("keda/v0.0.0 (linux/amd64)", 0, "ok", "as keda left it: the metrics of default/mine wake it"),
+        ("kubectl/v1.36.0", 0, "warning", "default/mine does not wake it: kubectl has set it"),
+        ("keda/v0.0.0 (linux/amd64)", 2, "warning", "KEDA has put it to sleep, and minReplicas 2 does not wake it"),
+        ("kubectl/v1.36.0", 2, "", ""),
+        ("hpad/1", 0, "", ""),
+    ],
+)
+async def test_a_target_at_zero(tmp_path: Path, agent: str, minimum: int, level: str, text: str) -> None:
+    shown = await asleep(tmp_path, agent, minimum)
+    assert [each.level for each in shown] == ([level] if level else [])
+    assert all("Deployment/web in default" in each.says and text in each.says for each in shown)
+    wake = f"kubectl scale -n default --replicas={minimum or 1} deployment/web"
+    assert all((wake in each.do) == (level == "warning") for each in shown)

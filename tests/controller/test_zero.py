@@ -272,7 +272,13 @@ async def test_a_target_that_an_autoscaler_put_to_sleep_before_is_woken(
     ("setter", "minimum", "labels", "level", "text"),
     [
         ("keda", 0, None, "info", "is woken by its metrics: keda has put it to sleep"),
-        ("kubectl", 0, None, "warning", "stays there: kubectl has set it, and metrics wake only what an autoscaler has"),
+        (
+            "kubectl",
+            0,
+            None,
+            "warning",
+            "stays there: kubectl has set it, and metrics wake only what",
+        ),
         ("", 0, None, "warning", "stays there: another client has set it, and metrics wake only what"),
         ("keda", 2, None, "warning", "stays there: KEDA has put it to sleep, and minReplicas 2 does not wake it"),
         ("keda", 1, {"app.kubernetes.io/managed-by": "keda-operator"}, "", ""),

@@ -1,5 +1,6 @@
 """minReplicas 0 with the feature gate HPAScaleToZero off and on, by a setting or by the version of the API server."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import structlog
 import yaml
 from e2e.conftest import worlds
+from e2e.test_competing import another_client
 
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
@@ -101,6 +103,29 @@ async def test_a_minimum_of_zero_in_a_manifest_depends_on_the_server(
     if accepted:
         await zero.until(lambda: zero.replicas("deployments", "web") == 0)
     assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.problems()) != accepted
+
+
+@pytest.mark.parametrize(("agent", "woken"), [("keda/v0.0.0 (linux/amd64)", True), ("kubectl/v1", False)])
+async def test_what_keda_put_to_sleep_is_woken_and_what_a_user_stopped_is_not(
+    zero: Any, tmp_path: Path, agent: str, woken: bool
+) -> None:
+    zero.workload("Deployment", "web", 2)
+    async with another_client(zero, agent) as other:
+        body = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "default"}}
+        path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+        await other.request("PUT", path, body=json.dumps({**body, "spec": {"replicas": 0}}).encode())
+    zero.hpa("web", minReplicas=0, metrics=DEPTH, behavior=NOW)
+    with structlog.testing.capture_logs() as lines:
+        await zero.hpad(sources=depth(tmp_path, 30), tunables=ON)
+        if woken:
+            await zero.until(lambda: zero.replicas("deployments", "web") == 3)
+        else:
+            await zero.until(lambda: zero.condition("web", "ScalingActive")[1] == "ScalingDisabled")
+            await zero.periods(2)
+    assert zero.replicas("deployments", "web") == (3 if woken else 0)
+    about = [line["event"] for line in lines if "the target is at zero replicas" in line["event"]]
+    assert ["kubectl has set it" in each for each in about] == [not woken]
+    assert woken or "kubectl has set it" in zero.condition("web", "ScalingActive")[2]
 
 
 async def test_a_server_without_a_version_does_not_delay_hpad(zero: Any, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def pause(annotations: Fields, conversion: Conversion) -> None:
             raise ConversionError(invalid(field, count, "must be a whole number"))
         conversion.own[_MODE] = controls.PAUSED
         text = f"{kept}: hpad leaves the replicas as they are, which KEDA has set to {count}"
+        text += "; without the mode its metrics wake it" if count == "0" else ""
         conversion.note_change(field, text)
     if _PAUSED in annotations and annotations.text(_PAUSED) not in _FALSE:
         conversion.own[_MODE] = controls.PAUSED

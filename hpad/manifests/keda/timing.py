@@ -19,6 +19,8 @@ _LONGEST_WINDOW: Final = 3600
 _LONGEST_PERIOD: Final = 3600
 _MINIMUM: Final = 0
 _RESOURCES: Final = ("Resource", "ContainerResource")
+_WITH_KNOWN_SETTER: Final = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""Kinds that hpad watches, so that it knows which client has set their replicas (metadata.managedFields)."""
 WINDOW: Final = "stabilizationWindowSeconds"
 
 
@@ -35,9 +37,22 @@ def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
     conversion.note_change(
         "spec.minReplicaCount",
         "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
-        "API server as well, one of --manifests does not",
+        "API server as well, one of --manifests does not; a target that KEDA has put to sleep is woken",
     )
+    _note_asleep(spec.object("scaleTargetRef"), conversion)
     return 0
+
+
+def _note_asleep(target: Fields, conversion: Conversion) -> None:
+    """Notes a target that hpad does not wake if KEDA has put it to sleep."""
+    kind = target.text("kind") or "Deployment"
+    if kind in _WITH_KNOWN_SETTER:
+        return
+    text = (
+        f"hpad does not see which client has set the replicas of a {kind}: if KEDA has put it to sleep when you "
+        f"switch, set it to 1 then: kubectl scale --replicas=1 {kind.lower()}/{target.text('name')}"
+    )
+    conversion.note_change(target.at("kind"), text)
 
 
 def idle_minimum(spec: Fields) -> int:

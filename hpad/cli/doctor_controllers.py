@@ -1,0 +1,137 @@
+"""The check `controllers` of `hpad doctor`: does another controller write the status of hpad's HPAs?
+
+Read from metadata.managedFields, which have the time of each client's last change.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hpad.cli.checks import ERROR, NOTE, OK, Finding, listed
+from hpad.cli.competing import Object, is_recent
+from hpad.cli.output import counted
+from hpad.kube import errors, managed_fields
+from hpad.kube.client import Client
+from hpad.settings import Settings
+
+_LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+_OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
+
+
+async def check_controllers(client: Client, settings: Settings, found: Sequence[msgspec.Raw]) -> list[Finding]:
+    """Returns a finding on each other controller that wrote the status of these HPAs within five minutes.
+
+    It is an error if the controller has written after hpad, or instead of it; a note if hpad has taken over since, and
+    in a dry run. Without any: a note if the Lease of a kube-controller-manager is current, and a finding that there is
+    none.
+    """
+    now = client.clock.now()
+    writes = [each for each in _status_writes(found) if is_recent(each.time, now)]
+    if writes and settings.dry_run:
+        return [_beside(manager, each) for manager, each in _by_manager(writes)]
+    if writes:
+        begin = await _leads_since(client, settings)
+        still = [each for each in writes if each.time > max(begin, each.ours)]
+        earlier = [each for each in writes if each not in still]
+        return [
+            *(_other_controller(manager, each) for manager, each in _by_manager(still)),
+            *(_former_controller(manager, each) for manager, each in _by_manager(earlier)),
+        ]
+    if found:
+        says = f"no other controller writes the status of {counted(len(found), 'HPA')}"
+    else:
+        says = "there are no HPAs yet, so no other controller writes their status"
+    return [*await _built_in_controller(client, now), Finding("controllers", OK, says)]
+
+
+class _StatusWrite(NamedTuple):
+    """The last write of a status by another client, and by hpad (`ours`); times are RFC 3339, "" for none."""
+
+    manager: str
+    hpa: str
+    time: str
+    ours: str
+
+
+def _status_writes(found: Iterable[msgspec.Raw]) -> list[_StatusWrite]:
+    """Returns the other clients that wrote the statuses. hpad leaves a status alone that needs no change.
+
+    So where it has written none, its last write of any other status counts.
+    """
+    known = []
+    for item in found:
+        metadata = msgspec.json.decode(item, type=Object).metadata
+        known.append((f"{metadata.namespace}/{metadata.name}", managed_fields.entries(metadata.managed_fields)))
+    ours = [managed_fields.status_written(filter(_is_ours, entries)) for _, entries in known]
+    return [
+        _StatusWrite(manager, name, time, own or max(ours))
+        for (name, entries), own in zip(known, ours, strict=True)
+        for manager, time in managed_fields.writers_of_status(entries).items()
+    ]
+
+
+def _is_ours(entry: managed_fields.Entry) -> bool:
+    return entry.manager == managed_fields.OURS
+
+
+def _by_manager(writes: Iterable[_StatusWrite]) -> list[tuple[str, list[_StatusWrite]]]:
+    found: dict[str, list[_StatusWrite]] = defaultdict(list)
+    for each in writes:
+        found[each.manager].append(each)
+    return sorted(found.items())
+
+
+async def _leads_since(client: Client, settings: Settings) -> str:
+    """Returns since when an hpad with these settings is the leader; "" if that is not known."""
+    election = settings.election
+    if not election.enabled or election.shards:
+        return ""
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{election.namespace}/leases/{election.name}"
+    try:
+        spec = msgspec.json.decode(await client.request("GET", lease))["spec"]
+        held = spec["holderIdentity"] and is_recent(spec["renewTime"], client.clock.now())
+        return f"{spec['acquireTime'][:19]}Z" if held else ""
+    except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
+        return ""
+
+
+def _other_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+    last, names = max(each.time for each in writes), listed([each.hpa for each in writes])
+    after, beside = (" after hpad did", "") if any(each.ours for each in writes) else ("", "with hpad, ")
+    says = f"{manager} writes the status of {names}{after}, last at {last}: {beside}two controllers own the same HPAs"
+    do = (
+        f"run kube-controller-manager with {_OFF}, or give hpad HPAs of its own (--manifests); to look at what hpad "
+        "would do beside it, use --dry-run"
+    )
+    return Finding("controllers", ERROR, says, do)
+
+
+def _former_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+    last = max(each.time for each in writes)
+    names = listed([each.hpa for each in writes])
+    says = f"{manager} wrote the status of {names}, last at {last}, and hpad has taken over since"
+    return Finding("controllers", NOTE, says, f"if a later run names a later time, {manager} is still on: {_OFF}")
+
+
+def _beside(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+    says = f"{manager} writes the status of {listed([each.hpa for each in writes])}: a dry run works beside it"
+    return Finding("controllers", NOTE, says, f"turn it off before hpad runs without --dry-run: {_OFF}")
+
+
+async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
+    """Returns a note if a kube-controller-manager is active.
+
+    Its Lease does not show whether its HPA controller is off.
+    """
+    try:
+        lease: dict[str, Any] = msgspec.json.decode(await client.request("GET", _LEASE))
+        renewed = lease["spec"]["renewTime"]
+    except (errors.ApiError, msgspec.MsgspecError, KeyError, TypeError):
+        return []
+    if not is_recent(renewed, now):
+        return []
+    says = "a kube-controller-manager is active; whether its HPA controller is off shows only once there are HPAs"
+    return [Finding("controllers", NOTE, says, f"make sure that it runs with {_OFF}")]
