@@ -14,6 +14,7 @@ from hpad_adapters.rabbitmq import management
 
 PASSWORD = "s3cret"
 COUNTS = {"messages": 5, "messages_ready": 3, "messages_unacknowledged": 2}
+NONE = dict.fromkeys(COUNTS, 0)
 
 
 def adapter(url, context, **changed: object) -> rabbitmq.RabbitMQ:
@@ -231,7 +232,7 @@ async def test_a_list_that_changes_each_time_is_an_error(stub, rabbit):
 @pytest.mark.parametrize("on_stalled", ["hold", "up"])
 async def test_missing_statistics_are_not_a_rate(stub, rabbit, statistics, error_text, on_stalled):
     """An absent rate of delivery means that nothing was delivered only if the broker keeps other rates."""
-    stub.answers(json.dumps({"name": "a", "messages": 5, "messages_ready": 5, **statistics}))
+    stub.answers(json.dumps({"name": "a", **COUNTS, **statistics}))
     source = adapter(stub.url, rabbit, on_stalled=on_stalled)
     [answer] = await source.answer([testing.external("it", "queue=a,mode=deliver_rate")])
     if error_text == "has stalled" and on_stalled == "up":
@@ -244,7 +245,7 @@ async def test_missing_statistics_are_not_a_rate(stub, rabbit, statistics, error
 async def test_smoothing_gives_the_newest_rate_its_weight(stub, rabbit):
     """0, 0 and then 10 a second: by hand, 0 + 0.3 * (0 - 0) = 0, 0 + 0.3 * (10 - 0) = 3."""
     points = [{"sample": sample, "timestamp": at * 1000} for sample, at in ((50, 15), (0, 10), (0, 5), (0, 0))]
-    stub.answers(json.dumps({"name": "a", "messages": 0, "message_stats": {"publish_details": {"samples": points}}}))
+    stub.answers(json.dumps({"name": "a", **NONE, "message_stats": {"publish_details": {"samples": points}}}))
     [answer] = await adapter(stub.url, rabbit, smoothing=0.3).answer(
         [testing.external("it", "queue=a,mode=publish_rate")]
     )

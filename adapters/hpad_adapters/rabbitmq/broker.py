@@ -20,6 +20,14 @@ class NotFoundError(AdapterError):
     """RabbitMQ itself answers 404: the queue or the vhost does not exist."""
 
 
+class RefusedError(AdapterError):
+    """RabbitMQ itself answers 400: it does not accept the parameters."""
+
+
+class _RefusedByNodeError(RequestFailedError):
+    """One node answers so."""
+
+
 class _Problem(msgspec.Struct):
     """RabbitMQ's form of an error."""
 
@@ -44,20 +52,22 @@ class Broker:
     async def get(self, path: str, parameters: Mapping[str, str], *, vhost: str) -> bytes:
         """Returns the JSON at `path` (percent-encoded) from the first node that answers; errors name `vhost`.
 
-        Raises NotFoundError, or AdapterError naming each node and its fault.
+        Raises NotFoundError, RefusedError, or AdapterError naming each node and its fault.
         """
         errors: list[str] = []
+        kind = AdapterError
         for node in tuple(self._nodes):
             try:
                 response = await self._http.fetch(f"{node}{path}?{urlencode(parameters)}", name=f"rabbitmq at {node}")
                 body = self._checked(node, response, vhost)
             except RequestFailedError as error:
                 errors.append(error.message)
+                kind = RefusedError if isinstance(error, _RefusedByNodeError) else kind
                 continue
             self._nodes.remove(node)
             self._nodes.insert(0, node)
             return body
-        raise AdapterError("; ".join(errors))
+        raise kind("; ".join(errors))
 
     def _checked(self, node: str, response: Response, vhost: str) -> bytes:
         """Returns the body of a good answer; raises RequestFailedError if another node may still answer."""
@@ -68,12 +78,14 @@ class Broker:
         if status == 404 and _problem(response.body) is not None:
             raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
-            raise RequestFailedError(f"{name} answered {status} {response.reason}".rstrip() + self._reason(response))
+            kind = _RefusedByNodeError if status == 400 and _problem(response.body) else RequestFailedError
+            raise kind(f"{name} answered {status} {response.reason}".rstrip() + self._reason(response))
         if not response.body.strip():
             raise RequestFailedError(f"{name} gave an empty answer")
         if response.content_type != _JSON:
-            kind = response.content_type
-            raise RequestFailedError(f"{name} answered {kind}, not JSON: is this the management API's address?")
+            raise RequestFailedError(
+                f"{name} answered {response.content_type}, not JSON: is this the management API's address?"
+            )
         return response.body
 
     def _refusal(self, name: str, response: Response, vhost: str) -> str:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from hpad.adapter import AdapterError, parse_duration, positive_duration, shown
 from hpad_adapters.rabbitmq.due import Due, Waiting
-from hpad_adapters.rabbitmq.queues import Queue, ascending, field, named
+from hpad_adapters.rabbitmq.queues import Queue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.recent import Recent
 from hpad_adapters.rabbitmq.service_time import ServiceTime, at_work
 
@@ -154,7 +154,7 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
 
     The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
     """
-    messages, held = field(queue, "messages", where), field(queue, "messages_unacknowledged", where)
+    messages, held = tasks(queue, where), field(queue, "messages_unacknowledged", where)
     capacity = (queue.consumers or 0) * wanted.concurrency or known.recent.capacity[1]
     full = held / wanted.prefetch
     if not capacity and known.recent.asked is None:  # hpad has just started: full consumers have begun their work

@@ -23,20 +23,29 @@ _SAMPLES = (
 _SPACING_SECONDS = 5
 
 
-class _Overview(msgspec.Struct):
-    """`rates_mode` is "none" where the broker keeps no rates; `disable_stats` where it keeps no statistics."""
+class Overview(msgspec.Struct):
+    """`rates_mode` is "none" where the broker keeps no rates; `disable_stats` where it keeps no statistics at all."""
 
     rates_mode: str
-    disable_stats: bool = False
+    disable_stats: bool | None = None
+
+    @property
+    def keeps_rates(self) -> bool:
+        """Whether the broker keeps rates."""
+        return self.rates_mode != "none" and not self.disable_stats
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether the broker says that it keeps statistics."""
+        return self.disable_stats is False
 
 
-_OVERVIEW = msgspec.json.Decoder(_Overview)
+_OVERVIEW = msgspec.json.Decoder(Overview)
 
 
-def rates_kept(body: bytes, broker: Broker) -> bool:
-    """Returns from the overview whether the broker keeps rates; raises AdapterError."""
-    overview = decoded(_OVERVIEW, body, str(broker), "an overview")
-    return overview.rates_mode != "none" and not overview.disable_stats
+def overview(body: bytes, broker: Broker) -> Overview:
+    """Returns the overview; raises AdapterError."""
+    return decoded(_OVERVIEW, body, str(broker), "an overview")
 
 
 def statistics_columns(settings: Settings) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ find_head_message_timestamp).
 from datetime import UTC, datetime
 
 from hpad.adapter import AdapterError
-from hpad_adapters.rabbitmq.queues import CLASSIC, Queue, field, named
+from hpad_adapters.rabbitmq.queues import CLASSIC, Queue, named, tasks
 
 _AHEAD_SECONDS = 300.0
 """How far clocks may differ. What is further ahead is no time of publication."""
@@ -30,7 +30,7 @@ def head_age(queue: Queue, now: datetime, where: str) -> float:
     if isinstance(queue.arguments, dict) and queue.arguments.get(_PRIORITIES):
         reason = f"it has priorities ({_PRIORITIES}), of which the broker looks at the highest with messages only"
         raise AdapterError(f"{named(queue, where)} has no age of its oldest message: {reason}", "spec")
-    if not field(queue, "messages", where):
+    if not tasks(queue, where):
         return 0.0
     stamp = queue.head_message_timestamp
     if not isinstance(stamp, int):

@@ -2,52 +2,43 @@
 
 Single reads serve a few queues of a vhost that has thousands, where a list would cost the broker most. The list with
 `disable_stats` and `enable_queue_totals` (RabbitMQ 3.8) counts as of now and costs the broker least per queue. A single
-queue has such totals since RabbitMQ 3.13, and streams may have none at all; then the counts come from statistics, which
-are up to five seconds old and absent until the first collection. For classic and quorum queues the list replaces single
-reads in that case, because counts of different ages would look like a queue that drains and fills. Rates, consumers and
-their capacity are always statistics. Source: HTTP API reference of the rabbitmq_management plugin.
+queue has such totals since RabbitMQ 3.13. Where totals are lacking, the counts come from statistics, which are up to
+five seconds old and absent until the first collection. For classic and quorum queues the list replaces single reads in
+that case, because counts of different ages would look like a queue that drains and fills. Rates, consumers and their
+capacity are always statistics. Source: HTTP API reference of the rabbitmq_management plugin.
 
-Observed in RabbitMQ 3.10, for some seconds or while a node is down:
-- The totals of a quorum queue are zero after its leader has changed, until the new leader has counted. Its statistics
-  then lack state and consumers, and their counts are not used either.
+The totals of a quorum queue are numbers of its leader's node, which counts every five seconds: 0 at other nodes
+(rabbit_quorum_queue.erl: i). Single reads give those of the node that was asked, lists ask each leader. So zero is
+believed only if the list and the statistics agree. Observed in RabbitMQ 4.0 and 3.10, for some seconds or while a node
+is down:
+- Of a new queue, and of one whose leader has changed, all totals are zero until the leader has counted. Statistics then
+  lack the consumers (in 3.10 the state as well), and their counts are zero or absent. A broker that keeps no statistics
+  lacks the consumers always, and there is nothing else to compare with.
 - A single read of a queue whose node is down is answered 404. Lists hold it as "down", without totals.
 - Lists with totals leave out queues that do not answer in time, such as quorum queues without a leader. Lists without
-  totals and statistics hold all queues.
+  totals and statistics hold all queues. While a leader moves, a list may hold its queue twice.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 
-import msgspec
-
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import decoded
-from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
-from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, rates_kept, sample_columns, statistics_columns
+from hpad_adapters.rabbitmq.answers import Page, page_of, queue_of
+from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
+from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, Overview, overview, sample_columns, statistics_columns
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.name_filter import by_names, chunks, name_filter
-from hpad_adapters.rabbitmq.queues import QUORUM, Queue
+from hpad_adapters.rabbitmq.name_filter import chunks, name_filter
+from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, Queue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
 FEW = 3
-STREAM = "stream"
 
 _TOTALS = {"disable_stats": "true", "enable_queue_totals": "true", "columns": COUNTED}
 _ALL = {"disable_stats": "true", "columns": "name,vhost,type,state"}
 _TRIES = 3
 _DOTS = frozenset({".", ".."})
 """Names that a path cannot end with."""
-
-
-class _Page(msgspec.Struct, frozen=True):
-    items: list[Queue]
-    page_count: int
-    filtered_count: int | None = None
-
-
-_QUEUE = msgspec.json.Decoder(Queue)
-_PAGE = msgspec.json.Decoder(_Page)
 
 
 class Management:
@@ -75,12 +66,18 @@ class Management:
         if self._few(vhost, lookup) and self._single_totals and self._totals:
             found = await self._each(vhost, lookup.names, _TOTALS)
             if not any(map(_lacks_totals, found)):
-                return await self._completed(vhost, found)
+                return await self._confirmed(vhost, found)
             self._single_totals = False
         return await self._counted(vhost, lookup)
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
+
+    async def _confirmed(self, vhost: str, found: list[Queue]) -> list[Queue]:
+        """Replaces queues that seem empty by those of one list, because the node that was asked may not know them."""
+        names = frozenset(queue.name for queue in found if queue.seems_empty)
+        others = [queue for queue in found if not queue.seems_empty]
+        return [*others, *await self._counted(vhost, Lookup(names=names))] if names else others
 
     async def _counted(self, vhost: str, lookup: Lookup) -> list[Queue]:
         if self._totals:
@@ -102,12 +99,12 @@ class Management:
         return [Queue(each.name, each.vhost, each.type, "down") for each in there if _place(each) not in places]
 
     async def _completed(self, vhost: str, found: list[Queue]) -> list[Queue]:
-        """Adds counts that only statistics have: of streams (RabbitMQ 3.10), and of quorum queues that seem empty."""
-        lacking = frozenset(queue.name for queue in found if _needs_statistics(queue))
-        if not lacking:
+        """Adds what statistics know of quorum queues that seem empty."""
+        names = frozenset(queue.name for queue in found if queue.seems_empty)
+        if not names:
             return found
-        known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=lacking))}
-        return [_merged(queue, known.get(_place(queue))) if _needs_statistics(queue) else queue for queue in found]
+        known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=names))}
+        return [_merged(queue, known.get(_place(queue))) if queue.seems_empty else queue for queue in found]
 
     async def _with_samples(self, vhost: str, lookup: Lookup) -> list[Queue]:
         """Returns the queues with samples, and with the counts of now: those of statistics are five seconds older."""
@@ -121,8 +118,11 @@ class Management:
     async def _rates_kept(self, vhost: str) -> bool:
         """Returns whether the broker keeps rates: then a queue without any had no event."""
         if not self._keeps_rates:
-            self._keeps_rates = rates_kept(await self._broker.get("/api/overview", OVERVIEW, vhost=vhost), self._broker)
+            self._keeps_rates = (await self._overview(vhost)).keeps_rates
         return self._keeps_rates
+
+    async def _overview(self, vhost: str) -> Overview:
+        return overview(await self._broker.get("/api/overview", OVERVIEW, vhost=vhost), self._broker)
 
     async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[Queue]:
         columns = self._samples if lookup.samples else self._statistics
@@ -130,7 +130,17 @@ class Management:
             found = await self._each(vhost, lookup.names, columns)
         else:
             found = await self._listed(vhost, lookup, columns)
-        return [queue.without_counts() if _uncounted(queue) else queue for queue in found]
+        kept = any(_lacks_consumers(queue) and queue.state for queue in found) and await self._keeps_statistics(vhost)
+        return [
+            _uncounted(queue) if _lacks_consumers(queue) and (kept or not queue.state) else queue for queue in found
+        ]
+
+    async def _keeps_statistics(self, vhost: str) -> bool:
+        """Returns whether the broker says that it keeps statistics; not remembered, because its nodes may differ."""
+        try:
+            return (await self._overview(vhost)).keeps_statistics
+        except NotFoundError:
+            return False
 
     def _few(self, vhost: str, lookup: Lookup) -> bool:
         return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
@@ -148,61 +158,76 @@ class Management:
             body = await self._broker.get(path, parameters, vhost=vhost)
         except NotFoundError:
             return None
-        return _without_doubtful_counts(decoded(_QUEUE, body, str(self._broker), "a queue"))
+        return _without_doubtful_counts(queue_of(body, str(self._broker)))
 
     async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
-        """Reads one list; if it is too long, lists of the named queues only."""
+        """Reads one list. Of more names than a filter holds, the whole vhost or several lists, whichever is less."""
+        parts = [] if lookup.patterns else chunks(lookup.names)
         try:
+            if len(parts) < 2:
+                return await self._view(vhost, lookup, {**name_filter(lookup), **parameters})
+            return await self._by_parts(vhost, lookup, parts, parameters)
+        except RefusedError:  # of the filter by name: how long it may be depends on the version
             return await self._view(vhost, lookup, parameters)
-        except TooManyQueuesError:
-            if lookup.patterns or by_names(lookup.names):
-                raise
-        parts = (Lookup(names=names) for names in chunks(lookup.names))
-        return [queue for part in parts for queue in await self._view(vhost, part, parameters)]
 
-    async def _view(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
+    async def _by_parts(
+        self, vhost: str, lookup: Lookup, parts: Sequence[frozenset[str]], parameters: Mapping[str, str]
+    ) -> list[Queue]:
+        try:
+            return await self._view(vhost, lookup, parameters, most_pages=len(parts))
+        except TooManyQueuesError:
+            lookups = [Lookup(names=names) for names in parts]
+        found = [await self._view(vhost, each, {**name_filter(each), **parameters}) for each in lookups]
+        return [queue for part in found for queue in part]
+
+    async def _view(
+        self, vhost: str, lookup: Lookup, parameters: Mapping[str, str], *, most_pages: int | None = None
+    ) -> list[Queue]:
         """Reads all pages of one state of the vhost."""
         # A queue deleted between two pages moves another one onto a page that was already read.
         for _ in range(_TRIES):
-            found = await self._pages(vhost, lookup, {**name_filter(lookup), **parameters})
+            found = await self._pages(vhost, lookup, parameters, most_pages)
             if found is not None:
-                return found
+                return [_without_doubtful_counts(queue) for queue in found if lookup.matches(queue.name)]
         raise AdapterError(f"the queues of {self._of(vhost)} changed {_TRIES} times while their pages were read")
 
-    async def _pages(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue] | None:
+    async def _pages(
+        self, vhost: str, lookup: Lookup, parameters: Mapping[str, str], most_pages: int | None
+    ) -> Iterable[Queue] | None:
         """Reads pages until all names are found, or all pages; returns None if the vhost changed in between."""
-        seen, found, counts = set[tuple[str, str]](), list[Queue](), set[int | None]()
-        missing, page, pages = set(lookup.names), 1, 1
+        found, counts = dict[tuple[str, str], Queue](), set[int | None]()
+        missing, repeated, page, pages = set(lookup.names), 0, 1, 1
         while page <= pages:
             answer = await self._page(vhost, page, parameters)
-            self._check_size(vhost, answer)
-            new = [queue for queue in answer.items if _place(queue) not in seen]
-            seen.update(map(_place, new))
-            found += (_without_doubtful_counts(queue) for queue in new if lookup.matches(queue.name))
-            missing.difference_update(queue.name for queue in new)
+            self._check_size(vhost, answer, most_pages)
+            new = _distinct(answer.items)
+            repeated += len(answer.items) - len(new)
+            found = new | found
+            missing.difference_update(queue.name for queue in answer.items)
             counts.add(answer.filtered_count)
             if not missing and not lookup.patterns and vhost != ANY_VHOST:
-                return found
+                return found.values()
             page, pages = page + 1, answer.page_count
         # Brokers without filtered_count give no way to notice a change.
-        return found if counts in ({None}, {len(seen)}) else None
+        return found.values() if counts in ({None}, {len(found) + repeated}) else None
 
-    def _check_size(self, vhost: str, answer: _Page) -> None:
+    def _check_size(self, vhost: str, answer: Page, most_pages: int | None) -> None:
         count = answer.filtered_count if answer.filtered_count is not None else len(answer.items)
-        if count > self._max_queues or (answer.page_count - 1) * self._page_size >= self._max_queues:
+        too_many = count > self._max_queues or (answer.page_count - 1) * self._page_size >= self._max_queues
+        if too_many or (most_pages is not None and answer.page_count > most_pages):
             raise TooManyQueuesError(
                 f"{self._of(vhost)} has more than {self._max_queues} queues to read (max_queues): a part of them "
                 "would be a wrong number"
             )
 
-    async def _page(self, vhost: str, page: int, parameters: Mapping[str, str]) -> _Page:
+    async def _page(self, vhost: str, page: int, parameters: Mapping[str, str]) -> Page:
         path = "/api/queues" if vhost == ANY_VHOST else f"/api/queues/{quote(vhost, safe='')}"
         numbered = {"page": str(page), "page_size": str(self._page_size), **parameters}
         try:
             body = await self._broker.get(path, numbered, vhost=vhost)
         except NotFoundError:
             raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}', "spec") from None
-        return decoded(_PAGE, body, str(self._broker), "a list of queues")
+        return page_of(body, str(self._broker))
 
     def _of(self, vhost: str) -> str:
         return f"{self._broker}" if vhost == ANY_VHOST else f'vhost "{vhost}" of {self._broker}'
@@ -215,29 +240,37 @@ def _without_doubtful_counts(queue: Queue) -> Queue:
 
 def _lacks_totals(queue: Queue) -> bool:
     """Returns whether the queue lacks totals that a broker with totals would report."""
-    return not (queue.complete or queue.type == STREAM or queue.unavailable)
+    return not (queue.complete or queue.fault or queue.type == STREAM or queue.unavailable)
 
 
-def _uncounted(queue: Queue) -> bool:
-    """Returns whether the statistics of a quorum queue lack its leader's part, so that its counts are not reliable."""
-    return queue.type == QUORUM and not queue.state and queue.consumers is None
+def _lacks_consumers(queue: Queue) -> bool:
+    """Returns whether the statistics of a quorum queue lack its leader's part."""
+    return queue.type == QUORUM and queue.consumers is None and not queue.unavailable
 
 
-def _needs_statistics(queue: Queue) -> bool:
-    """Returns whether statistics may have counts that the totals lack."""
-    if queue.type == QUORUM:
-        return queue.messages == 0
-    return queue.type == STREAM and not queue.complete
+def _uncounted(queue: Queue) -> Queue:
+    """Returns the queue without what its statistics say, because its leader has not counted yet."""
+    return Queue(queue.name, queue.vhost, queue.type, fault=queue.fault)
 
 
 def _merged(queue: Queue, known: Queue | None) -> Queue:
-    """Returns the queue with the counts of its statistics, without counts if they are unknown.
+    """Returns an empty queue with the counts of its statistics, without counts if they are unknown.
 
-    A broker without statistics reports the state "live" and no counts.
+    Statistics of a broker that keeps none hold the state and no counts: then the totals are all there is.
     """
     if known is None:
         return queue.without_counts()
-    return queue if queue.type == QUORUM and known.state and not known.complete else known
+    return queue if known.state and not known.complete and not known.unavailable else known
+
+
+def _distinct(queues: Iterable[Queue]) -> dict[tuple[str, str], Queue]:
+    """Returns the queues by vhost and name; of one that is there twice, the entry that knows of more messages."""
+    found: dict[tuple[str, str], Queue] = {}
+    for queue in queues:
+        other = found.setdefault(_place(queue), queue)
+        if (queue.complete, queue.tasks) > (other.complete, other.tasks):
+            found[_place(queue)] = queue
+    return found
 
 
 def _place(queue: Queue) -> tuple[str, str]:

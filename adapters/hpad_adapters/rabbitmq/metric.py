@@ -48,10 +48,11 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         but delay queues (docs/rabbitmq.md). Without any of the three the selector must name the `queue`.
     exclude_regex: leaves out queues that queue_regex matches.
     vhost: one, or a list; "*" with a queue_regex stands for all vhosts that the user may see.
-    mode: messages, ready, unacked (counts); publish_rate, deliver_rate, ack_rate (per second); drain_time (seconds
-        until the queue is empty at the rate of delivery); consumers; utilisation (the share of time, 0 to 1, in which
-        no consumer could take another message: it grows when consumers are too few). Counts are as of now. The others
-        come from the broker's statistics, which are five seconds old, or ten for a new queue.
+    mode: messages (ready and unacknowledged), ready, unacked (counts); publish_rate, deliver_rate, ack_rate (per
+        second); drain_time (seconds until the queue is empty at the rate of delivery); consumers; utilisation (the
+        share of time, 0 to 1, in which no consumer could take another message: it grows when consumers are too few).
+        Counts are as of now. The others come from the broker's statistics, which are five seconds old, or ten for a new
+        queue.
         workers_to_clear (the workers that clear the backlog within `goal` while messages are published as now) and
         time_to_clear (seconds: `goal`, times those workers by the present ones): docs/rabbitmq.md.
         growth (messages per second, below zero while the queue shrinks). head_age (seconds since the oldest message was

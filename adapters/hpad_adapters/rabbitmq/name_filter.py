@@ -1,24 +1,26 @@
 """The filter by name of RabbitMQ's lists, which makes the broker leave out most other queues."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import quote
+from collections.abc import Iterable, Mapping
 
 from hpad_adapters.rabbitmq.values import Lookup
 
-_LONGEST_FILTER = 5000
-"""Characters of the filter in a URL; RabbitMQ accepts URLs of 8000."""
+_LONGEST_FILTER = 1024
+"""Bytes of a regular expression that RabbitMQ accepts from 4.2.6 on (rabbit_mgmt_util.erl: MAX_FILTER_LENGTH)."""
+_LONGEST_NAME = 255
+"""Bytes of a name in AMQP; no queue has a longer one."""
+_AROUND = "^(?:{})$"
 _LITERAL = re.compile(r"[A-Za-z0-9_-]*")
 
 
 def name_filter(lookup: Lookup) -> Mapping[str, str]:
-    """Returns the parameters that make the broker leave out most other queues.
+    """Returns the parameters that make the broker leave out most other queues; names must fit into one filter.
 
     The broker ignores case, matches a part of a name in bytes, and has another dialect of expressions. So it gets only
-    names, as many as a URL can carry, or the literal prefix of a pattern, and its list is filtered again here.
+    names, or the literal prefix of a pattern, and its list is filtered again here.
     """
     if not lookup.patterns:
-        return by_names(lookup.names)
+        return _by_name(_AROUND.format("|".join(sorted(map(re.escape, _possible(lookup.names))))))
     if not lookup.names and len(lookup.patterns) == 1:
         [pattern] = lookup.patterns
         prefix = _prefix(pattern.pattern)
@@ -26,27 +28,21 @@ def name_filter(lookup: Lookup) -> Mapping[str, str]:
     return {}
 
 
-def by_names(names: Iterable[str]) -> Mapping[str, str]:
-    """Returns the filter for these names; {} where they are too many for a URL."""
-    escaped = sorted(map(re.escape, names))
-    return _by_name(f"^(?:{'|'.join(escaped)})$") if sum(map(_weight, escaped)) <= _LONGEST_FILTER else {}
-
-
-def chunks(names: Iterable[str]) -> Iterator[frozenset[str]]:
-    """Yields the names in sets that each fit into one filter."""
-    chunk, weight = set[str](), 0
-    for name in sorted(names):
-        weight += (own := _weight(re.escape(name)))
-        if weight > _LONGEST_FILTER:
-            yield frozenset(chunk)
-            chunk, weight = set(), own
+def chunks(names: Iterable[str]) -> list[frozenset[str]]:
+    """Returns the names in sets that each fit into one filter; at least one set."""
+    found, chunk, free = list[frozenset[str]](), set[str](), _LONGEST_FILTER - len(_AROUND)
+    for name in sorted(_possible(names)):
+        length = len(re.escape(name).encode()) + 1
+        if length > free:
+            found.append(frozenset(chunk))
+            chunk, free = set(), _LONGEST_FILTER - len(_AROUND)
         chunk.add(name)
-    yield frozenset(chunk)
+        free -= length
+    return [*found, frozenset(chunk)]
 
 
-def _weight(escaped: str) -> int:
-    """Returns the characters of a URL that a name takes, with the separator."""
-    return len(quote(escaped)) + 3
+def _possible(names: Iterable[str]) -> Iterable[str]:
+    return (name for name in names if len(name.encode()) <= _LONGEST_NAME)
 
 
 def _by_name(expression: str) -> Mapping[str, str]:
@@ -60,4 +56,5 @@ def _prefix(expression: str) -> str:
     found = _LITERAL.match(expression)
     prefix = found.group() if found else ""
     # A quantifier that allows zero makes the last character optional.
-    return prefix[:-1] if expression[len(prefix) : len(prefix) + 1] in ("*", "?", "{") else prefix
+    prefix = prefix[:-1] if expression[len(prefix) : len(prefix) + 1] in ("*", "?", "{") else prefix
+    return prefix[:_LONGEST_NAME]

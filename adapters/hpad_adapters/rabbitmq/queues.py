@@ -8,7 +8,7 @@ from hpad.adapter import AdapterError
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
-CLASSIC, QUORUM = "classic", "quorum"
+CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
 
 
@@ -52,6 +52,7 @@ class Queue(msgspec.Struct, frozen=True):
 
     `message_stats` is None before the first event, and where the broker keeps no rates. `head_message_timestamp`: the
     timestamp property of the oldest message, as its publisher set it. `arguments` are those of the declaration.
+    `fault` says why the queue, or a part of what the broker reports of it, cannot be read; "" if nothing is wrong.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Queue(msgspec.Struct, frozen=True):
     messages_unacknowledged_details: Lengths | None = None
     head_message_timestamp: int | str | None = None
     arguments: Any = None
+    fault: str = ""
 
     @property
     def complete(self) -> bool:
@@ -79,9 +81,19 @@ class Queue(msgspec.Struct, frozen=True):
         """Whether the queue exists but does not work, for example because its node is down: its counts are unknown."""
         return self.state in _UNAVAILABLE
 
+    @property
+    def seems_empty(self) -> bool:
+        """Whether it is reported as empty, but may be a quorum queue: most nodes do not know the counts of those."""
+        return self.type not in (CLASSIC, STREAM) and self.complete and self.tasks == 0
+
+    @property
+    def tasks(self) -> int:
+        """The messages that consumers can get or have got, as far as they are known."""
+        return (self.messages_ready or 0) + (self.messages_unacknowledged or 0)
+
     def without_counts(self) -> "Queue":
         """Returns the same queue with unknown counts."""
-        return Queue(self.name, self.vhost, self.type, self.state)
+        return Queue(self.name, self.vhost, self.type, self.state, fault=self.fault)
 
     def with_counts(self, newer: "Queue") -> "Queue":
         """Returns the same queue with the counts of a newer reading."""
@@ -90,11 +102,12 @@ class Queue(msgspec.Struct, frozen=True):
             messages=newer.messages,
             messages_ready=newer.messages_ready,
             messages_unacknowledged=newer.messages_unacknowledged,
+            fault=self.fault or newer.fault,
         )
 
     def with_statistics(self) -> "Queue":
         """Returns the same queue, with no event where it has no rates: the broker keeps rates."""
-        if self.message_stats is not None:
+        if self.message_stats is not None or self.fault:
             return self
         return msgspec.structs.replace(self, message_stats=Statistics())
 
@@ -107,6 +120,16 @@ def field(queue: Queue, field: str, where: str) -> float:
         why = f": the queue is {queue.state}" if queue.unavailable else why
         raise AdapterError(f"the answer about {named(queue, where)} has no {field}{why}", lasting=True)
     return value
+
+
+def tasks(queue: Queue, where: str) -> float:
+    """Returns the ready and the unacknowledged messages; raises AdapterError if the broker does not report them.
+
+    `messages` may be more: a quorum queue adds messages that no consumer can get, such as dead letters that wait for a
+    target (x-dead-letter-strategy: at-least-once), and from RabbitMQ 4.3 on those whose retry is delayed.
+    """
+    field(queue, "messages", where)
+    return field(queue, "messages_ready", where) + field(queue, "messages_unacknowledged", where)
 
 
 def named(queue: Queue, where: str) -> str:

@@ -17,7 +17,7 @@ from hpad_adapters.rabbitmq import delays
 from hpad_adapters.rabbitmq.clearing import Clearing, Goal
 from hpad_adapters.rabbitmq.head_age import head_age
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
-from hpad_adapters.rabbitmq.queues import Details, Queue, ascending, field, named
+from hpad_adapters.rabbitmq.queues import STREAM, Details, Queue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.settings import Settings
 
 
@@ -99,7 +99,6 @@ _STEADY = 1e-9
 _DELIVERY = "deliver_rate"
 _RATES = {"publish_rate": "publish_details", _DELIVERY: "deliver_get_details", "ack_rate": "ack_details"}
 _COUNTS = {
-    "messages": "messages",
     "ready": "messages_ready",
     "unacked": "messages_unacknowledged",
     "consumers": "consumers",
@@ -130,6 +129,20 @@ class Values:
             raise AdapterError(f"the answer of {where} holds numbers beyond 64 bits of thousandths") from None
 
     def _value(self, query: QueueQuery, queue: Queue, where: str) -> float:
+        if queue.type == STREAM:
+            raise AdapterError(
+                f"{named(queue, where)} is a stream: it keeps messages after they were read, so they are no backlog; "
+                "name a queue, or leave it out (exclude_regex)",
+                "spec",
+            )
+        try:
+            return self._measured(query, queue, where)
+        except AdapterError:
+            if queue.fault:
+                raise AdapterError(f"{named(queue, where)} cannot be read: {queue.fault}", "spec") from None
+            raise
+
+    def _measured(self, query: QueueQuery, queue: Queue, where: str) -> float:
         mode = query.mode
         if mode in _COUNTS:
             return field(queue, _COUNTS[mode], where)
@@ -140,7 +153,9 @@ class Values:
             return _growth(queue, where)
         if mode == "head_age":
             return head_age(queue, self._now(), where)
-        backlog = field(queue, "messages" if query.include_unacked else "messages_ready", where)
+        backlog = tasks(queue, where) if query.include_unacked else field(queue, "messages_ready", where)
+        if mode == "messages":
+            return backlog
         if mode == "utilisation":
             # The capacity is the share of time in which a message can be delivered at once. An empty queue has no load.
             # Without consumers RabbitMQ reports a capacity of 0, so a backlog is a full load.
