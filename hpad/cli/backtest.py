@@ -31,7 +31,7 @@ from hpad.simulation.goal import Goal
 from hpad.simulation.history import REPLICAS, History, HistoryError
 from hpad.simulation.past import Past, PastModel
 from hpad.simulation.recorded import Runs
-from hpad.simulation.report import Report, page
+from hpad.simulation.report import Report, page, span_of
 
 _DESCRIPTION = """\
 Backtest an HPA: run the decisions of hpad over the past load of a workload, and compare specs. The past is a recording
@@ -342,17 +342,19 @@ def _candidate_as_json(each: Candidate, price: float | None) -> dict[str, Any]:
 def _as_lines(report: Report) -> Iterator[Line]:
     yield labelled("HPA", report.hpa, width=_WIDTH)
     results = report.results
-    first, last = results[0].curve[0][0], results[0].curve[-1][0]
+    first, last = span_of(results)
     yield labelled("Time", f"{first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}", width=_WIDTH)
     yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
+    width = min(output.width() or 100, 120)
+    scale = output.scale_of_counts(result.outcome.highest for result in results)
     for result in results:
         yield BLANK
         yield line(Span(f"Replicas, {result.name}", QUIET))
-        width = min(output.width() or 100, 120)
-        values = [count * 1000 for _, count in result.curve]
-        yield from (line(row) for row in output.graph(values, first, last, width))
+        milli = [(at, count * 1000) for at, count in result.curve]
+        values = output.at_equal_intervals(milli, first, last, output.columns_of(width))
+        yield from (line(row) for row in output.graph(values, first, last, width, scale))
     for result in results:
         yield BLANK
         yield from _rescales(result)

@@ -5,13 +5,17 @@ through `hpad.api.text.harmless_lines`.
 """
 
 import json
+import math
 import shutil
 import sys
 import textwrap
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, TextIO, cast
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TextIO, cast
 
 from hpad.api import amounts
 from hpad.api.text import harmless_lines
@@ -140,24 +144,69 @@ _TICK: Final = 16
 _ONE_DAY: Final = timedelta(days=1)
 
 
-def graph(values: Sequence[int | None], begin: datetime, end: datetime, width: int) -> list[str]:
+class Scale(NamedTuple):
+    """The values, in thousandths, at the bottom of a graph and at the top of each row above it."""
+
+    low: int
+    tops: Sequence[int]
+
+
+def scale_of(values: Iterable[int | None]) -> Scale:
+    """Returns the scale from the lowest to the highest value, and zero."""
+    known = [value for value in values if value is not None]
+    low, high = min(0, *known), max(0, *known)
+    size = (high - low) or 1000
+    return Scale(low, [low + size * (row + 1) // ROWS for row in range(ROWS)])
+
+
+def scale_of_counts(counts: Iterable[int]) -> Scale:
+    """Returns a scale for replica counts, whose rows end at whole numbers."""
+    most = max(1, *counts)
+    a_row = math.ceil(most / ROWS)
+    return Scale(0, [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))])
+
+
+def graph(
+    values: Sequence[int | None], begin: datetime, end: datetime, width: int, scale: Scale | None = None
+) -> list[str]:
     """Returns a graph of block characters, at most `width` columns wide, of `values` in thousandths at equal intervals.
 
-    A column shows the highest value of its slice of time, a dot if there is none: missing is not zero. Empty if there
-    is no value at all.
+    A column shows the highest value of its slice of time, a dot if there is none: missing is not zero. Graphs that are
+    compared have one `scale` (default: that of the values). Empty if there is no value at all.
     """
-    known = [value for value in values if value is not None]
-    if not known:
+    if all(value is None for value in values):
         return []
-    columns = _columns(values, max(_TICK, width - MARGIN - 1))
-    low, high = min(0, *known), max(0, *known)
-    scale = (high - low) or 1000
+    columns = _columns(values, columns_of(width))
+    low, tops = scale or scale_of(values)
     lines = []
-    for row in reversed(range(ROWS)):
-        cells = "".join(_cell(value, low, scale, row) for value in columns)
-        top = amounts.rounded(low + scale * (row + 1) // ROWS)
-        lines.append(f"{top:>{MARGIN - 2}} ┤{cells.rstrip()}")
+    for row in reversed(range(len(tops))):
+        cells = "".join(_cell(value, low, (tops[-1] - low) / len(tops), row) for value in columns)
+        lines.append(f"{amounts.rounded(tops[row]):>{MARGIN - 2}} ┤{cells.rstrip()}")
     return [*lines, *_axis(len(columns), begin, end)]
+
+
+def columns_of(width: int) -> int:
+    """Returns the largest number of values that a graph of this width shows one by one."""
+    return max(_TICK, width - MARGIN - 1)
+
+
+def at_equal_intervals(
+    curve: Sequence[tuple[datetime, int]], begin: datetime, end: datetime, count: int
+) -> list[int | None]:
+    """Returns the highest count in each of `count` slices of time, of a curve whose counts hold until the next time.
+
+    The last count holds for an average interval. None before that and after it.
+    """
+    found: list[int | None] = []
+    slices = [begin + (end - begin) * number / count for number in range(count + 1)]
+    ends = curve[-1][0] + (curve[-1][0] - curve[0][0]) / max(1, len(curve) - 1)
+    place = 0
+    for start, until in pairwise(slices):
+        after = bisect_left(curve, until, place, key=itemgetter(0)) if until < end else len(curve)
+        within = curve[max(0, place - 1) : after] if start < ends else ()
+        found.append(max((each for _, each in within), default=None))
+        place = after
+    return found
 
 
 def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
@@ -171,11 +220,11 @@ def _columns(values: Sequence[int | None], most: int) -> list[int | None]:
     return found
 
 
-def _cell(value: int | None, low: int, scale: int, row: int) -> str:
+def _cell(value: int | None, low: int, a_row: float, row: int) -> str:
     """Returns one cell of a column; the lowest value is a line in the bottom row, a missing value a dot there."""
     if value is None:
         return GAP if row == 0 else " "
-    eighths = round((value - low) * ROWS * 8 / scale) - row * 8
+    eighths = round((value - low) * 8 / a_row) - row * 8
     return EIGHTHS[min(8, max(1 if row == 0 else 0, eighths))]
 
 

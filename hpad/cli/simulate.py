@@ -177,10 +177,11 @@ def _as_lines(found: _Run, price: float | None, *, explain: bool) -> Iterator[Li
     end = START + timedelta(seconds=found.outcome.seconds)
     counts = [turn.desired * 1000 for turn in found.turns]
     loads = [round(turn.load * 1000) for turn in found.turns]
-    for title, values in (("Replicas", counts), ("Load, units per second", loads)):
+    whole = output.scale_of_counts(turn.desired for turn in found.turns)
+    for title, values, scale in (("Replicas", counts, whole), ("Load, units per second", loads, None)):
         yield BLANK
         yield line(Span(title, QUIET))
-        yield from (line(row) for row in output.graph(values, START, end, width))
+        yield from (line(row) for row in output.graph(values, START, end, width, scale))
     yield BLANK
     yield from decisions(found.turns, explain=explain)
     yield BLANK

@@ -1,10 +1,13 @@
 """The report of a backtest: one HTML page with charts, without scripts and without anything from elsewhere."""
 
 import html
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Final, NamedTuple
 
+from hpad.api import amounts
 from hpad.simulation.backtest import Result
 from hpad.simulation.outcome import Outcome
 
@@ -15,6 +18,8 @@ _TOP: Final = 10
 _BOTTOM: Final = 26
 _MOST_RESCALES: Final = 500
 _TICKS: Final = 8
+_ROWS: Final = 5
+"""Spaces between the lines of the grid, about."""
 Values = tuple[Sequence[float], Sequence[float | None]]
 """Times in seconds since 1970, and a value at each; None is a gap."""
 
@@ -53,7 +58,7 @@ def page(report: Report) -> str:
 
 
 def _body(report: Report) -> Iterator[str]:
-    first, last = _span(report.results)
+    first, last = span_of(report.results)
     times = f"{_moment(first)} to {_moment(last)}"
     shown = {"time": times, **report.parameters}
     yield '<dl class="facts">'
@@ -80,7 +85,8 @@ def _body(report: Report) -> Iterator[str]:
         yield from _rescales(result)
 
 
-def _span(results: Sequence[Result]) -> tuple[datetime, datetime]:
+def span_of(results: Sequence[Result]) -> tuple[datetime, datetime]:
+    """Returns the first and the last time of all curves."""
     curves = [result.curve for result in results if result.curve]
     return min(curve[0][0] for curve in curves), max(curve[-1][0] for curve in curves)
 
@@ -132,9 +138,8 @@ def _chart(curves: Sequence[tuple[str, Points]], span: tuple[float, float], *, s
     """Returns an SVG chart. Each column of pixels shows the lowest and the highest value of its time."""
     begin, end = span
     length = max(end - begin, 1.0)
-    known = [value for _, points in curves for _, value in points if value is not None]
-    low, high = min(0.0, *known) if known else 0.0, max(0.0, *known) if known else 1.0
-    high = high if high > low else low + 1.0
+    ticks = _ticks([value for _, points in curves for _, value in points if value is not None], whole=steps)
+    low, high = ticks[0], ticks[-1]
 
     def x(time: float) -> float:
         return _LEFT + (time - begin) / length * (_WIDTH - _LEFT)
@@ -143,10 +148,10 @@ def _chart(curves: Sequence[tuple[str, Points]], span: tuple[float, float], *, s
         return _TOP + (high - value) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts = []
-    for each in (low, (low + high) / 2, high):
+    for each in ticks:
         height = y(each)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{height:.1f}" y2="{height:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{each:.4g}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{_amount(each)}</text>')
     for tick in range(_TICKS):
         time = begin + length * (tick + 0.5) / _TICKS
         parts.append(f'<text x="{x(time):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{_label(time, length)}</text>')
@@ -156,6 +161,21 @@ def _chart(curves: Sequence[tuple[str, Points]], span: tuple[float, float], *, s
         parts.append(f'<path class="line k{index}" d="{path}"><title>{_text(name)}</title></path>')
     drawn = "".join(parts)
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(names)} over time">{drawn}</svg>'
+
+
+def _ticks(values: Sequence[float], *, whole: bool) -> list[float]:
+    """Returns round numbers at equal distances, from one at or below zero and all values to one at or above them."""
+    low, high = min(0.0, *values, 0.0), max(0.0, *values, 0.0)
+    size = (high - low) / _ROWS or 1.0
+    power = 10.0 ** math.floor(math.log10(size))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size)
+    step = max(1.0, step) if whole else step
+    first, last = math.floor(low / step), max(math.ceil(high / step), math.floor(low / step) + 1)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _amount(number: float) -> str:
+    return amounts.rounded(Fraction(number).limit_denominator(10**9) * 1000)
 
 
 def _path(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:

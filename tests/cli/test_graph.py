@@ -1,0 +1,108 @@
+"""Graphs of replica counts in the terminal and in the report: whole numbers, and one scale for what is compared."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hpad import cli
+from hpad.cli import output
+from hpad.simulation import report
+
+BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: default}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  minReplicas: 1
+  maxReplicas: 30
+  metrics:
+    - {type: External, external: {metric: {name: queue}, target: {type: AverageValue, averageValue: "10"}}}
+"""
+TOP = re.compile(r"^ *(\S+) ┤", re.MULTILINE)
+
+
+@pytest.mark.parametrize("most", [*range(1, 40), 99, 1000, 12345])
+def test_rows_of_a_count_end_at_whole_numbers_and_hold_the_highest(most: int) -> None:
+    low, tops = output.scale_of_counts([1, most])
+    assert low == 0
+    assert all(top % 1000 == 0 for top in tops)
+    assert len({later - earlier for earlier, later in pairwise([0, *tops])}) == 1
+    assert tops[-1] >= most * 1000
+    assert len(tops) <= output.ROWS
+    assert most * 1000 > tops[-1] - tops[0], "the top row is used"
+
+
+def test_a_count_is_as_high_as_its_row() -> None:
+    scale = output.scale_of_counts([3])
+    lines = output.graph([1000, 2000, 3000], BEGIN, BEGIN + HOUR, 26, scale)
+    assert [line.rstrip() for line in lines[:3]] == [
+        "       3 ┤          █████",
+        "       2 ┤     ██████████",
+        "       1 ┤███████████████",
+    ]
+
+
+def test_curves_with_other_times_are_drawn_on_one_time_axis() -> None:
+    minute = timedelta(minutes=1)
+    rare = [(BEGIN + 20 * minute, 2), (BEGIN + 40 * minute, 6)]
+    assert output.at_equal_intervals(rare, BEGIN, BEGIN + HOUR, 6) == [None, None, 2, 2, 6, 6]
+    dense = [(BEGIN + number * minute, 9 if number == 25 else 1) for number in range(60)]
+    assert output.at_equal_intervals(dense, BEGIN, BEGIN + HOUR, 6) == [1, 1, 9, 1, 1, 1], "no peak is lost"
+    assert output.at_equal_intervals(dense[:31], BEGIN, BEGIN + HOUR, 6) == [1, 1, 9, 1, None, None], "nor is it held"
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> list[str]:
+    """A recorded curve that is always 5, and a spec that wants 23 in the middle; ten minutes lack the count."""
+    (tmp_path / "web.yaml").write_text(HPA)
+    rows = [f"{minute * 60},{230 if 20 <= minute < 40 else 20},{5 if minute < 50 else ''}" for minute in range(60)]
+    (tmp_path / "past.csv").write_text("\n".join(["time,queue,replicas", *rows]) + "\n")
+    return ["backtest", str(tmp_path / "web.yaml"), "--csv", str(tmp_path / "past.csv"), "--color", "never"]
+
+
+def test_graphs_of_a_backtest_share_scale_and_times(compared: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(compared) == 0
+    _, recorded, own = re.split(r"^Replicas, .*$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert TOP.findall(recorded) == TOP.findall(own) == [str(3 * row) for row in range(8, 0, -1)]
+    axis = re.compile(r"┴[─┴]*\n.*")
+    assert axis.findall(recorded)[0] == axis.findall(own)[0]
+
+
+def test_the_report_has_whole_counts_up_to_the_highest_curve(compared: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    assert cli.main([*compared, "--report", str(file)]) == 0
+    replicas, queue = re.findall(r"<svg.*?</svg>", file.read_text(), re.DOTALL)
+    assert re.findall(r'text-anchor="end">([^<]+)<', replicas) == ["0", "5", "10", "15", "20", "25"]
+    assert re.findall(r'text-anchor="end">([^<]+)<', queue) == ["0", "50", "100", "150", "200", "250"]
+
+
+@pytest.mark.parametrize(
+    ("values", "whole", "expected"),
+    [
+        ([], True, [0, 1]),
+        ([1.0], True, [0, 1]),
+        ([3.0], True, [0, 1, 2, 3]),
+        ([7.0, 2.0], True, [0, 2, 4, 6, 8]),
+        ([0.35], False, [0, 0.1, 0.2, 0.3, 0.4]),
+        ([-4.0, 3.0], False, [-4, -2, 0, 2, 4]),
+        ([23_000_000.0], False, [0, 5e6, 1e7, 1.5e7, 2e7, 2.5e7]),
+    ],
+)
+def test_ticks_of_the_report_are_round(values: list[float], whole: bool, expected: list[float]) -> None:
+    assert report._ticks(values, whole=whole) == pytest.approx(expected)
+
+
+def test_a_simulation_has_whole_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "web.yaml").write_text(HPA)
+    queue = ["--load", "step:from=1,to=9,at=10m", "--workload", "queue", "--service-time", "2s", "--for", "20m"]
+    assert cli.main(["simulate", str(tmp_path / "web.yaml"), *queue, "--color", "never"]) == 0
+    _, _, drawn = capsys.readouterr().out.partition("Replicas")
+    tops = TOP.findall(drawn.partition("Load")[0])
+    assert len(tops) > 1
+    assert all(each.isdigit() for each in tops)
