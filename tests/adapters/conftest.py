@@ -7,6 +7,7 @@ import socket
 import urllib.parse
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -71,16 +72,16 @@ class Broker:
             await self._request("POST", f"/api/exchanges/{_quoted(vhost)}/amq.default/publish", message)
 
     @contextlib.asynccontextmanager
-    async def holding(self, queue: str, count: int) -> AsyncIterator[None]:
-        """Receives messages of a queue of vhost "/" and acknowledges none, as a busy consumer does."""
+    async def holding(self, queue: str, count: int) -> AsyncIterator[list[Any]]:
+        """Receives messages of a queue of vhost "/" and acknowledges none, as a busy consumer does; yields them."""
         aiormq = pytest.importorskip("aiormq", reason="needs the extra hpad[amqp]")
         admin = self.server.admin
         connection = await aiormq.connect(f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/")
         try:
             channel = await connection.channel()
-            for _ in range(count):
-                assert (await channel.basic_get(queue)).delivery.name == "Basic.GetOk"
-            yield
+            received = [(await channel.basic_get(queue)).delivery for _ in range(count)]
+            assert [each.name for each in received] == ["Basic.GetOk"] * count
+            yield received
         finally:
             await connection.close()
 

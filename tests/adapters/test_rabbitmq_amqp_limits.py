@@ -25,18 +25,20 @@ LARGEST_MEMORY = 8 * MIB
 class Broker:
     """Opens a connection as a broker does, then sends `after` until the client stops reading.
 
-    `tuned` is the frame size that it offers; `before` is sent instead of an opening. `agreed` is the client's.
+    `tuned` is the frame size that it offers, `waiting` what it reports of messages and consumers; `before` is sent
+    instead of an opening. `agreed` is the client's.
     """
 
     def __init__(
         self,
         *,
         tuned: int = 131072,
+        waiting: tuple[int, int] = (7, 1),
         before: Callable[[], Iterator[bytes]] | None = None,
         after: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
         self.agreed = 0
-        self._tuned, self._before, self._after = tuned, before, after
+        self._tuned, self._waiting, self._before, self._after = tuned, waiting, before, after
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, EOFError), contextlib.closing(writer):
@@ -53,7 +55,7 @@ class Broker:
         await self._frame(reader)  # confirm.select, which the library sends first
         await self._send(writer, iter([marshal(commands.Confirm.SelectOk(), channel)]))
         await self._frame(reader)  # queue.declare
-        answer = marshal(commands.Queue.DeclareOk("a", 7, 1), channel)
+        answer = marshal(commands.Queue.DeclareOk("a", *self._waiting), channel)
         await self._send(writer, self._after() if self._after is not None else iter([answer]))
         await reader.read()
 
@@ -181,6 +183,27 @@ async def test_endless_heartbeats_exceed_the_budget() -> None:
 
 async def test_deeply_nested_tables_are_an_error_of_the_source() -> None:
     assert "cannot be used over AMQP" in await refusal(Broker(before=lambda: iter([nested(1300)])))
+
+
+async def test_the_refusal_of_a_queue_is_quoted_and_says_what_is_needed() -> None:
+    """RabbitMQ 4.2.6 and later want a permission on a queue for its passive declaration, 4.2.5 wants none."""
+    said = "ACCESS_REFUSED - configure access to queue 'a' in vhost '/' refused for user 'u'"
+    refused = marshal(commands.Channel.Close(403, said, 50, 10), 1)
+    async with listening(Broker(after=lambda: iter([refused]))) as url:
+        answer = await ask(url)
+    assert isinstance(answer, AdapterError)
+    assert answer.message == (
+        f'queue "a" in vhost "/" of rabbitmq at {url} cannot be read: the broker answers {said}; from RabbitMQ '
+        "4.2.6 on, the user needs a permission on each queue (docs/rabbitmq.md)"
+    )
+
+
+async def test_the_type_of_a_queue_is_asked_of_rabbitmq_only() -> None:
+    """Another broker may accept the consumer, and deliver messages."""
+    async with listening(Broker(waiting=(7, 0))) as url:
+        answer = await ask(url)
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (7000,)
 
 
 async def test_an_ordinary_answer_is_accepted_at_any_negotiated_size() -> None:

@@ -36,7 +36,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready,
         queue_messages_unacknowledged, queue_workers_to_clear, queue_time_to_clear, queue_growth and queue_head_age,
         whose selector names the queue.
-    username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices.
+    username: a user with the tag "monitoring" and a permission on the vhosts, for which "^$" "^$" "^$" suffices;
+        by AMQP without the tag, and from RabbitMQ 4.2.6 on with a permission on each queue (docs/rabbitmq.md).
     password: of the user; password_file: a file that holds it, read for each request; password_env: an environment
         variable that holds it.
     bearer_token_file: a file with a token, instead of user and password; oauth2: where to get tokens, instead of both.
