@@ -49,6 +49,9 @@ Optional methods for commands, which never run in a reconcile:
 
 Both raise AdapterError, and neither returns a secret.
 
+Errors and log lines lose the secrets of the settings, and those that `hpad.adapter_http.read_secrets` has returned, for
+some time also after a rotation; see `hide` for others.
+
 `hpad check` and `hpad doctor` report all errors of the settings at once. Each field is checked by itself. __post_init__
 may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
 settings name: it yields (path, text), where the path holds fields and keys, such as `("metrics", "depth", "query"),
@@ -59,6 +62,7 @@ extra, and "" if nothing is missing. `hpad check` warns of it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -96,6 +100,7 @@ from hpad.api.sample import PodSample as PodSample
 from hpad.api.sample import PodValue as PodValue
 from hpad.api.sample import Query as Query
 from hpad.api.sample import Sample as Sample
+from hpad.api.secrets import public as public
 from hpad.api.selector import Operator as Operator
 from hpad.api.selector import Requirement as Requirement
 from hpad.api.selector import Selector as Selector
@@ -181,6 +186,19 @@ def positive_duration(field: str, text: str) -> timedelta:
     if duration <= timedelta(0):
         raise ValueError(f"{field}: {shown(text)} is not a duration above zero")
     return duration
+
+
+HIDING: ContextVar[Callable[[str], object]] = ContextVar("hiding", default=lambda _: None)
+"""What `hide` calls. hpad sets it to that of the source whose adapter it calls."""
+
+
+def hide(secret: str) -> None:
+    """Keeps a secret out of all errors and log lines of this source, also percent-encoded, in JSON and in base64.
+
+    `hpad.adapter_http.read_secrets` calls it for each secret. An adapter calls it for those that it gets in another
+    way, such as a token of an identity provider, in __init__ or `answer`, each time that it uses the secret.
+    """
+    HIDING.get()(secret)
 
 
 async def read_part(response: aiohttp.ClientResponse) -> bytes:

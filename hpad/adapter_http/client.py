@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, hide, public
 from hpad.adapter_http.exchange import Exchange, Request, RequestFailedError, Response, decoded
 from hpad.adapter_http.options import HttpOptions, OAuth2, fits_header, read_secrets
 from hpad.clock import Clock
@@ -45,7 +45,7 @@ class Tokens:
         self._settings = settings
         self._exchange = exchange
         self._clock = clock
-        self._name = f"the token_url {settings.token_url}"
+        self._name = f"the token_url {public(settings.token_url)}"
         self._token = ""
         self._until = 0.0
         self._lock = asyncio.Lock()
@@ -56,6 +56,7 @@ class Tokens:
             if not self._token or self._clock.monotonic() >= self._until:
                 self._token, life = await self._granted()
                 self._until = self._clock.monotonic() + life - min(_EARLY_SECONDS, life * _EARLY_SHARE)
+            hide(self._token)
             return self._token
 
     def discard(self, token: str) -> None:
@@ -94,6 +95,7 @@ class Tokens:
         else:  # section 2.3.1: each part is form-encoded first
             quoted = urllib.parse.quote_plus(settings.client_id), urllib.parse.quote_plus(text)
             headers["Authorization"] = aiohttp.encode_basic_auth(*quoted)
+            hide(headers["Authorization"])
         try:
             request = Request(url=settings.token_url, name=self._name, method="POST", form=form)
             return await self._exchange.send(request, headers)
@@ -161,6 +163,7 @@ class Http:
         if options.username:
             basic = aiohttp.encode_basic_auth(options.username, texts["password"], encoding="utf-8")
             headers["Authorization"] = basic
+            hide(basic)
         elif token := _sendable("bearer_token", texts["bearer_token"]) or await self._token():
             headers["Authorization"] = f"Bearer {token}"
         return headers

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from hpad.adapter import AdapterError, reason, shown
+from hpad.adapter import AdapterError, hide, public, reason, shown
 
 
 class SecretRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +50,8 @@ def secret_error(settings: object, name: str) -> str:
 async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
     """Returns the text of each secret by the name of its setting, which errors repeat.
 
-    Files are read in a thread. Raises AdapterError naming the file or variable that is absent, empty or unreadable.
+    Errors and log lines of the source lose these texts. Files are read in a thread. Raises AdapterError naming the file
+    or variable that is absent, empty or unreadable.
     """
 
     def read_all() -> dict[str, str]:
@@ -64,6 +65,12 @@ async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
 
 def read_secret(setting: str, value: Secret) -> str:
     """Returns the text of one secret; blocks. Raises AdapterError as `read_secrets` does."""
+    text = _text(setting, value)
+    hide(text)
+    return text
+
+
+def _text(setting: str, value: Secret) -> str:
     if isinstance(value, str):
         return value
     if value.env:
@@ -162,7 +169,7 @@ def url_error(url: str, schemes: tuple[str, ...], example: str) -> str:
     if "@" in parts.netloc:
         return "contains credentials: write them as settings of their own"
     if parts.scheme not in schemes or not parts.hostname or bad_port:
-        return f'{shown(url)} is not of the form "{example}"'
+        return f'{shown(public(url))} is not of the form "{example}"'
     return ""
 
 
@@ -193,7 +200,7 @@ class OAuth2(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError("client_secret: give one of client_secret, client_secret_file and client_secret_env")
 
     def __repr__(self) -> str:
-        return f"OAuth2(token_url={self.token_url!r}, client_id={self.client_id!r}, …)"
+        return f"OAuth2(token_url={public(self.token_url)!r}, client_id={self.client_id!r}, …)"
 
     @property
     def secret(self) -> Secret:

@@ -20,7 +20,6 @@ from hpad.cli.output import Failure
 from hpad.clock import SystemClock
 from hpad.settings import Settings, SourceSettings
 from hpad.sources import answers, call, plugins, redact
-from hpad.sources.redact import Redactor
 
 DESCRIPTION: Final = """\
 Show a metric over time, as its source would have answered an HPA: the same query, over a span of time. Sources of the
@@ -120,10 +119,11 @@ async def _answers(
 ) -> tuple[str | None, Sequence[Answer]]:
     """Returns the query in the language of the source, and the answers; raises Failure if the source has no history."""
     try:
-        async with offline.adapter(request.source, make) as adapter:
+        async with offline.adapter(request.source, make) as (adapter, redactor):
             query = metric_request.for_hpa(adapter, request)
             found = await _history(request.source, adapter, query, times)
-            return await metric_request.explained(adapter, query), found
+            readable = [call.readable(request.source.name, answer, redactor) for answer in found]
+            return await metric_request.explained(adapter, query), readable
     except AdapterError as error:
         raise Failure(error.message) from None
 
@@ -131,7 +131,7 @@ async def _answers(
 async def _history(
     source: SourceSettings, adapter: Adapter, query: Query, times: Sequence[datetime]
 ) -> Sequence[Answer]:
-    """Returns the answers at these times, without the source's secrets.
+    """Returns the answers at these times.
 
     Raises Failure if the adapter has no history, AdapterError if the query as a whole fails.
     """
@@ -139,15 +139,13 @@ async def _history(
     if history is None:
         raise Failure(await asyncio.to_thread(_no_history, source))
     try:
-        found = list(await history(query, times))
+        return list(await history(query, times))
     except AdapterError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign code; the error's text may hold a secret
         log = structlog.get_logger("hpad.source")
         log.error("the adapter raised an exception", source=source.name, **redact.exception_fields(error))
         raise answers.raised(source.name, query) from None
-    redactor = Redactor(source.settings)
-    return [call.readable(source.name, answer, redactor) for answer in found]
 
 
 def _no_history(source: SourceSettings) -> str:

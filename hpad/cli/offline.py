@@ -49,8 +49,8 @@ async def gatherer(settings: Settings, make: plugins.Contexts) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
-    """Builds the adapter of one source, and closes it at the end.
+async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[tuple[Adapter, Redactor]]:
+    """Builds the adapter of one source, and closes it at the end; yields it with its redactor.
 
     Raises AdapterError if it cannot be built or closed. Removes the source's secrets from an AdapterError that the
     block raises.
@@ -58,11 +58,12 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
     redactor = Redactor(source.settings)
     try:
         loaded = await plugins.load(source.adapter)
-        context = make(source.name, source.adapter)
+        context = redactor.guarded(make(source.name, source.adapter))
         try:
-            built = plugins.instance(source, loaded, context)
-            yield built
-            await _close(source, built, context.log)
+            with redactor.active():
+                built = plugins.instance(source, loaded, context)
+                yield built, redactor
+                await _close(source, built, context.log)
         finally:
             await context.http.close()
     except AdapterError as error:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import structlog
 
 import hpad
+from hpad.api.secrets import Secrets
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
@@ -120,6 +121,7 @@ class Client:
         self._host = urlsplit(config.server).netloc
         self._sender = _sender(config, clock, user_agent, largest)
         self._credentials: Mapping[str, str] | None = None
+        self._secrets = Secrets()
         self._heads: dict[tuple[str, str | None], Head] = {}
         """By media types, with `_credentials`."""
 
@@ -208,6 +210,8 @@ class Client:
         if credentials is not self._credentials:
             self._credentials = credentials
             self._heads.clear()
+            for secret in credentials.values():
+                self._secrets.add(secret)
         head = self._heads.get(media)
         if head is None:
             accept, content_type = media
@@ -234,7 +238,7 @@ class Client:
             answer = await self._sender.send(method, target, head, body, timeout or self._timeout, allowed)
             code = str(answer.status)
             if not 200 <= answer.status < 300:
-                raise errors.from_answer(answer.status, answer.body, answer.headers, paths.described(method, path))
+                raise self._refusal(answer, answer.body, paths.described(method, path))
             return answer
         except Failed as failure:
             code = str(failure.status) if failure.status else _NO_ANSWER
@@ -254,13 +258,19 @@ class Client:
                 code = str(answer.status)
                 if not 200 <= answer.status < 300:
                     body = await whole(answer, self._largest)
-                    raise errors.from_answer(answer.status, body, answer.headers, paths.described("GET", path))
+                    raise self._refusal(answer, body, paths.described("GET", path))
                 yield answer
         except Failed as failure:
             message = self._too_large("GET", path) if isinstance(failure, TooLarge) else failure.message
             raise errors.ApiError(0, failure.reason, message) from failure
         finally:
             self._count("GET", code, began)
+
+    def _refusal(self, answer: Answer | Stream, body: bytes, request: str) -> errors.ApiError:
+        """Returns the error in an answer, which may repeat the credentials: a server or a proxy chooses its text."""
+        error = errors.from_answer(answer.status, body, answer.headers, request)
+        error.message = self._secrets.hidden(error.message)
+        return error
 
     def _too_large(self, method: str, path: str) -> str:
         return f"the answer to {method} {path} is larger than {self._largest / 2**20:g} MiB: not read"

@@ -182,7 +182,8 @@ class Caller:
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
         timer = StepTimer(self._ask(queries), self._clock.monotonic)
         try:
-            returned = await timer
+            with self._redact.active():
+                returned = await timer
             self._raising.ended()
             checked = answers.checked(self._name, queries, returned, self._clock.now())
         except AdapterError as error:

@@ -182,18 +182,20 @@ class Gatherer:
             namespaces=source.namespaces,
             implicit=source not in self._settings,
         )
+        redactor = Redactor(source.settings)
         try:
             adapter = await plugins.load(source.adapter)
         except AdapterError as error:
-            return _broken(source, offer, AdapterError(f'source "{source.name}": {error.message}', error.blame))
-        context = self._contexts(source.name, source.adapter)
+            return _broken(source, offer, redactor, f'source "{source.name}": {error.message}', error.blame)
+        context = redactor.guarded(self._contexts(source.name, source.adapter))
         try:
             offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))
-            built = _built(source, adapter, context)
+            with redactor.active():
+                built = _built(source, adapter, context)
             offer = replace(offer, metrics=plugins.offered(source.name, built))
         except AdapterError as error:
             await context.http.close()
-            return _broken(source, offer, error)
+            return _broken(source, offer, redactor, error.message, error.blame)
         working = Source(
             source.name,
             built,
@@ -201,7 +203,7 @@ class Gatherer:
             log=context.log,
             observer=self._observer,
             limits=limits.of(source, self._period),
-            redact=Redactor(source.settings),
+            redact=redactor,
             plain=offer.implicit,
         )
         return _Opened(source, offer, working, context)
@@ -217,9 +219,9 @@ def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Con
     return built
 
 
-def _broken(source: settings.SourceSettings, offer: Offer, error: AdapterError) -> _Opened:
-    message = Redactor(source.settings)(error.message)
-    return _Opened(source, replace(offer, problem=message), error=AdapterError(message, error.blame))
+def _broken(source: settings.SourceSettings, offer: Offer, redactor: Redactor, text: str, blame: str) -> _Opened:
+    message = redactor(text)
+    return _Opened(source, replace(offer, problem=message), error=AdapterError(message, blame))
 
 
 class Asked:

@@ -1,15 +1,21 @@
-"""Keeps the secrets of a source's settings out of errors, log lines and `hpad config show`.
+"""Keeps the secrets of a source out of errors, log lines and `hpad config show`.
 
-Fields that hold secrets are recognized by their names. Error texts lose the values of such fields (`Redactor`), and
-settings errors show no value of them. The text of a foreign exception is never logged: a URL in it may hold a password.
+Fields that hold secrets are recognized by their names. Errors and log lines of an adapter lose the values of such
+fields, and what the adapter has read from files, variables and identity providers (`Redactor`). Settings errors show no
+value of such fields. The text of a foreign exception is never logged: a URL in it may hold a password.
 """
 
+import contextlib
 import re
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hpad.adapter import Log
+from msgspec.structs import replace
+
+from hpad import adapter as adapters
+from hpad.adapter import Context, Log
+from hpad.api.secrets import Secrets, hide_user_info, of_url
 from hpad.api.text import harmless
 
 CHOSEN_NAMES: Final = frozenset({"metrics"})
@@ -37,31 +43,64 @@ def holds_secret(name: str) -> bool:
     return refers_to_secret(name) and not is_place(name)
 
 
-_USER_INFO = re.compile(r"//[^/@\s'\"]*@")
-_SHORTEST = 4
 _LONGEST_TEXT = 1000
-_HIDDEN = "***"
-_NO_SECRETS = frozenset({"true", "false", "null", "none"})
-"""Values of parameters and headers that are no secrets, and that an error text needs to be readable."""
-
-
-def hide_user_info(text: str) -> str:
-    """Returns the text without the user names and passwords of its URLs."""
-    return _USER_INFO.sub(f"//{_HIDDEN}@", text)
 
 
 class Redactor:
-    """Replaces the secrets of a source's settings in texts, escapes control characters, and limits the length."""
+    """Replaces the secrets of a source in texts, escapes control characters, and limits the length.
+
+    It knows those of the settings, and those that the adapter has read while this redactor was `active`.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        found = {secret for secret in _secrets(settings, hidden=False) if len(secret) >= _SHORTEST}
-        self._secrets = sorted((each for each in found if each.lower() not in _NO_SECRETS), key=len, reverse=True)
+        self._secrets = Secrets(_secrets(settings, hidden=False))
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:  # the longest first: one may contain another
-            text = text.replace(secret, _HIDDEN)
-        text = harmless(hide_user_info(text)[: 2 * _LONGEST_TEXT])
+        text = self._secrets.hidden(text[: 2 * _LONGEST_TEXT])
+        text = harmless(hide_user_info(text))
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Hides what the code inside reads (`hpad.adapter.hide`), also in its tasks and threads."""
+        token = adapters.HIDING.set(self._secrets.add)
+        try:
+            yield
+        finally:
+            adapters.HIDING.reset(token)
+
+    def guarded(self, context: Context) -> Context:
+        """Returns a context whose log lines lose the secrets as well."""
+        return replace(context, log=_GuardedLog(context.log, self))
+
+
+class _GuardedLog:
+    """A log whose fields lose the secrets of a source: a server's warning may repeat one."""
+
+    def __init__(self, log: Log, redactor: Redactor) -> None:
+        self._log = log
+        self._redactor = redactor
+
+    def debug(self, event: str, **fields: Any) -> Any:
+        return self._log.debug(self._redactor(event), **self._guarded(fields))
+
+    def info(self, event: str, **fields: Any) -> Any:
+        return self._log.info(self._redactor(event), **self._guarded(fields))
+
+    def warning(self, event: str, **fields: Any) -> Any:
+        return self._log.warning(self._redactor(event), **self._guarded(fields))
+
+    def error(self, event: str, **fields: Any) -> Any:
+        return self._log.error(self._redactor(event), **self._guarded(fields))
+
+    def _guarded(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._redactor(value)
+        if isinstance(value, Mapping):
+            return {name: self._guarded(entry) for name, entry in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._guarded(entry) for entry in value]
+        return value
 
 
 def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:
@@ -72,9 +111,11 @@ def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for entry in value:
             yield from _secrets(entry, hidden=hidden)
-    elif hidden and isinstance(value, str):
-        yield value
-        yield from value.split()  # "Bearer abc": an error may hold the second word alone
+    elif isinstance(value, str):
+        if hidden:
+            yield value
+        if "://" in value:
+            yield from (text for parameter, text in of_url(value) if holds_secret(parameter))
 
 
 def _below(name: str, value: Any, *, hidden: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from hpad.api.secrets import hide_user_info
 from hpad.api.text import shown
 from hpad.settings import parsers as settings
 from hpad.sources import redact
@@ -222,5 +223,5 @@ def _may_be_secret(path: Path) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = redact.hide_user_info(shown(value))
+    text = hide_user_info(shown(value))
     return (_PARAMETER.sub(r"\1***", text) if "://" in text else text)[:_LONGEST_VALUE]

@@ -7,14 +7,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 import trustme
-from support import worked_off
+from support import planted, worked_off
 from support.faulty_servers import CASES, QUERIES, SECRET, Server, adapter
 
+from hpad import clock as clocks
+from hpad import settings
 from hpad.adapter import AdapterError, Answer, or_error
+from hpad.kube import client
+from hpad.kube.auth.credentials import ClusterConfig, Credentials, Identity
+from hpad.kube.cluster import Api
 from hpad.lab.servers import ports
+from hpad.sources import manager, plugins
 
 ENDED_SECONDS = 60.0
 HELLO = 1024
@@ -98,6 +106,39 @@ async def test_a_number_that_is_worked_off(source: str) -> None:
             async with asyncio.timeout(ENDED_SECONDS):
                 found = await or_error(made.answer([QUERIES[source]]))
             assert time.process_time() - began < CPU_SECONDS, (what, found)
+
+
+@for_each("a quoted secret")
+@pytest.mark.parametrize("way", planted.WAYS)
+async def test_a_quoted_secret(source: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server repeats the secret that it got: neither the error nor the log has it, in any form."""
+    (tmp_path / "secret").write_text(f"{planted.SECRET}\n")
+    monkeypatch.setenv(planted.VARIABLE, planted.SECRET)
+    with structlog.testing.capture_logs() as logged:
+        for status in planted.statuses(source):
+            async with planted.quoting(source, status) as port:
+                for options in planted.settings_of(source, port, way, tmp_path):
+                    found = await read(source, port, options)
+                    assert isinstance(found, AdapterError)
+                    assert "bug" not in found.message
+                    assert not [form for form in planted.FORMS if form in found.message], found.message
+    assert not [form for form in planted.FORMS if form in repr(logged)]
+
+
+async def read(source: str, port: int, options: dict[str, Any]) -> Answer:
+    """Returns the answer to the query of a source with these settings, as the daemon gets it."""
+    clock, adapter = clocks.SystemClock(), source.partition(" ")[0]
+    identity = Identity(Credentials(f"Bearer {planted.SECRET}"))
+    made = settings.SourceSettings(name="source", adapter=adapter, settings=options)
+    async with client.Client(ClusterConfig(f"http://127.0.0.1:{port}", identity=identity), clock) as api:
+        gatherer = manager.Gatherer((made,), contexts=plugins.Contexts(clock, api=Api(api)))
+        await gatherer.start()
+        assert not gatherer.problems().get("source")
+        try:
+            [answer] = await gatherer.gather([QUERIES[source]], deadline=ENDED_SECONDS)
+        finally:
+            await gatherer.aclose()
+    return answer
 
 
 @for_each("wrong credentials")

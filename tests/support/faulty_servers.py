@@ -101,6 +101,7 @@ CASES = {
     "expired certificate": tuple(source for source in QUERIES if source not in _OTHER_CERTIFICATES),
     "empty answer": tuple(QUERIES),
     "a number that is worked off": tuple(QUERIES),
+    "a quoted secret": tuple(QUERIES),
 }
 """The sources for which `test_faults.py` has a test of each fault."""
 

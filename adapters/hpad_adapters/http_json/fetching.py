@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context, Member, Query, or_error
+from hpad.adapter import AdapterError, Context, Member, Query, or_error, public
 from hpad.adapter_http import Http, Request
 from hpad_adapters.http_json import endpoints, times
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
@@ -72,7 +72,7 @@ class Fetcher:
         """Returns the answer of the server, or of each pod, whose errors are part of it; raises AdapterError."""
         if document.service is not None:
             return await self._of_pods(document, document.service)
-        name = _name(document.url)
+        name = public(document.url)
         return [Part(name, await self._body(self._filled(document, document.url, name)))]
 
     async def of_members(self, document: Document, members: Sequence[Member]) -> Sequence[Part]:
@@ -102,7 +102,7 @@ class Fetcher:
         """Returns the request to a pod, with the Host header and the certificate's name of its Service."""
         of = urllib.parse.urlsplit(document.url)
         return msgspec.structs.replace(
-            self._filled(document, pod.url, f"pod {pod.name} ({_name(pod.url)})"),
+            self._filled(document, pod.url, f"pod {pod.name} ({public(pod.url)})"),
             headers={**document.headers, "Host": of.netloc},
             server_name=self._settings.server_name or of.hostname or "",
         )
@@ -153,8 +153,3 @@ def _url(metric: Metric, parameters: Mapping[str, str]) -> str:
     if not parameters:
         return metric.url
     return f"{metric.url}{'&' if '?' in metric.url else '?'}{urllib.parse.urlencode(parameters)}"
-
-
-def _name(url: str) -> str:
-    """Returns the document's name in errors: its URL without parameters, whose values may come from an HPA."""
-    return urllib.parse.urlsplit(url)._replace(query="").geturl()

@@ -15,7 +15,7 @@ from aiobotocore.session import AioSession
 from botocore import exceptions
 from botocore.loaders import create_loader
 
-from hpad.adapter import AdapterError, Context, or_error, shown
+from hpad.adapter import AdapterError, Context, hide, or_error, shown
 from hpad.adapter_http import read_secrets
 from hpad_adapters.sqs.settings import ATTRIBUTES, SqsSettings
 
@@ -178,6 +178,8 @@ class SqsClient:
         external = {"ExternalId": settings.external_id} if settings.external_id else {}
         answer = await sts.assume_role(RoleArn=settings.role_arn, RoleSessionName=_SESSION_NAME, **external)
         found = answer["Credentials"]
+        hide(found["SecretAccessKey"])
+        hide(found["SessionToken"])
         self._until = found["Expiration"]
         return {
             "aws_access_key_id": found["AccessKeyId"],
