@@ -241,7 +241,9 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
         where = await asyncio.to_thread(kubeconfig.load_cluster_config, settings.kubeconfig, settings.context)
     except ConfigError as error:
         found += await checks.check_store(settings, None)
-        return [*found, Finding("server", ERROR, str(error), "name a kubeconfig with --kubeconfig")]
+        named = not isinstance(error, kubeconfig.NoConfigError)
+        do = "correct it there" if named else "name a kubeconfig with --kubeconfig"
+        return [*found, Finding("server", ERROR, str(error), do)]
     found += await checks.check_store(settings, where.namespace)
     async with client.Client(where, clock.SystemClock()) as api:
         on_server, there = await checks.check_server(api, settings)

@@ -166,6 +166,19 @@ async def test_a_slow_answer_does_not_count_as_a_clock_difference(server: ApiSer
     assert bad(await found(tmp_path, server.url)) == []
 
 
+@pytest.mark.parametrize("by_variable", [False, True])
+async def test_a_kubeconfig_that_is_named_is_to_be_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("users: []\n")
+    if by_variable:
+        monkeypatch.setenv("KUBECONFIG", str(file))
+    configured = settings.Settings(kubeconfig=None if by_variable else str(file))
+    [finding] = [each for each in await doctor.examine(lambda: configured) if each.check == "server"]
+    assert (finding.says.partition(":")[0], finding.do) == (str(file), "correct it there")
+
+
 async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))

@@ -47,7 +47,12 @@ async def test_a_host_and_a_port_are_a_valid_address(tmp_path, cluster, scheme):
     assert loaded.server == f"{scheme}://localhost:6443"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", f"users:\n- token: {SECRET}\n  {SECRET}", "\x00"])
+def test_a_file_without_content_is_refused(tmp_path):
+    (tmp_path / "k").write_text("# nothing yet")
+    assert refused(str(tmp_path / "k")) == f"{tmp_path / 'k'}: has no content"
+
+
+@pytest.mark.parametrize("text", ["[]", "a: [", f"users:\n- token: {SECRET}\n  {SECRET}", "\x00"])
 def test_a_file_that_is_no_kubeconfig_is_refused(tmp_path, text):
     (tmp_path / "k").write_text(text)
     assert f"{tmp_path / 'k'}: not a kubeconfig" in refused(str(tmp_path / "k"))
@@ -77,7 +82,7 @@ def test_a_kubeconfig_cut_at_any_byte_raises_nothing_but_a_config_error(tmp_path
     [
         ({"users": ["u"]}, "users[0] is no mapping with a name"),
         ({"contexts": [{"name": "x", "context": "c"}]}, "the context 'x' is no mapping"),
-        ({"user": {"exec": None}}, "exec: this is no mapping with a command"),
+        ({"user": {"exec": []}}, "exec: this is no mapping with a command"),
         ({"user": {"exec": {"args": "a b"}}}, "exec: args is no list"),
         (
             {"user": {"exec": {"env": [{"name": "A"}]}}},
@@ -160,6 +165,7 @@ async def test_the_proxy_comes_from_the_kubeconfig_or_else_from_the_environment(
     with pytest.raises(ConfigError, match="only http and https") as caught:
         await load(path)
     assert SECRET not in str(caught.value)
+    assert "ssh -L 6443:SERVER:6443" in str(caught.value), "what to do instead"
 
 
 @pytest.mark.parametrize("proxy", ["http://[::1", f"http://u:{SECRET}@proxy:x", "http://", "http://proxy:0"])

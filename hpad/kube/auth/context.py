@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
+import yaml
+
 from hpad.api.text import shown
 from hpad.kube.auth import exec_plugin
 from hpad.kube.auth.credentials import ConfigError, Credentials
@@ -32,7 +34,6 @@ _FILE_FIELDS = {
     "certificate-authority": "certificate-authority-data",
     "client-certificate": "client-certificate-data",
     "client-key": "client-key-data",
-    "tokenFile": "token",
 }
 """Fields of clusters and users that name a file, each with the field that takes precedence over it."""
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
@@ -107,7 +108,12 @@ class KubeContext:
         """Returns the loader of kubernetes_asyncio for this context, after checks with better errors than its own."""
         loaders = library().kube_config
         try:
-            merger = loaders.KubeConfigMerger(os.pathsep.join(self.files))
+            files = [file for file in self.files if _has_content(file)]
+            if not files:
+                raise ConfigError(f"{', '.join(self.files)}: has no content")
+            merger = loaders.KubeConfigMerger(os.pathsep.join(files))
+        except ConfigError:
+            raise
         except OSError as error:
             raise ConfigError(f"{error.filename or ', '.join(self.files)}: cannot be read: {error.strerror}") from None
         except Exception as error:  # noqa: BLE001  # a YAML error quotes the file, which may contain secrets
@@ -140,9 +146,29 @@ class KubeContext:
         self._check_user(user)
         self._resolve_files(cluster)
         self._resolve_files(user)
-        self.has_plugin = "exec" in user.content
+        self._take_token(user)
+        self.has_plugin = user.content.get("exec") is not None
         if self.has_plugin:
             self._run_plugin(user, cluster)
+
+    def _take_token(self, user: _Entry) -> None:
+        """Puts the token that counts into `token`, and removes a plugin that is not needed.
+
+        A token in a file counts before one in the kubeconfig while it can be read, and both before a plugin, as do user
+        and password. Source: client-go, transport/token_source.go; plugin/pkg/client/auth/exec: UpdateTransportConfig.
+        """
+        named = user.content.pop("tokenFile", None)
+        if named:
+            path = _folder(user) / str(named)
+            token = _read_token(path)
+            if not token and not user.content.get("token"):
+                self._fail(f"tokenFile: {path}: {'is empty' if path.is_file() else 'no such file'}")
+            user.content["token"] = token or user.content["token"]
+        names = ("username", "password")
+        if any(user.content.get(name) for name in names):
+            user.content.update({name: user.content.get(name) or "" for name in names})
+        if user.content.get("exec") is None or any(user.content.get(name) for name in ("token", *names)):
+            user.content.pop("exec", None)
 
     def _address(self, cluster: _Entry, user: Mapping[str, Any]) -> str:
         """Returns the URL of the server; host:port means https if TLS is configured.
@@ -185,7 +211,7 @@ class KubeContext:
         """Makes paths absolute: relative ones start at the folder of the entry's own file, as in client-go."""
         for name, preferred in _FILE_FIELDS.items():
             if entry.content.get(name) and not entry.content.get(preferred):
-                path = Path(entry.file).absolute().parent / str(entry.content[name])
+                path = _folder(entry) / str(entry.content[name])
                 if not path.is_file():
                     self._fail(f"{name}: {path}: no such file")
                 entry.content[name] = str(path)
@@ -193,8 +219,8 @@ class KubeContext:
     def _run_plugin(self, user: _Entry, cluster: _Entry) -> None:
         """Replaces `exec` by the token or the certificate from the plugin."""
         try:
-            folder = Path(user.file).parent
-            self.plugin_credentials = exec_plugin.run(user.content.pop("exec"), cluster.content, folder, _TIMEOUT_S)
+            spec = user.content.pop("exec")
+            self.plugin_credentials = exec_plugin.run(spec, cluster.content, _folder(user), _TIMEOUT_S)
         except ConfigError as error:
             self._fail(str(error))
         user.content.update(self.plugin_credentials.as_user())
@@ -213,6 +239,24 @@ class KubeContext:
                 return _Entry(name, entry[kind], str(getattr(node, "path", None) or self.files[0]))
             known.append(shown(entry.get("name")))
         self._fail(f"there is no {shown(name)} among the {section}: {', '.join(known) or 'none'}")
+
+
+def _folder(entry: _Entry) -> Path:
+    """Returns the folder of an entry's file, at which its relative paths start."""
+    return Path(entry.file).absolute().parent
+
+
+def _has_content(file: str) -> bool:
+    """Returns whether a kubeconfig is more than empty, as kubectl allows it. Raises OSError and yaml.YAMLError."""
+    return yaml.safe_load(Path(file).read_bytes()) is not None
+
+
+def _read_token(path: Path) -> str:
+    """Returns the token in a file; "" if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def tls_context(configuration: Any) -> ssl.SSLContext:

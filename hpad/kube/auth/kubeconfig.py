@@ -18,6 +18,16 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SEARCHED = "KUBECONFIG is not set, ~/.kube/config does not exist, and hpad does not run in a pod"
 
 
+_TUNNEL = (
+    "; open a tunnel instead, such as `ssh -L 6443:SERVER:6443 HOST`, and write into the cluster, without the proxy, "
+    "server: https://127.0.0.1:6443 and tls-server-name: SERVER"
+)
+
+
+class NoConfigError(ConfigError):
+    """Neither the settings nor the environment name a cluster."""
+
+
 def load_cluster_config(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
     """Finds the API server to connect to. Blocks (files, plugins): call it in a thread if an event loop is running.
 
@@ -28,10 +38,10 @@ def load_cluster_config(kubeconfig: str | None = None, context: str | None = Non
     if files:
         return _from_kubeconfig(KubeContext(files, context))
     if context is not None:
-        raise ConfigError(f"there is no kubeconfig with the context {shown(context)}: {_SEARCHED}")
+        raise NoConfigError(f"there is no kubeconfig with the context {shown(context)}: {_SEARCHED}")
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return _from_pod(_SERVICE_ACCOUNT)
-    raise ConfigError(f"no cluster is configured: {_SEARCHED}; name a file with --kubeconfig")
+    raise NoConfigError(f"no cluster is configured: {_SEARCHED}; name a file with --kubeconfig")
 
 
 def _files(kubeconfig: str | None) -> list[str]:
@@ -113,7 +123,7 @@ def _proxy(host: str, configured: str | None) -> str | None:
         return None
     scheme = chosen.partition(":")[0]
     if scheme not in {"http", "https"}:  # the error does not quote it, because it may contain a password
-        raise ConfigError(f"proxy {scheme}://…: only http and https proxies can be used")
+        raise ConfigError(f"proxy {scheme}://…: only http and https proxies can be used{_TUNNEL}")
     if not is_address(chosen):
         raise ConfigError(f"proxy {scheme}://…: this is not an address such as http://proxy.example:3128")
     return chosen
