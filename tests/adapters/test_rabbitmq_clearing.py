@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
+import structlog
 from aiohttp import web
 from support.rabbit_queues import counter, length, queue, until
 
@@ -24,6 +25,8 @@ def workers(found: Queue, goal: Goal = GOAL) -> float:
     return Clearing(lambda: 0.0).workers(found, goal, "the broker")
 
 
+ALONE = {"acked": counter(0, 10, 20, 30), "held": length(1, 1, 1, 1)}
+"""One message in work for 15 s, 30 begun: half a second each."""
 BUSY = {"acked": counter(0, 10, 20, 30), "held": length(4, 4, 4, 4)}
 """Four messages in work for 15 s, 30 begun: two seconds each."""
 
@@ -134,6 +137,38 @@ def test_an_unknown_service_time_is_an_error_while_there_are_workers() -> None:
     assert workers(queue(ready=600, consumers=2), Goal(60.0, service=3.0)) == pytest.approx(30.0)
 
 
+def test_a_message_takes_at_least_as_long_as_it_has_been_in_work() -> None:
+    """The first of 50 has been in work for 12.5 s: within a minute ten workers are needed, and two to begin with."""
+    running = {"acked": counter(0, 0, 0, 0), "held": length(0, 1, 1, 1)}
+    assert workers(queue(ready=49, unacked=1, consumers=1, **running)) == 2.0
+    assert workers(queue(ready=49, unacked=1, consumers=4, **running)) == 8.0
+    assert workers(queue(ready=49, unacked=1, consumers=10, **running)) == pytest.approx(49 / 60 * 12.5)
+
+
+@pytest.mark.parametrize("goal", [60.0, 600.0])
+def test_an_odd_first_message_at_most_doubles_the_workers(goal: float) -> None:
+    """The first message takes 50 s, five others one second each: the mean asks for ten times too many."""
+    found = queue(ready=600, unacked=1, consumers=1, acked=counter(*[0] * 11, 1, 6), held=length(0, *[1] * 12))
+    assert workers(found, Goal(goal)) == 2.0
+
+
+def test_after_thirty_measured_messages_the_count_is_free() -> None:
+    found = {
+        size: queue(ready=600, unacked=4, acked=counter(0, size, 2 * size), held=length(4, 4, 4)) for size in (14, 15)
+    }
+    assert workers(found[14]) == 8.0
+    assert workers(found[15]) == pytest.approx(600 / 60 * 40 / 30)
+
+
+def test_a_single_active_consumer_is_the_only_worker() -> None:
+    """The others stand by, so that more of them clear nothing; the time to clear says so."""
+    single = {"x-single-active-consumer": True}
+    found = msgspec.structs.replace(queue(ready=600, unacked=1, consumers=19, **ALONE), arguments=single)
+    assert workers(found) == 1.0
+    assert workers(found, Goal(60.0, concurrency=3)) == 3.0
+    assert Clearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(600 * 15 / 30)
+
+
 def test_a_sample_that_occurs_twice_counts_once() -> None:
     once = {"published": counter(*range(0, 30 * 7, 30)), **BUSY}
     twice = {name: msgspec.structs.replace(each, samples=(each.samples or []) * 2) for name, each in once.items()}
@@ -188,6 +223,23 @@ async def test_a_broker_without_rates_is_an_error(stub, rabbit):
     answer = await asked(stub.url, rabbit, "queue_workers_to_clear", "queue=tasks,goal=60s")
     assert isinstance(answer, AdapterError)
     assert "keeps no rates" in answer.message
+
+
+async def test_a_single_active_consumer_is_logged_once(stub, rabbit):
+    arguments = {"x-single-active-consumer": True}
+    recorded(stub, "basic", messages=9, messages_ready=9, arguments=arguments, message_stats={})
+    source = rabbitmq.RabbitMQ(rabbitmq.Settings(url=stub.url, username="monitor", password="secret"), rabbit)
+    query = testing.external("queue_workers_to_clear", "queue=tasks,goal=60s")
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            [answer] = await source.answer([query])
+            assert isinstance(answer, ExternalSample)
+            assert answer.values == (1_000,)
+    [warning] = logged
+    assert warning["log_level"] == "warning"
+    assert warning["reason"].startswith('queue "tasks" in vhost "/" of ')
+    assert warning["reason"].endswith(" has a single active consumer: no more than one works, however many there are")
+    assert "arguments.x-single-active-consumer" in stub.requests[1].query["columns"]
 
 
 async def test_growth_may_be_negative(stub, rabbit):

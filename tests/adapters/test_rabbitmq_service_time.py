@@ -89,6 +89,21 @@ def test_messages_in_work_count_once_they_take_longer_than_expected() -> None:
     assert learned(stuck, given=2.0).seconds == pytest.approx((10 * 2.0 + 20 * 42.5) / (10 + 20))
 
 
+def test_before_the_first_is_finished_messages_take_as_long_as_they_have_been_in_work() -> None:
+    assert learned(queue(acked=counter(0, 0), held=length(0, 1))).seconds == pytest.approx(2.5)
+    assert learned(queue(acked=counter(0, 0, 0, 0), held=length(0, 1, 1, 3))).seconds == pytest.approx(17.5 / 3)
+    fetched = queue(acked=counter(0, 0, 0), held=length(0, 10, 10))
+    assert learned(fetched, capacity=1).seconds == pytest.approx(7.5)  # nine of ten wait in the consumer
+
+
+def test_messages_that_went_back_to_the_queue_tell_nothing() -> None:
+    """A worker crashes at each message after ten seconds: these did not take half a minute."""
+    crashing = queue(acked=counter(*[0] * 8), held=length(0, 1, 1, 0, 1, 1, 0, 0))
+    assert learned(crashing).seconds is None
+    again = queue(acked=counter(*[0] * 10), held=length(0, 1, 1, 0, 1, 1, 0, 0, 1, 1))
+    assert learned(again).seconds == pytest.approx(7.5)
+
+
 def test_a_message_counts_for_the_goal_at_most() -> None:
     """A job of an hour occupies one worker. Counted as an hour, it would ask for hundreds for the next messages."""
     time = ServiceTime(4.0, GOAL)

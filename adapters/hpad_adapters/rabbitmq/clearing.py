@@ -11,6 +11,9 @@ This number depends on the present workers in one way only: while there is work 
 are busy stay. A worker that is released before the backlog is gone saves nothing, because the others then work for
 longer; without this rule the count would shrink with the backlog, which would then never be gone.
 
+While few messages have been measured, it is at most twice the present workers: one odd message could make it many
+times too large, and each doubling measures more.
+
 | what | source |
 | --- | --- |
 | waiting | ready messages, and those that wait in consumers, as of now |
@@ -41,6 +44,8 @@ _TRIMMED = 6
 """Of the intervals of the publish rate, one in six is left out at each end."""
 _FEWEST = 2
 """At least so many are left out: a burst is in up to two intervals, and in a young queue there are no others."""
+_GROWTH = 2.0
+"""While the time of a message is that of few messages, at most so many times the present workers are needed."""
 _LEAST = 0.001
 """A queue that holds a message needs a worker."""
 
@@ -121,13 +126,22 @@ class Clearing:
         return len(self._known)
 
     def workers(self, queue: Queue, wanted: Goal, where: str) -> float:
-        """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown."""
+        """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown.
+
+        Of a queue with a single active consumer, no more than one consumer can work on.
+        """
+        needed = self._needed(queue, wanted, where)
+        return min(needed, wanted.concurrency) if queue.single_active else needed
+
+    def _needed(self, queue: Queue, wanted: Goal, where: str) -> float:
         known = self._remembered(queue, wanted)
         now = self._monotonic()
-        known.recent.add(now, None if queue.consumers is None else queue.consumers * wanted.concurrency)
+        known.recent.add(now, None if queue.served is None else queue.served * wanted.concurrency)
         known.time.learn(queue, wanted.prefetch, known.recent.capacity)
         service, work = known.time.seconds, _work(queue, wanted, known, now, where)
         needed = _needed(queue, wanted, work, service, where)
+        if not known.time.sure:
+            needed = min(needed, max(1.0, _GROWTH * (queue.served or 0) * wanted.concurrency))
         known.recent.ask(needed)
         if not work.messages:
             return needed
@@ -137,7 +151,7 @@ class Clearing:
 
     def seconds(self, queue: Queue, wanted: Goal, where: str) -> float:
         """Returns the goal times the needed workers by the present ones, of which there is at least one."""
-        needed = self.workers(queue, wanted, where)
+        needed = self._needed(queue, wanted, where)
         return wanted.seconds * needed / (max(1.0, _consumers(queue, where)) * wanted.concurrency)
 
     def _remembered(self, queue: Queue, wanted: Goal) -> _Known:
@@ -155,7 +169,7 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
     The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
     """
     messages, held = tasks(queue, where), field(queue, "messages_unacknowledged", where)
-    capacity = (queue.consumers or 0) * wanted.concurrency or known.recent.capacity[1]
+    capacity = (queue.served or 0) * wanted.concurrency or known.recent.capacity[1]
     full = held / wanted.prefetch
     if not capacity and known.recent.asked is None:  # hpad has just started: full consumers have begun their work
         known.recent.ask(full)
@@ -195,7 +209,7 @@ def _consumers(queue: Queue, where: str) -> int:
             "the broker collects its statistics for the first time some seconds after it was made",
             "spec",
         )
-    return queue.consumers
+    return queue.served or 0
 
 
 def _publish_rate(queue: Queue, where: str) -> float:

@@ -58,7 +58,7 @@ def statistics_columns(settings: Settings) -> Mapping[str, str]:
 
 def sample_columns(settings: Settings) -> Mapping[str, str]:
     """Returns the parameters for the samples from which the time of a message is measured."""
-    return _over(settings, ("consumers", *_SAMPLES))
+    return _over(settings, ("consumers", "arguments.x-single-active-consumer", *_SAMPLES))
 
 
 def _over(settings: Settings, columns: tuple[str, ...]) -> Mapping[str, str]:

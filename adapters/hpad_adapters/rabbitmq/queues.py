@@ -9,6 +9,7 @@ from hpad.adapter import AdapterError
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
+_SINGLE_ACTIVE = "x-single-active-consumer"
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
 
 
@@ -70,6 +71,16 @@ class Queue(msgspec.Struct, frozen=True):
     head_message_timestamp: int | str | None = None
     arguments: Any = None
     fault: str = ""
+
+    @property
+    def single_active(self) -> bool:
+        """Whether the broker gives messages to one consumer at a time, while the others stand by."""
+        return isinstance(self.arguments, dict) and self.arguments.get(_SINGLE_ACTIVE) is True
+
+    @property
+    def served(self) -> int | None:
+        """How many consumers get messages, None if unreported."""
+        return min(self.consumers, 1) if self.single_active and self.consumers is not None else self.consumers
 
     @property
     def complete(self) -> bool:

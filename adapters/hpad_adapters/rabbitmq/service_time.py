@@ -12,6 +12,7 @@ Evidence is counted in messages, not in seconds:
 - An unfinished measurement counts where its messages have taken longer already than they should.
 - A given time counts as GIVEN_MESSAGES messages: a few measured ones change it a little, and many outweigh it.
 - A message counts for at most the goal. A longer one occupies its worker all that time, and no other.
+- Before the first measurement, messages take at least as long as those in work have been in work already.
 """
 
 import itertools
@@ -30,6 +31,8 @@ _FEWEST = 5
 """Messages that all of them finish in it."""
 _YOUNG = 2
 """Intervals with work that it has at least: the counts of one are up to an interval apart."""
+_SURE = 30
+"""Finished messages of which one that is odd does not make the mean ten times too long."""
 _UNSEEN = 10.0
 """Seconds until an acknowledgement is collected: messages may seem to be in work for so much longer."""
 _UNCLEAR = 0.25
@@ -78,6 +81,17 @@ class _Measurement(msgspec.Struct):
         """Messages that were in work at any time."""
         return self.begun + self.present
 
+    def at_least(self, limit: float) -> float | None:
+        """Returns the seconds that a message takes at least, up to `limit`; None as long as nothing tells.
+
+        While few messages are finished, all that were in work count: the unfinished ones take longer than they have
+        taken. Messages that are finished in one interval may have been collected in another.
+        """
+        if self.busy <= 0 or self.seen <= 0 or not (self.enough or self.intervals >= _YOUNG or not self.done):
+            return None
+        messages = self.begun if self.done >= _FEWEST and self.begun > 0 else self.seen
+        return min(limit, self.busy / messages)
+
 
 class ServiceTime:
     """The mean time of the messages of one queue, over about the last ten minutes of work.
@@ -87,6 +101,8 @@ class ServiceTime:
 
     def __init__(self, given: float, limit: float) -> None:
         self._limit = limit
+        self._given, self._done = given > 0, 0.0
+        """Whether a time is given, and how many finished messages were measured."""
         self._busy, self._begun = min(given, limit) * GIVEN_MESSAGES, float(GIVEN_MESSAGES if given else 0)
         """As in a measurement, of all that count."""
         self._until = self._faded = 0
@@ -102,12 +118,16 @@ class ServiceTime:
         """The seconds of a message, None as long as they are unknown."""
         current = self._current
         if not self._begun:
-            known = (current.enough or current.intervals >= _YOUNG) and current.busy > 0 and current.begun > 0
-            return min(self._limit, current.busy / current.begun) if known else None
+            return current.at_least(self._limit)
         usual = self._busy / self._begun
         if current.busy > current.seen * (usual + _UNSEEN):
             return (self._busy + current.busy) / (self._begun + current.seen)
         return usual
+
+    @property
+    def sure(self) -> bool:
+        """Whether the time is given, or that of many messages."""
+        return self._given or self._done >= _SURE
 
     def learn(self, queue: Queue, prefetch: int, capacity: tuple[float, float]) -> None:
         """Adds what is new in the queue's samples. Reading the same samples twice changes nothing.
@@ -123,7 +143,8 @@ class ServiceTime:
         for earlier, later in itertools.pairwise(acked):
             if earlier.timestamp >= self._until and earlier.timestamp in working and later.timestamp in working:
                 ends = working[earlier.timestamp], working[later.timestamp]
-                self._add(earlier, later, ends if capacity[0] or ends[0] else (None, ends[1]))
+                seen = capacity[0] or ends[0] or not self._begun
+                self._add(earlier, later, ends if seen else (None, ends[1]))
                 self._until = later.timestamp
 
     def _add(self, earlier: Point, later: Point, working: tuple[float | None, float | None]) -> None:
@@ -135,12 +156,17 @@ class ServiceTime:
         if begin is None or end is None:
             self._open = False
             return
+        if not done and end < begin and not self._current.done:
+            # These went back to the queue, such as those of a worker that crashed: their time says nothing.
+            self._current, self._open = _Measurement(), False
+            return
         before = min(self.long, begin)
         # Acknowledgements are those of long messages by their share of all messages in work.
         self.long = min(before * end / ((done + end) or 1.0), end)
         if not self._open or earlier.timestamp != self._until:
             self._current.present += begin - before
         self._current.add(seconds, max(0.0, done - (before - self.long)), (begin - before, end - self.long))
+        self._done += done
         self._open = True
         self._judge(end, later.timestamp)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq import delays
-from hpad_adapters.rabbitmq.clearing import Clearing, Goal
+from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
 from hpad_adapters.rabbitmq.head_age import head_age
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
 from hpad_adapters.rabbitmq.queues import STREAM, Details, Queue, ascending, field, named, tasks
@@ -113,6 +113,9 @@ class Values:
         self._smoothing = settings.smoothing
         self._now = context.clock.now
         self._clearing = Clearing(context.clock.monotonic)
+        self._log = context.log
+        self._single_active: set[tuple[str, str]] = set()
+        """Queues with a single active consumer that were logged."""
 
     def of(self, query: QueueQuery, queues: Sequence[Queue], absent: Sequence[str], where: str) -> tuple[int, ...]:
         """Returns the values in milli-units; for a sum those of each queue, which the engine adds up.
@@ -147,6 +150,7 @@ class Values:
         if mode in _COUNTS:
             return field(queue, _COUNTS[mode], where)
         if query.goal is not None:
+            self._note_single_active(queue, where)
             value = self._clearing.seconds if mode == "time_to_clear" else self._clearing.workers
             return value(queue, query.goal, where)
         if mode == "growth":
@@ -174,6 +178,15 @@ class Values:
                 "spec",
             )
         return backlog / rate if mode == "drain_time" else rate
+
+    def _note_single_active(self, queue: Queue, where: str) -> None:
+        """Logs of a queue with a single active consumer, once, that more workers do not help."""
+        place = queue.vhost, queue.name
+        if not queue.single_active or place in self._single_active or len(self._single_active) >= MOST_QUEUES:
+            return
+        self._single_active.add(place)
+        text = f"{named(queue, where)} has a single active consumer: no more than one works, however many there are"
+        self._log.warning("more workers do not help", reason=text)
 
     def _stalled(self, query: QueueQuery, queue: Queue, backlog: float, where: str) -> float:
         """Returns the value while messages wait and none is delivered."""
