@@ -6,10 +6,9 @@ Exit status 0 is success, 1 a failure that one line on stderr explains, 2 wrong 
 """
 
 import argparse
-import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import hpad
@@ -74,23 +73,33 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         and arguments[0].startswith("-")
         and arguments[0].partition("=")[0] not in parser._option_string_actions
     ):
-        parser.error(f"{arguments[0]} comes too early: options follow the command, as in `hpad run {arguments[0]}`")
+        parser.error(_too_early(arguments, commands.choices))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        command = commands.choices[next(name for name in arguments if name in commands.choices)]
+        command = program.called(parser, arguments)
+        assert isinstance(command, program.Parser)
         command.exit(2, _refusal(command, unknown))
     return args
 
 
-def _refusal(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+def _too_early(arguments: Sequence[str], commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Says where an option that is before the command belongs: behind a command that has it, if any does."""
+    option = arguments[0].partition("=")[0]
+    having = [name for name, command in commands.items() if option in command._option_string_actions]
+    named = [name for name in arguments[1:] if name in having]
+    if not having:
+        return f"unknown: {option}; `hpad --help` lists the commands, and `hpad --version` prints the version"
+    return f"{option} comes too early: options follow the command, as in `hpad {(named or having)[0]} {arguments[0]}`"
+
+
+def _refusal(command: program.Parser, unknown: Sequence[str]) -> str:
     """Returns the message on unknown arguments: a line for each retired flag, and one line for all others."""
     sentences, rest = _retired_flags(unknown)
     if rest:
-        near = difflib.get_close_matches(rest[0].partition("=")[0], command._option_string_actions, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        sentences.append(f"unknown: {' '.join(rest)}{hint}")
+        near = program.nearest(rest[0].partition("=")[0], command._option_string_actions)
+        sentences.append(f"unknown: {' '.join(rest)}{near}")
     lines = [f"{command.prog}: {sentence}\n" for sentence in sentences]
-    return "".join([*lines, f"`{command.prog} --help` lists all arguments.\n"])
+    return "".join([*lines, f"{command.lists_all}\n"])
 
 
 def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:

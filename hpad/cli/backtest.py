@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli import manifest, moments, output, paint, queue_rates, simulate, workload
-from hpad.cli.output import Failure, counted
+from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
@@ -128,7 +128,9 @@ def run(args: argparse.Namespace) -> int:
             return _search(args, settings)
         cases = _cases(args, settings)
         report = _compared(args, settings, cases)
-    except (HistoryError, RecordingError, SettingsError, ChangeError) as error:
+    except ChangeError as error:
+        raise WrongUse(str(error)) from None
+    except (HistoryError, RecordingError, SettingsError) as error:
         raise Failure(str(error)) from None
     if args.report is not None:
         _write(args.report, page(report))
@@ -144,7 +146,7 @@ def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
     cases = [_Case(args.manifest, first, manifest.annotated(first))]
     if args.other is not None:
         if args.changes:
-            raise Failure("--set changes MANIFEST; leave MANIFEST2 out, or write the change into it")
+            raise WrongUse("--set changes MANIFEST; leave MANIFEST2 out, or write the change into it")
         other = manifest.read(args.other, args.hpa, (), settings)
         return [*cases, _Case(args.other, other, manifest.annotated(other))]
     if not args.changes:
@@ -213,10 +215,10 @@ def _history(args: argparse.Namespace) -> History:
     from hpad.simulation import prometheus  # imported late: it loads requests
 
     if begin is None:
-        raise Failure("--prometheus needs --from TIME")
+        raise WrongUse("--prometheus needs --from TIME")
     queries = dict(_query(text) for text in args.query)
     if not queries:
-        raise Failure("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
+        raise WrongUse("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
     server = prometheus.Server(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
     progress = _progress if sys.stderr.isatty() else _quiet
     return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, progress)
@@ -231,7 +233,7 @@ def _moment(text: str | None, flag: str) -> datetime | None:
 def _query(text: str) -> tuple[str, str]:
     column, equals, expression = text.partition("=")
     if not equals or not column.strip() or not expression.strip():
-        raise Failure(f"--query {shown(text)}: COLUMN=PROMQL is needed, as in {REPLICAS}=kube_replicas")
+        raise WrongUse(f"--query {shown(text)}: COLUMN=PROMQL is needed, as in {REPLICAS}=kube_replicas")
     return column.strip(), expression
 
 
@@ -246,10 +248,10 @@ def _quiet(column: str, done: int, of: int) -> None:
 
 def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Result]:
     if args.queue:
-        raise Failure("--queue works with --csv or --prometheus: a recording has no rates of messages")
+        raise WrongUse("--queue works with --csv or --prometheus: a recording has no rates of messages")
     known = history.named(cases[0].hpa)
     for unknown in {*args.shared} - {*known}:
-        raise Failure(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
+        raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [Runs(case.name, case.annotations, case.hpa.spec, frozenset(args.shared)) for case in cases]
     key, found = cases[0].hpa.metadata.key, 0
@@ -270,14 +272,14 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
 def _search(args: argparse.Namespace, settings: Settings) -> int:
     """Tries every combination, and prints them in the order of replica-hours."""
     if args.recording is not None or args.other is not None or args.report is not None:
-        raise Failure("--search works with --csv or --prometheus, and with one MANIFEST; it writes no report")
+        raise WrongUse("--search works with --csv or --prometheus, and with one MANIFEST; it writes no report")
     hpa = manifest.read(args.manifest, args.hpa, args.changes, settings)
     found = _history(args)
     parameters = dict(_parameter(text) for text in args.search)
     try:
         combinations = list(backtest.grid(parameters))
     except ValueError as error:
-        raise Failure(f"--search: {error}") from None
+        raise WrongUse(f"--search: {error}") from None
     zero = settings.tunables.gates.HPAScaleToZero
     cases = [
         _Case("", manifest.changed(hpa, [f"{path}={value}" for path, value in each.items()], scale_to_zero=zero))
@@ -307,7 +309,7 @@ def _parameter(text: str) -> tuple[str, list[str]]:
     path, equals, values = text.rpartition("=")
     found = [value.strip() for value in values.split(",")]
     if not equals or not path or not all(found):
-        raise Failure(f"--search {shown(text)}: PATH=A,B,… is needed, as in spec.maxReplicas=10,20")
+        raise WrongUse(f"--search {shown(text)}: PATH=A,B,… is needed, as in spec.maxReplicas=10,20")
     return path, found
 
 

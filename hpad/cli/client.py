@@ -11,7 +11,7 @@ from typing import Any
 
 from hpad.api.text import shown
 from hpad.cli.fetch import Answer, Refusal, fetch
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
@@ -117,14 +117,14 @@ def _url(args: argparse.Namespace) -> str:
     if address.startswith(":"):  # hpad listens on all addresses
         address = f"127.0.0.1{address}"
     if (separator and scheme not in ("http", "https")) or not _is_address(address):
-        raise Failure(f"--address: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT")
+        raise WrongUse(f"--address: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT")
     # Without a scheme, TLS follows from the settings of hpad on this machine, or from flags that only TLS uses.
     by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
     by_flags = args.cacert is not None or args.cert is not None
     tls = scheme == "https" if separator else by_environment or by_flags
     host = address.rstrip("/").rpartition(":")[0] or address
     if args.token_file is not None and not tls and host not in _LOOPBACK:
-        raise Failure(f"--token-file: the token would cross the network unencrypted: write https://{address}")
+        raise WrongUse(f"--token-file: the token would cross the network unencrypted: write https://{address}")
     return f"{'https' if tls else 'http'}://{address.rstrip('/')}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.daemon import process
 from hpad.manifests import documents, hpas
 from hpad.manifests.documents import Document
@@ -94,9 +94,9 @@ async def _serve(args: argparse.Namespace) -> None:
     from hpad.lab.cluster import Cluster, tls, users  # imported late, so that --help is quick
 
     if args.user and not (args.rbac and args.hpad):
-        raise Failure("--as names hpad's user: it needs --hpad and --rbac")
+        raise WrongUse("--as names hpad's user: it needs --hpad and --rbac")
     if args.config and not args.hpad:
-        raise Failure("--config has hpad's settings: it needs --hpad")
+        raise WrongUse("--config has hpad's settings: it needs --hpad")
     documents = await asyncio.to_thread(_documents, args.files)
     settings = _settings(args) if args.hpad else None
     zero = args.scale_to_zero or (settings is not None and settings.tunables.gates.HPAScaleToZero)

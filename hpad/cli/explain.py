@@ -13,7 +13,7 @@ from hpad.api.text import shown
 from hpad.cli import client, decision_list, moments, output, paint
 from hpad.cli.fetch import Reader
 from hpad.cli.hpa_reader import Hpa, Json
-from hpad.cli.output import Failure, counted
+from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.outlook.words import span
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     """Explains as the arguments say. Raises Failure."""
     namespace, _, name = args.name.rpartition("/")
     if namespace and args.namespace not in (None, namespace):
-        raise Failure(f"NAME: {shown(args.name)} is not of the namespace {shown(args.namespace)} (-n)")
+        raise WrongUse(f"NAME: {shown(args.name)} is not of the namespace {shown(args.namespace)} (-n)")
     args.name, args.namespace = name, namespace or args.namespace or "default"
     return show(client.reader(args), args)
 
@@ -104,7 +104,7 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
     hpa = Hpa(reader, args.namespace, args.name)
     listed = args.last is not None or args.since is not None
     if sum((args.at is not None, listed, args.watch, args.save is not None)) > 1:
-        raise Failure("--at, --watch, --save and a list (--last, --since) exclude each other: choose one")
+        raise WrongUse("--at, --watch, --save and a list (--last, --since) exclude each other: choose one")
     if args.save is not None:
         return _save(hpa, args.save)
     if listed:

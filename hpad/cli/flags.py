@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpad import settings
-from hpad.cli import schema
+from hpad.cli import program, schema
 from hpad.settings import Settings
 
 _GENERAL: Final = {
@@ -101,6 +101,13 @@ class _Flag(argparse.Action):
         namespace.flags = {**namespace.flags, self.dest: (option, values)}
 
 
+_COMMON: Final = (
+    *("kubeconfig", "context", "namespaces", "manifests", "dry_run", "listen", "store", "log_level", "log_format"),
+    *("sync_period", "leader_elect", "shards"),
+)
+"""The settings whose flags `--help` shows; `--help-all` shows the others as well."""
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of all settings, which `read` reads from the parsed arguments.
 
@@ -117,6 +124,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_group(parser.add_argument_group(title, _ABOUT_SERVING), _SERVING)
     title = "several replicas (the flags of kube-controller-manager, except --shards and --shard-by)"
     _add_group(parser.add_argument_group(title, _ABOUT_ELECTION), _ELECTION)
+    if isinstance(parser, program.Parser):
+        parser.hide({**_GENERAL, **_DECISIONS, **_SERVING, **_ELECTION}.keys() - _COMMON)
 
 
 def _add_group(group: argparse._ActionsContainer, settings: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from hpad.api import amounts
 from hpad.api.text import shown
 from hpad.cli import adapters, metric_request, offline, output
 from hpad.cli.metric_request import MetricRequest
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.settings import Settings, SourceSettings
 from hpad.sources import answers, call, plugins, redact
@@ -93,7 +93,7 @@ def _span(flag: str, text: str) -> timedelta:
     except (ValueError, OverflowError):
         span = timedelta(0)
     if span < timedelta(seconds=1):
-        raise Failure(f"{flag}: {shown(text)} is not a span of a second or more: write 30m, 6h, 7d or 1w")
+        raise WrongUse(f"{flag}: {shown(text)} is not a span of a second or more: write 30m, 6h, 7d or 1w")
     return span
 
 
@@ -107,10 +107,10 @@ def _step(text: str | None, since: timedelta, period: timedelta) -> timedelta:
         return timedelta(seconds=math.ceil(seconds))
     step = timedelta(seconds=round(_span("--step", text).total_seconds()))
     if step > since:
-        raise Failure(f"--step: {text} is longer than the whole span (--since)")
+        raise WrongUse(f"--step: {text} is longer than the whole span (--since)")
     if since / step > _MAX_POINTS - 1:
         least = math.ceil(since.total_seconds() / (_MAX_POINTS - 1))
-        raise Failure(f"--step: {text} makes more than {_MAX_POINTS} values of the span: write {least}s or more")
+        raise WrongUse(f"--step: {text} makes more than {_MAX_POINTS} values of the span: write {least}s or more")
     return step
 
 

@@ -11,7 +11,7 @@ import msgspec
 from hpad import settings
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN
 from hpad.manifests import documents, hpas
 from hpad.recording import spec_changes
@@ -100,7 +100,7 @@ def changed(hpa: HorizontalPodAutoscaler, texts: Sequence[str], *, scale_to_zero
         hpa = spec_changes.applied(hpa, changes, scale_to_zero=scale_to_zero)
         return _annotated(hpa, changes)
     except ChangeError as error:
-        raise Failure(str(error)) from None
+        raise WrongUse(str(error)) from None
 
 
 def _annotated(hpa: HorizontalPodAutoscaler, changes: Sequence[Change]) -> HorizontalPodAutoscaler:

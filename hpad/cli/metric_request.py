@@ -24,7 +24,7 @@ from hpad.adapter import (
 from hpad.api import selector
 from hpad.api import text as hints
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
 from hpad.sources import manager, plugins, routes
 
@@ -126,7 +126,7 @@ async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
     kind = args.type or await _type(source)
     pods = args.pods if kind not in (OBJECT, EXTERNAL) else None
     if kind == OBJECT and not args.object:
-        raise Failure("an Object metric needs its object: name it with --object KIND/NAME")
+        raise WrongUse("an Object metric needs its object: name it with --object KIND/NAME")
     try:
         return Query(
             type=kind,
@@ -138,7 +138,7 @@ async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
             object=_reference("--object", args.object) if kind == OBJECT else None,
         )
     except selector.SelectorError as error:
-        raise Failure(f"--selector or --pods: {error}") from None
+        raise WrongUse(f"--selector or --pods: {error}") from None
 
 
 async def _type(source: SourceSettings) -> str:
@@ -154,7 +154,7 @@ def _reference(flag: str, text: str) -> CrossVersionObjectReference:
     version_and_kind, slash, name = text.rpartition("/")
     version, _, kind = version_and_kind.rpartition("/")
     if not slash or not kind or not name:
-        raise Failure(f"{flag}: {shown(text)} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main")
+        raise WrongUse(f"{flag}: {shown(text)} is not of the form KIND/NAME or VERSION/KIND/NAME, such as Ingress/main")
     return CrossVersionObjectReference(kind=kind, name=name, api_version=version)
 
 
@@ -162,7 +162,7 @@ def _hpa(args: argparse.Namespace) -> HPAIdentity | None:
     """Returns the HPA that sends the query; None without --hpa."""
     if not args.hpa:
         if args.hpa_labels or args.target:
-            raise Failure("--hpa-labels and --target describe an HPA: name it with --hpa NAME")
+            raise WrongUse("--hpa-labels and --target describe an HPA: name it with --hpa NAME")
         return None
     target = _reference("--target", args.target) if args.target else CrossVersionObjectReference()
     labels = dict(part.partition("=")[::2] for part in args.hpa_labels.split(",") if part)

@@ -7,7 +7,7 @@ from typing import Final
 
 from hpad.api import duration
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import WrongUse
 
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(Z?)")
 _DAYS_BACK: Final = 3
@@ -24,9 +24,9 @@ def parse(flag: str, text: str, now: datetime, zone: tzinfo | None = None) -> da
     """
     found = _of_day(text, now, zone) or _ago(text, now) or _timestamp(text)
     if found is None:
-        raise Failure(f"{flag}: {shown(text)} is not a time such as {FORMS}")
+        raise WrongUse(f"{flag}: {shown(text)} is not a time such as {FORMS}")
     if found > now:
-        raise Failure(f"{flag}: {shown(text)} is in the future")
+        raise WrongUse(f"{flag}: {shown(text)} is in the future")
     return found.astimezone(UTC)
 
 

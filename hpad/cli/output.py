@@ -26,6 +26,10 @@ class Failure(Exception):
     """An expected failure of a command: its message is printed as one line, and the exit status is 1."""
 
 
+class WrongUse(Failure):
+    """The command line is wrong in itself, whatever files and servers have; the exit status is 2."""
+
+
 MIN_WIDTH: Final = 40
 
 

@@ -1,25 +1,87 @@
 """What the programs `hpad` and `kubectl-hpad` share: the parser, and how errors become messages and exit statuses."""
 
 import argparse
+import difflib
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hpad.api.text import shown
 from hpad.cli import output
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 
 _INTERRUPTED: Final = 130  # 128 and the number of the signal, as shells report it: SIGINT
 _BROKEN_PIPE: Final = 141  # SIGPIPE
 
 
+_EXAMPLES: Final = "examples:"
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """Returns "; did you mean X?" with the known text that resembles this one most; "" where none does."""
+    found = difflib.get_close_matches(text, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+class HelpAll(argparse._HelpAction):
+    """The flag that prints the help with the rare flags."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        parser._print_message(parser.format_help(whole=True), sys.stdout)
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that keeps the line breaks of descriptions and examples, as do the parsers of its subcommands."""
+    """A parser that keeps the line breaks of descriptions and examples, as do the parsers of its subcommands.
+
+    Its help begins with the examples, and leaves out the flags that `hide` names. A value that is none of the choices
+    gets the nearest one as a suggestion.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
         self._splits = False
+        self._rare: frozenset[str] = frozenset()
+
+    def hide(self, rare: Iterable[str]) -> None:
+        """Leaves the flags with these `dest` out of `--help`; `--help-all` shows them."""
+        self.add_argument("--help-all", action=HelpAll, help="show this help with all flags, and exit")
+        self._rare = frozenset(rare)
+
+    @property
+    def lists_all(self) -> str:
+        """The sentence that names the help with all arguments."""
+        return f"`{self.prog} {'--help-all' if self._rare else '--help'}` lists all arguments."
+
+    def format_help(self, *, whole: bool = False) -> str:
+        """Returns the help: usage, description, examples, arguments, and the rest of the epilog."""
+        paragraphs = (self.epilog or "").split("\n\n")
+        first = [each for each in paragraphs if each.startswith(_EXAMPLES)]
+        rest = [each for each in paragraphs if each and each not in first]
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        for text in filter(None, (self.description, *first)):
+            formatter.add_text(text)
+        for group in self._action_groups:
+            actions = [each for each in group._group_actions if whole or each.dest not in self._rare]
+            if actions:
+                formatter.start_section(group.title)
+                formatter.add_text(group.description)
+                formatter.add_arguments(actions)
+                formatter.end_section()
+        formatter.add_text("\n\n".join([*rest, *([] if whole or not self._rare else [self.lists_all])]))
+        return formatter.format_help()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(each) for each in action.choices]
+        below = _below(action.choices) if isinstance(action, argparse._SubParsersAction) else {}
+        near = f"; did you mean {below[value]}?" if value in below else nearest(str(value), [*known, *below.values()])
+        raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{near}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses as argparse, and also takes options between the files of a list, such as `a.yaml --flag b.yaml`.
@@ -34,6 +96,27 @@ class Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._splits = False
+
+
+def _below(commands: Mapping[str, argparse.ArgumentParser]) -> dict[str, str]:
+    """Returns the subcommands of these commands by their names, each with its command, such as `sources test`."""
+    return {
+        inner: f"{name} {inner}"
+        for name, parser in commands.items()
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for inner in action.choices
+    }
+
+
+def called(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Returns the parser of the command and subcommand that the arguments name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            name = next((each for each in arguments if each in action.choices), None)
+            if name is not None:
+                return called(action.choices[name], arguments[arguments.index(name) + 1 :])
+    return parser
 
 
 def run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
@@ -59,6 +142,9 @@ def _run(program: str, parse: Callable[[], argparse.Namespace]) -> int:
         _discard_buffered_output()
         print(f"{program}: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
+    except WrongUse as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
     except (Failure, ValueError) as error:
         # A ValueError of another package is a bug: only the message of hpad's own errors suffices.
         if type(error).__module__.partition(".")[0] != "hpad":

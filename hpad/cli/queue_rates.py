@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hpad.api.text import shown
 from hpad.cli import workload
-from hpad.cli.output import Failure, counted
+from hpad.cli.output import WrongUse, counted
 from hpad.simulation.backlog import Backlog, Rates
 
 _TEXT = (
@@ -24,7 +24,7 @@ def parse(texts: Sequence[str]) -> dict[str, Rates]:
     for text in texts:
         metric, rates = _parse(text)
         if metric in found:
-            raise Failure(f"--queue {shown(text)}: there is one for {metric} already")
+            raise WrongUse(f"--queue {shown(text)}: there is one for {metric} already")
         found[metric] = rates
     return found
 
@@ -33,13 +33,13 @@ def _parse(text: str) -> tuple[str, Rates]:
     metric, _, rest = text.rpartition("=")
     parts = [each.strip() for each in rest.split(",")]
     if not metric.strip() or len(parts) not in (2, 3) or not all(parts):
-        raise Failure(f"--queue {shown(text)}: METRIC=PUBLISHED,ACKED is needed, as in orders=published,acked")
+        raise WrongUse(f"--queue {shown(text)}: METRIC=PUBLISHED,ACKED is needed, as in orders=published,acked")
     if len(parts) == 2:
         return metric.strip(), Rates(parts[0], parts[1])
     try:
         rate = workload.number(parts[2])
     except argparse.ArgumentTypeError as error:
-        raise Failure(f"--queue {shown(text)}: the messages per second of a replica: {error}") from None
+        raise WrongUse(f"--queue {shown(text)}: the messages per second of a replica: {error}") from None
     return metric.strip(), Rates(parts[0], parts[1], rate)
 
 

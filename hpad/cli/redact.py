@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad.cli import replay_selection
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Selection
 from hpad.recording import replay
 from hpad.recording.format import RecordingError
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     if "-" in args.files:
-        raise Failure("FILE: standard input cannot be read twice: name a file")
+        raise WrongUse("FILE: standard input cannot be read twice: name a file")
     redaction = Redaction()
     for place, scenario in _scenarios(args):
         try:

@@ -11,7 +11,7 @@ from datetime import UTC
 from typing import Any
 
 from hpad.cli import moments, paint, replay_changed, replay_selection
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
@@ -97,17 +97,17 @@ def _run(args: argparse.Namespace) -> int:
 def _check_flags(args: argparse.Namespace) -> None:
     """Raises Failure for flags that do not fit together."""
     if args.verbose and not args.explain:
-        raise Failure("-v needs --explain")
+        raise WrongUse("-v needs --explain")
     if args.changes and (args.explain or args.check):
         flag = "--explain" if args.explain else "--check"
-        raise Failure(f"--set has a form of its own: leave out {flag}; --trace prints each decision in full")
+        raise WrongUse(f"--set has a form of its own: leave out {flag}; --trace prints each decision in full")
     for flag, given in (
         ("--until-different", args.until_different),
         ("--trace", args.trace),
         ("-o", args.output != "text"),
     ):
         if given and not args.changes:
-            raise Failure(f"{flag} needs --set")
+            raise WrongUse(f"{flag} needs --set")
 
 
 def _print(scenarios: Iterable[Located], selection: Selection) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hpad.cli import output, paint
-from hpad.cli.output import Failure, counted
+from hpad.cli.output import Failure, WrongUse, counted
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine import trace
 from hpad.engine.outlook import outlook
@@ -54,7 +54,7 @@ def run(scenarios: Iterable[Located], selection: Selection, args: argparse.Names
         wanted = tracer if args.trace else None
         found = list(_compared(scenarios, selection, changes, wanted, until_different=args.until_different))
     except ChangeError as error:
-        raise Failure(str(error)) from None
+        raise WrongUse(str(error)) from None
     if not found:
         selection.check()
     if args.output == "json":

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hpad.api.text import meant, shown
 from hpad.cli import moments
-from hpad.cli.output import Failure
+from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
 from hpad.recording.format import RecordingError
 
@@ -53,7 +53,7 @@ class Selection:
         begin = None if args.begin is None else moments.parse("--from", args.begin, now)
         end = None if args.end is None else moments.through_second(moments.parse("--to", args.end, now))
         if begin is not None and end is not None and begin > end:
-            raise Failure(f"--from {shown(args.begin)} is {_text(begin)}, after --to {shown(args.end)}, {_text(end)}")
+            raise WrongUse(f"--from {shown(args.begin)} is {_text(begin)}, after --to {shown(args.end)}, {_text(end)}")
         return cls(args.hpa, begin, end)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.cli import manifest, output, paint, workload
-from hpad.cli.output import Failure, counted
+from hpad.cli.output import Failure, WrongUse, counted
 from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.settle import sentence
@@ -36,7 +36,7 @@ examples:
   hpad simulate worker.yaml --workload queue --service-time 2s --load spikes:height=20,every=30m,for=2m
   hpad simulate web.yaml --load constant:400 --set spec.maxReplicas=5 --explain
 
-exit status: 0 success, 1 the manifest, a setting or a parameter is wrong, 2 wrong use"""
+exit status: 0 success, 1 the manifest or a setting is wrong, 2 wrong use"""
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The time at which a simulation begins, if none is given."""
@@ -108,7 +108,9 @@ class _Run(msgspec.Struct, frozen=True):
 def run(args: argparse.Namespace) -> int:
     try:
         found = _simulated(args)
-    except (LoadError, SettingsError) as error:
+    except LoadError as error:
+        raise WrongUse(str(error)) from None
+    except SettingsError as error:
         raise Failure(str(error)) from None
     if args.output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -128,7 +130,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
     period = manifest.period(args.period, hpa, settings.sync_period)
     length = timedelta(seconds=_length(args.length, loads))
     if length // period > _MOST_TURNS:
-        raise Failure(f"--for: {length // period} reconciles; at most {_MOST_TURNS} are simulated")
+        raise WrongUse(f"--for: {length // period} reconciles; at most {_MOST_TURNS} are simulated")
     replicas = args.replicas or max(1, hpa.spec.min_replicas or 1)
     offered = load.together(loads)
     made = workload.Recipe(args).make(hpa, offered, START, replicas, args.seed)

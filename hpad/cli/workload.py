@@ -9,7 +9,7 @@ from hpad.api import duration
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import MAX_INT32, QuantityError, parse_milli
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import WrongUse
 from hpad.engine.spec import compiled_spec
 from hpad.simulation import model, queue, service
 from hpad.simulation.fleet import Container
@@ -162,7 +162,7 @@ class Recipe:
             value = getattr(args, field)
             if flag.of not in ("", self.kind):
                 if value is not None:
-                    raise Failure(f"{flag.name} is for --workload {flag.of}")
+                    raise WrongUse(f"{flag.name} is for --workload {flag.of}")
                 continue
             self.values[field] = flag.parse(flag.default) if value is None else value
             self.texts.append((flag.name.removeprefix("--"), _written(flag, self.values[field])))
@@ -170,7 +170,7 @@ class Recipe:
         choices = {"distribution": queue.DISTRIBUTIONS, "arrivals": ("random", "even")}
         for field, known in choices.items():
             if field in self.values and self.values[field] not in known:
-                raise Failure(f"--{field} {shown(self.values[field])}: there are {', '.join(known)}")
+                raise WrongUse(f"--{field} {shown(self.values[field])}: there are {', '.join(known)}")
 
     def make(self, hpa: HorizontalPodAutoscaler, load: Load, start: datetime, replicas: int, seed: int) -> Made:
         """Returns a workload with these replicas. Raises Failure for a metric that cannot show what it is to show."""
@@ -178,7 +178,7 @@ class Recipe:
         try:
             shows = model.shows(hpa, "load" if self.kind == SERVICE else "backlog", self._shows)
         except ValueError as error:
-            raise Failure(f"--shows: {error}") from None
+            raise WrongUse(f"--shows: {error}") from None
         common: dict[str, Any] = {
             "start": start,
             "replicas": replicas,
@@ -226,7 +226,7 @@ def _container(hpa: HorizontalPodAutoscaler) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, quantity = text.rpartition("=")
     if not equals or not name:
-        raise Failure(f"--shows {shown(text)}: METRIC=QUANTITY is needed, as in queue_messages=backlog")
+        raise WrongUse(f"--shows {shown(text)}: METRIC=QUANTITY is needed, as in queue_messages=backlog")
     return name, quantity
 
 

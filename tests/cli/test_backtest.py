@@ -183,39 +183,41 @@ def test_a_search_ranks_and_marks(web: str, past: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("args", "error"),
+    ("args", "status", "error"),
     [
-        (["--csv", "none.csv"], "none.csv: cannot be read: No such file or directory"),
-        (["--recording", "none.jsonl"], "none.jsonl: cannot be read"),
-        (["--prometheus", "http://127.0.0.1:9"], "--prometheus needs --from TIME"),
-        (["--prometheus", "http://127.0.0.1:9", "--from", "1h"], "--prometheus needs --query COLUMN=PROMQL"),
+        (["--csv", "none.csv"], 1, "none.csv: cannot be read: No such file or directory"),
+        (["--recording", "none.jsonl"], 1, "none.jsonl: cannot be read"),
+        (["--prometheus", "http://127.0.0.1:9"], 2, "--prometheus needs --from TIME"),
+        (["--prometheus", "http://127.0.0.1:9", "--from", "1h"], 2, "--prometheus needs --query COLUMN=PROMQL"),
         (
             ["--prometheus", "http://127.0.0.1:9", "--from", "1h", "--query", "queue"],
+            2,
             "--query 'queue': COLUMN=PROMQL is needed",
         ),
         (
             ["--prometheus", "http://127.0.0.1:9", "--from", "1h", "--query", "queue=up"],
+            1,
             "queue: 'up': the server cannot be reached",
         ),
     ],
 )
-def test_mistakes(web: str, args: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["backtest", web, *args]) == 1
+def test_mistakes(web: str, args: list[str], status: int, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["backtest", web, *args]) == status
     assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("args", "error"),
+    ("args", "status", "error"),
     [
-        (["--search", "spec.maxReplicas"], "--search 'spec.maxReplicas': PATH=A,B,… is needed"),
-        (["--search", "spec.maxReplica=1,2"], "spec.maxReplica"),
-        (["--from", "2027-01-01T00:00:00Z"], "is in the future"),
-        (["--from", "1970-01-01T00:59:00Z"], "the history has 1 times in this interval; two or more are needed"),
-        (["--set", "spec.maxReplicas=0"], "--set spec.maxReplicas=0"),
+        (["--search", "spec.maxReplicas"], 2, "--search 'spec.maxReplicas': PATH=A,B,… is needed"),
+        (["--search", "spec.maxReplica=1,2"], 2, "spec.maxReplica"),
+        (["--from", "2027-01-01T00:00:00Z"], 2, "is in the future"),
+        (["--from", "1970-01-01T00:59:00Z"], 1, "the history has 1 times in this interval; two or more are needed"),
+        (["--set", "spec.maxReplicas=0"], 2, "--set spec.maxReplicas=0"),
     ],
 )
 def test_mistakes_with_a_history(
-    web: str, past: str, args: list[str], error: str, capsys: pytest.CaptureFixture[str]
+    web: str, past: str, args: list[str], status: int, error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["backtest", web, "--csv", past, *args]) == 1
+    assert cli.main(["backtest", web, "--csv", past, *args]) == status
     assert error in capsys.readouterr().err

@@ -87,25 +87,25 @@ async def test_a_token_does_not_follow_a_redirect(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "status", "message"),
     [
-        (("--address", "10.0.0.7:1", "--token-file", "{file}"), "unencrypted: write https://10.0.0.7:1"),
-        (("--address", "ftp://x:1"), "'ftp://x:1' is not of the form HOST:PORT or https://HOST:PORT"),
-        (("--address", "x:1x"), "'x:1x' is not of the form HOST:PORT or https://HOST:PORT"),
-        (("--address", "https://x y:1"), "'https://x y:1' is not of the form HOST:PORT or https://HOST:PORT"),
-        (("--address", "x:65536"), "'x:65536' is not of the form HOST:PORT or https://HOST:PORT"),
-        (("--token-file", "{file}.none"), "No such file or directory"),
-        (("--token-file", "{empty}"), "is empty"),
-        (("--cacert", "{empty}"), "has no certificate authorities"),
+        (("--address", "10.0.0.7:1", "--token-file", "{file}"), 2, "unencrypted: write https://10.0.0.7:1"),
+        (("--address", "ftp://x:1"), 2, "'ftp://x:1' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "x:1x"), 2, "'x:1x' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "https://x y:1"), 2, "'https://x y:1' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--address", "x:65536"), 2, "'x:65536' is not of the form HOST:PORT or https://HOST:PORT"),
+        (("--token-file", "{file}.none"), 1, "No such file or directory"),
+        (("--token-file", "{empty}"), 1, "is empty"),
+        (("--cacert", "{empty}"), 1, "has no certificate authorities"),
     ],
 )
 def test_unusable_arguments_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, message: str
 ) -> None:
     (tmp_path / "token").write_text("secret")
     (tmp_path / "empty").write_text("")
     filled = [each.format(file=tmp_path / "token", empty=tmp_path / "empty") for each in arguments]
-    assert main(["sources", *filled]) == 1
+    assert main(["sources", *filled]) == status
     err = capsys.readouterr().err
     assert message in err
     assert "secret" not in err

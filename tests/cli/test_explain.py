@@ -197,7 +197,7 @@ def test_a_time_before_the_history_says_where_it_begins(run: Run, capsys: Captur
 
 @pytest.mark.parametrize("flags", [["--at=1h", "--last=2"], ["--watch", "--at=1h"], ["--since=1h", "-w"]])
 def test_a_list_a_time_and_following_exclude_each_other(run: Run, capsys: Capture, flags: list[str]) -> None:
-    assert run(Answers({}), "web", *flags) == 1
+    assert run(Answers({}), "web", *flags) == 2
     assert "exclude each other" in capsys.readouterr().err
 
 
@@ -214,7 +214,7 @@ def test_a_name_may_have_its_namespace(run: Run, held: Workload, arguments: list
 
 
 def test_two_namespaces_are_an_error(run: Run, capsys: Capture) -> None:
-    assert run(Answers({}), "shop/web", "-n", "other") == 1
+    assert run(Answers({}), "shop/web", "-n", "other") == 2
     assert capsys.readouterr().err == "hpad: NAME: 'shop/web' is not of the namespace 'other' (-n)\n"
 
 

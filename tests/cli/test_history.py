@@ -74,22 +74,25 @@ def test_a_metric_without_any_value(server: PrometheusServer, config: str, capsy
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "status", "message"),
     [
-        (["prom", "depht"], 'answers no External metric "depht" (did you mean "depth"?)'),
+        (["prom", "depht"], 1, 'answers no External metric "depht" (did you mean "depth"?)'),
         (
             ["numbers", "x"],
+            1,
             'source "numbers" (adapter static) has no history; sources of these adapters do: prometheus',
         ),
-        (["prom", "depth", "--since", "soon"], "--since: 'soon' is not a span"),
-        (["prom", "depth", "--since", "0s"], "--since: '0s' is not a span"),
-        (["prom", "depth", "--since", "30d", "--step", "1s"], "--step: 1s makes more than 11000 values"),
-        (["prom", "depth", "--since", "1m", "--step", "1h"], "--step: 1h is longer than the whole span"),
-        (["prom", "depth"], 'Prometheus "prom" (http://127.0.0.1:9) cannot be reached'),
+        (["prom", "depth", "--since", "soon"], 2, "--since: 'soon' is not a span"),
+        (["prom", "depth", "--since", "0s"], 2, "--since: '0s' is not a span"),
+        (["prom", "depth", "--since", "30d", "--step", "1s"], 2, "--step: 1s makes more than 11000 values"),
+        (["prom", "depth", "--since", "1m", "--step", "1h"], 2, "--step: 1h is longer than the whole span"),
+        (["prom", "depth"], 1, 'Prometheus "prom" (http://127.0.0.1:9) cannot be reached'),
     ],
 )
-def test_invalid_arguments(config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert main(command(config, *arguments)) == 1
+def test_invalid_arguments(
+    config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, message: str
+) -> None:
+    assert main(command(config, *arguments)) == status
     shown = capsys.readouterr()
     assert message in shown.err
     assert shown.out == ""

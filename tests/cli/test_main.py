@@ -1,6 +1,7 @@
 """The command line as a whole."""
 
 import argparse
+import re
 import subprocess
 import sys
 import types
@@ -50,7 +51,7 @@ def test_an_unknown_option_gets_a_suggestion(option: str, hint: str, capsys: pyt
     with pytest.raises(SystemExit) as ended:
         cli.main(["run", option])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help` lists all arguments.\n"
+    assert capsys.readouterr().err == f"hpad run: unknown: {option}{hint}\n`hpad run --help-all` lists all arguments.\n"
 
 
 PREFIX = "--horizontal-pod-autoscaler-"
@@ -79,11 +80,11 @@ def test_a_removed_flag_of_kubernetes_is_refused_with_version_and_replacement(
             cli.main([*command, *form(flag)])
         assert ended.value.code == 2
         line, last = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"hpad {command[0]}: {flag} ")
+        assert line.startswith(f"hpad {' '.join(command)}: {flag} ")
         assert removed in line
         assert instead in line
         assert "unknown" not in line
-        assert last == f"`hpad {command[0]} --help` lists all arguments."
+        assert last == f"`hpad {' '.join(command)} --help-all` lists all arguments."
 
 
 def test_removed_and_unknown_flags_are_all_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +109,73 @@ def test_a_value_removed_from_kubernetes_is_refused(
 ) -> None:
     assert cli.main(["run", argument]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["exlain"], "did you mean explain?"),
+        (["docter", "--dry-run"], "did you mean doctor?"),
+        (["sources", "tset"], "did you mean test?"),
+        (["config", "shwo"], "did you mean show?"),
+        (["adapters", "descibe", "static"], "did you mean describe?"),
+        (["describe"], "did you mean adapters describe?"),
+        (["explain", "web", "-o", "jsn"], "did you mean json?"),
+        (["config", "show", "--listne"], "did you mean --listen?"),
+        (["zzz"], "'zzz' is none of run, demo"),
+    ],
+)
+def test_a_misspelt_word_of_the_command_line_gets_a_suggestion(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-v", "-V", "--verbose", "-o", "--config", "--set", "--nonsense"])
+def test_advice_on_an_option_before_the_command_names_a_command_that_has_it(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([option])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    advised = re.search(r"as in `hpad (\S+) ", error)
+    if advised is None:
+        assert f"unknown: {option}; `hpad --help`" in error
+        return
+    with pytest.raises(SystemExit):
+        cli.main([advised[1], "--help"])
+    assert re.search(rf"(^|[ ,]){option}\b", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in cli.COMMANDS)], ids=" ".join)
+def test_help_begins_with_the_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    listed = re.search(r"^(options|positional arguments|commands|actions):$", out, re.MULTILINE)
+    assert listed is not None
+    assert "examples:" not in out[listed.start() :]
+
+
+def test_rare_settings_are_in_the_whole_help_only(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["run", flag])
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    short, whole = shown
+    assert "`hpad run --help-all` lists all arguments." in short
+    assert len(short.splitlines()) < 80
+    assert "--kubeconfig" in short
+    for rare in ("--event-component", "--tls-cert-file", "--tolerance", "--leader-elect-lease-duration"):
+        assert rare in whole
+        assert rare not in short
 
 
 def test_an_option_before_the_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,23 +103,24 @@ def test_a_queue_without_a_rescale(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("args", "error"),
+    ("args", "status", "error"),
     [
-        (["--load", "stairs:1"], "there is no shape 'stairs'"),
-        (["--load", "constant:1", "--prefetch", "2"], "--prefetch is for --workload queue"),
-        (["--load", "constant:1", "--shows", "cpu=load"], "--shows: the Resource metric cpu cannot show 'load'"),
-        (["--load", "constant:1", "--shows", "cpu"], "--shows 'cpu': METRIC=QUANTITY is needed"),
-        (["--load", "constant:1", "--hpa", "mail"], "there is no HPA 'mail'"),
-        (["--load", "constant:1", "--set", "spec.maxReplicas=1"], "--set spec.maxReplicas=1"),
-        (["--load", "constant:1", "--for", "10000h", "--period", "1s"], "at most 1000000 are simulated"),
+        (["--load", "stairs:1"], 2, "there is no shape 'stairs'"),
+        (["--load", "constant:1", "--prefetch", "2"], 2, "--prefetch is for --workload queue"),
+        (["--load", "constant:1", "--shows", "cpu=load"], 2, "--shows: the Resource metric cpu cannot show 'load'"),
+        (["--load", "constant:1", "--shows", "cpu"], 2, "--shows 'cpu': METRIC=QUANTITY is needed"),
+        (["--load", "constant:1", "--hpa", "mail"], 1, "there is no HPA 'mail'"),
+        (["--load", "constant:1", "--set", "spec.maxReplicas=1"], 2, "--set spec.maxReplicas=1"),
+        (["--load", "constant:1", "--for", "10000h", "--period", "1s"], 2, "at most 1000000 are simulated"),
         (
             ["--load", "constant:1", "--workload", "queue", "--distribution", "normal", "--shows", "cpu=cpu"],
+            2,
             "--distribution 'normal': there are constant, exponential, lognormal",
         ),
     ],
 )
-def test_mistakes(web: str, args: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["simulate", web, *args]) == 1
+def test_mistakes(web: str, args: list[str], status: int, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", web, *args]) == status
     captured = capsys.readouterr()
     assert error in captured.err
     assert captured.out == ""

@@ -149,18 +149,18 @@ def test_a_query_may_depend_on_the_hpa(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "status", "message"),
     [
-        (["other", "depth"], "there is no source 'other'; there are mine, metrics-server"),
-        (["mine", "depth", "--selector", "a in"], "--selector or --pods:"),
-        (["mine", "depth", "--target", "Deployment/web"], "name it with --hpa NAME"),
-        (["mine", "depth", "--hpa", "web", "--target", "web"], "--target: 'web' is not of the form KIND/NAME"),
-        (["mine", "depth", "--type", "Object"], "name it with --object KIND/NAME"),
-        (["mine", "depth", "--type", "Object", "--object", "web"], "not of the form KIND/NAME"),
+        (["other", "depth"], 1, "there is no source 'other'; there are mine, metrics-server"),
+        (["mine", "depth", "--selector", "a in"], 2, "--selector or --pods:"),
+        (["mine", "depth", "--target", "Deployment/web"], 2, "name it with --hpa NAME"),
+        (["mine", "depth", "--hpa", "web", "--target", "web"], 2, "--target: 'web' is not of the form KIND/NAME"),
+        (["mine", "depth", "--type", "Object"], 2, "name it with --object KIND/NAME"),
+        (["mine", "depth", "--type", "Object", "--object", "web"], 2, "not of the form KIND/NAME"),
     ],
 )
-def test_invalid_arguments(arguments, message, numbers, capsys):
-    assert main(["sources", "test", "--config", numbers, *arguments]) == 1
+def test_invalid_arguments(arguments, status, message, numbers, capsys):
+    assert main(["sources", "test", "--config", numbers, *arguments]) == status
     assert message in capsys.readouterr().err
 
 

@@ -4,7 +4,6 @@ One file per command. Each has `add_parser(commands)`, as the commands of `hpad`
 """
 
 import argparse
-import difflib
 import importlib
 import signal
 import sys
@@ -71,9 +70,8 @@ def _take(unknown: Sequence[str], args: argparse.Namespace, command: argparse.Ar
     if hasattr(args, "names") and not any(each.startswith("-") for each in unknown):
         args.names += unknown
         return
-    near = difflib.get_close_matches(unknown[0].partition("=")[0], command._option_string_actions, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    text = f"{command.prog}: unknown: {' '.join(unknown)}{hint}"
+    near = program.nearest(unknown[0].partition("=")[0], command._option_string_actions)
+    text = f"{command.prog}: unknown: {' '.join(unknown)}{near}"
     command.exit(2, f"{text}\n`{command.prog} --help` lists all flags.\n")
 
 

@@ -17,7 +17,7 @@ from hpad.cli.kubectl.discovery import Found, Pod
 from hpad.cli.kubectl.fleet import Deciding, Fleet, deciding
 from hpad.cli.kubectl.forwarded import Forwarded
 from hpad.cli.kubectl.proxied import Patience, Proxied, Sampled
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 
 PROXY: Final = "proxy"
 PORT_FORWARD: Final = "port-forward"
@@ -89,10 +89,10 @@ def _in_cluster(
 def _check(args: argparse.Namespace) -> None:
     """Raises Failure for flags that contradict each other."""
     if args.via == ADDRESS:
-        raise Failure("--via address: name it with --address HOST:PORT")
+        raise WrongUse("--via address: name it with --address HOST:PORT")
     if args.token_file is not None and args.service is None:
         # Anyone who may create a Service or pod in some namespace can give it hpad's label.
-        raise Failure("--token-file: name hpad's Service with --service NAMESPACE/NAME: no other one gets the token")
+        raise WrongUse("--token-file: name hpad's Service with --service NAMESPACE/NAME: no other one gets the token")
 
 
 def _proxies(api: ApiServer, found: Found, patience: Patience) -> Iterator[Way]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hpad.api.text import shown
 from hpad.cli.kubectl.apiserver import ApiServer, StatusError
-from hpad.cli.output import Failure
+from hpad.cli.output import Failure, WrongUse
 
 SELECTOR: Final = "app.kubernetes.io/name=hpad"
 PORT: Final = 8473
@@ -74,7 +74,7 @@ def named(text: str) -> tuple[str, str, str, str]:
     """
     match = _FORM.fullmatch(text)
     if match is None:
-        raise Failure(f"--service: {shown(text)} is not of the form NAMESPACE/NAME or NAMESPACE/https:NAME:PORT")
+        raise WrongUse(f"--service: {shown(text)} is not of the form NAMESPACE/NAME or NAMESPACE/https:NAME:PORT")
     namespace, scheme, name, port = match.groups(default="")
     return namespace, scheme, name, port
 

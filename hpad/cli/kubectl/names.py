@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from hpad.api.text import shown
-from hpad.cli.output import Failure
+from hpad.cli.output import WrongUse
 
 _HPA: Final = ("hpa", "horizontalpodautoscaler", "horizontalpodautoscalers")
 _SHORT: Final = {
@@ -37,5 +37,5 @@ def parse(text: str) -> Named:
     kind, slash, name = text.rpartition("/")
     kind = kind.lower().partition(".")[0]
     if not name or "/" in kind or (slash and not kind):
-        raise Failure(f"{shown(text)} is not of the form NAME, hpa/NAME or deployment/NAME")
+        raise WrongUse(f"{shown(text)} is not of the form NAME, hpa/NAME or deployment/NAME")
     return Named(name) if not slash or kind in _HPA else Named(name, _SHORT.get(kind, kind))
