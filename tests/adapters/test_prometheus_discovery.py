@@ -21,11 +21,13 @@ RULES = {"externalRules": [rule | {"resources": {"namespaced": False}} for rule 
 class Series:
     """A server that has the series `names` and answers 1 to every query.
 
-    `lookups` holds the selectors of the requests for names, `queries` the PromQL.
+    A rule whose `seriesQuery` contains `without` has no series, as null. `lookups` holds the selectors of the requests
+    for names, `queries` the PromQL.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.names: list[str] | None = []
+        self.without: str | None = None
         self.lookups: list[str] = []
         self.queries: list[str] = []
         self.url = ""
@@ -34,7 +36,8 @@ class Series:
         if request.path == "/api/v1/label/__name__/values":
             self.lookups.append(request.query["match[]"])
             assert float(request.query["start"]) < float(request.query["end"])
-            return web.json_response({"status": "success", "data": self.names})
+            none = self.without is not None and self.without in request.query["match[]"]
+            return web.json_response({"status": "success", "data": None if none else self.names})
         self.queries.append(str((await request.post())["query"]))
         result = [{"metric": {}, "value": [1.0, "1"]}]
         return web.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
@@ -45,6 +48,20 @@ async def series() -> AsyncIterator[Series]:
     series = Series()
     async with serving(series.answer) as series.url:
         yield series
+
+
+async def test_a_rule_without_series_leaves_the_metrics_of_other_rules_alone(series: Series) -> None:
+    """The last rule counts, but has no series: the answer for its names is null."""
+    series.names, series.without = ["shop_sales_total"], "any"
+    rules = [{**rule, "resources": {"namespaced": False}} for rule in (SHOP, ANY)]
+    async with testing.context("prom") as context:
+        settings = Prometheus.Settings(url=series.url, query_timeout="60s", rules={"externalRules": rules})
+        found, missing = await Prometheus(settings, context).answer(
+            [testing.external("sales_total"), testing.external("no_series")]
+        )
+    assert isinstance(found, ExternalSample), found
+    assert isinstance(missing, AdapterError)
+    assert "nothing answers" in missing.message
 
 
 async def test_a_name_that_can_be_inverted_needs_no_lookup(series: Series) -> None:

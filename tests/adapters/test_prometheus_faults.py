@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ ONE = {"status": "success", "data": {"resultType": "vector", "result": [{"metric
 
 async def ask(url: str, *names: str, **options: Any) -> list[Answer]:
     """Returns the answers of an adapter whose secrets are all SECRET, unless `options` set others."""
-    metrics = {name: {"query": name} for name in names or ("depth",)}
+    metrics = options.pop("metrics", {name: {"query": name} for name in names or ("depth",)})
     secrets = {"bearer_token": SECRET, "params": {"tenant": SECRET}, "headers": {"X-Key": SECRET}}
     options = {**secrets, "query_timeout": "60s", **options}
     settings = msgspec.convert({"url": url, "metrics": metrics, **options}, Prometheus.Settings)
@@ -103,6 +104,66 @@ async def test_a_partial_answer_is_an_error(server: Stub) -> None:
     assert error.blame == "source"
     server.answers({**ONE, "isPartial": False})
     assert [type(answer) for answer in await ask(server.url)] == [ExternalSample]
+
+
+NO_ROWS = {"resultType": "vector", "result": None}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {**ONE, "warnings": None, "infos": None, "error": None, "errorType": None, "isPartial": None},
+        {**ONE, "data": {**ONE["data"], "result": [{"metric": None, "values": None, "value": [lab.NOW, "1"]}]}},
+    ],
+)
+async def test_an_empty_list_may_be_null(server: Stub, answer: object) -> None:
+    """Go writes a list that was never made as null."""
+    server.answers(answer)
+    assert [type(answer) for answer in await ask(server.url)] == [ExternalSample]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        NO_ROWS,
+        {"resultType": "matrix", "result": None},
+        {"resultType": "", "result": None},
+        {"resultType": None, "result": None},
+        {"resultType": "vector", "result": [{"metric": {"a": "b"}, "values": None, "value": None}]},
+    ],
+)
+async def test_an_answer_without_rows_is_missing_or_zero_and_no_fault_of_the_server(server: Stub, data: object) -> None:
+    server.answers({"status": "success", "data": data, "warnings": None})
+    (missing,) = await ask(server.url)
+    assert isinstance(missing, AdapterError)
+    assert ("no values for" in missing.message, missing.blame) == (True, "spec")
+    metrics = {"depth": {"query": "depth", "empty": "zero"}}
+    (zero,) = await ask(server.url, metrics=metrics)
+    assert isinstance(zero, ExternalSample)
+    assert zero.values == (0,)
+    (past,) = await history_of(server.url)
+    assert isinstance(past, AdapterError)
+    assert "no values for" in past.message
+
+
+@pytest.mark.parametrize("data", [None, {}, {"resultType": "scalar", "result": None}, {"result": 1}, []])
+async def test_an_answer_without_data_is_no_zero(server: Stub, data: object) -> None:
+    server.answers({"status": "success", "data": data})
+    (answer,) = await ask(server.url, metrics={"depth": {"query": "depth", "empty": "zero"}})
+    assert isinstance(answer, AdapterError)
+
+
+async def test_an_error_without_data_is_quoted(server: Stub) -> None:
+    server.answers({"status": "error", "data": None, "errorType": "execution", "error": "boom"}, status=422)
+    assert "boom" in (await refusal(server.url)).message
+
+
+async def history_of(url: str) -> list[Answer]:
+    """Returns the answer now, as a query of the past."""
+    settings = msgspec.convert({"url": url, "metrics": {"depth": {"query": "depth"}}}, Prometheus.Settings)
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        now = datetime.fromtimestamp(lab.NOW, UTC)
+        return await Prometheus(settings, context).history(testing.external("depth"), [now])
 
 
 async def test_an_answer_of_20_megabytes(server: Stub) -> None:

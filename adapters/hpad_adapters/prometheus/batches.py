@@ -59,8 +59,8 @@ class Batch(msgspec.Struct, frozen=True):
         for each in series:
             points = each.points
             point = samples.reduced(points, window) if window is not None else points[-1] if points else None
-            key = tuple(each.metric.get(label, "") for label in labels)
-            index.setdefault(key, []).append(samples.Row(each.metric, point))
+            key = tuple(each.labels.get(label, "") for label in labels)
+            index.setdefault(key, []).append(samples.Row(each.labels, point))
         return index
 
 

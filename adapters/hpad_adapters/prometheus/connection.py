@@ -35,18 +35,19 @@ _LASTING = (400, 401, 403, 404, 422)
 class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
     """The frame of every answer. An error has `error` and no data.
 
-    `is_partial` is of VictoriaMetrics: some of its storage nodes did not answer.
+    `is_partial` is of VictoriaMetrics: some of its storage nodes did not answer. Go writes an absent value as null, and
+    so an empty list that was never made.
     """
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"{}")
-    error: str = ""
-    warnings: list[str] = []
-    is_partial: bool = False
+    error: str | None = None
+    warnings: list[str] | None = None
+    is_partial: bool | None = None
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_NAMES = msgspec.json.Decoder(list[str])
+_NAMES = msgspec.json.Decoder(list[str] | None)
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -90,7 +91,8 @@ class Connection:
     async def series_names(self, selector: str, since: float, until: float) -> list[str]:
         """Returns the names of the series that a selector matched between two times (seconds since 1970)."""
         form = {"match[]": selector, "start": f"{since:.3f}", "end": f"{until:.3f}"}
-        return decoded(_NAMES, await self._data("label/__name__/values", form, "GET"), self.name, samples.ANSWER)
+        data = await self._data("label/__name__/values", form, "GET")
+        return decoded(_NAMES, data, self.name, samples.ANSWER) or []
 
     async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
         post = method == "POST"
@@ -115,10 +117,10 @@ class Connection:
         envelope = decoded(_ENVELOPE, body, self.name, samples.ANSWER)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _FAULT_OF_THE_QUERY else "source"
-            raise AdapterError(self._refusal(status, envelope.error), blame, lasting=status in _LASTING)
+            raise AdapterError(self._refusal(status, envelope.error or ""), blame, lasting=status in _LASTING)
         if envelope.is_partial:
             raise AdapterError(f"{self.name} answers in part only (isPartial): a part of its storage did not answer")
-        self._warn(envelope.warnings)
+        self._warn(envelope.warnings or [])
         return envelope.data
 
     def _refusal(self, status: int, error: str) -> str:

@@ -62,7 +62,7 @@ async def _series(connection: Connection, batch: Batch, span: _Range) -> list[sa
         text = batch.expression(msgspec.structs.replace(window, fetch=fetch))
         found = await asyncio.to_thread(_ranged, connection, access, text, (end, end, 0))
     try:
-        return msgspec.convert(found, list[samples.Series])
+        return msgspec.convert(found or [], list[samples.Series])
     except (msgspec.ValidationError, RecursionError):
         raise _not_prometheus(connection) from None
 
@@ -73,7 +73,7 @@ def _at(series: Sequence[samples.Series], moment: datetime, window: Window | Non
     since = now if window is None else now - window.reach.total_seconds()
     found = []
     for each in series:
-        points = [point for point in each.values if since <= point[0] <= now]
+        points = [point for point in each.values or [] if since <= point[0] <= now]
         if points:
             found.append(samples.Series(metric=each.metric, values=points))
     return found

@@ -39,14 +39,19 @@ Point = tuple[float, str]
 class Series(msgspec.Struct, frozen=True, gc=False):
     """An element of a vector (`value`) or of a matrix (`values`): seconds since 1970 and a number as text."""
 
-    metric: dict[str, str] = {}
+    metric: dict[str, str] | None = None
     value: Point | None = None
-    values: list[Point] = []
+    values: list[Point] | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return self.metric or {}
 
     @property
     def points(self) -> list[Point]:
         """The points with finite values, oldest first; a stale marker is a NaN. Raises AdapterError."""
-        points = self.values if self.value is None else [self.value]
+        points = self.values or [] if self.value is None else [self.value]
         try:
             return [point for point in points if math.isfinite(float(point[1]))]
         except ValueError:
@@ -54,22 +59,22 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
-    """The field `data` of an answer; `result_type` decides how `result` is decoded."""
+    """The field `data` of an answer; `result_type` decides how `result` is decoded. A list without rows may be null."""
 
-    result_type: str = ""
+    result_type: str | None = None
     result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 _data = msgspec.json.Decoder(_Data)
-_series = msgspec.json.Decoder(list[Series])
+_series = msgspec.json.Decoder(list[Series] | None)
 _point = msgspec.json.Decoder(Point)
 
 
 def series(body: msgspec.Raw, name: str) -> list[Series]:
     """Decodes the series of an answer; a scalar is one without labels. Raises AdapterError naming the server."""
     data = decoded(_data, body, name, ANSWER)
-    if data.result_type in ("vector", "matrix"):
-        return decoded(_series, data.result, name, ANSWER)
+    if data.result_type in ("vector", "matrix") or (not data.result_type and bytes(data.result) == b"null"):
+        return decoded(_series, data.result, name, ANSWER) or []
     if data.result_type == "scalar":
         return [Series(value=decoded(_point, data.result, name, ANSWER))]
     raise AdapterError(f"the query answers a {data.result_type or 'nothing'}, which is not a number", "spec")
