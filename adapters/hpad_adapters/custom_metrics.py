@@ -6,7 +6,6 @@ Reference: k8s.io/metrics, API custom.metrics.k8s.io/v1beta2 (v1beta1 is support
 import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -125,9 +124,9 @@ class CustomMetrics:
         """Returns the answers to queries whose objects are in the list; {} if the API has no such list."""
         first = members[0]
         assert first.object is not None
-        namespace, metric = quote(first.namespace, safe=""), quote(first.name, safe="")
         selector = {"metricLabelSelector": "" if first.selector is None else str(first.selector)}
         try:
+            namespace, metric = lists.segment(first.namespace), lists.segment(first.name)
             path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
             items = (await self._reader.read(path, selector, _LIST)).items or ()
         except AdapterError:
@@ -146,12 +145,12 @@ class CustomMetrics:
             self._apart[group] = now + _APART_SECONDS
 
     async def _one(self, query: Query, version: str) -> Sample:
-        namespace, metric = quote(query.namespace, safe=""), quote(query.name, safe="")
+        namespace, metric = lists.segment(query.namespace), lists.segment(query.name)
         root = f"/apis/{version}/namespaces/{namespace}"
         selector = {"metricLabelSelector": "" if query.selector is None else str(query.selector)}
         if query.object is not None:
             # The API has a form of its own for a Namespace, which can only be that of the HPA.
-            name = quote(query.object.name, safe="")
+            name = lists.segment(query.object.name)
             what = "metrics" if _is_namespace(query.object) else f"{await self._resource(query.object)}/{name}"
             return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _LIST)).items or ())
         pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}

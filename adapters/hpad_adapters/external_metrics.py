@@ -6,7 +6,6 @@ Reference: k8s.io/metrics, API external.metrics.k8s.io/v1beta1.
 import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -46,7 +45,7 @@ class ExternalMetrics:
         """Does nothing: hpad closes its client of the API server."""
 
     async def _one(self, query: Query) -> ExternalSample:
-        namespace, name = quote(query.namespace, safe=""), quote(query.name, safe="")
+        namespace, name = lists.segment(query.namespace), lists.segment(query.name)
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}"
         selector = "" if query.selector is None else str(query.selector)
         return external_sample((await self._reader.read(path, {"labelSelector": selector}, _LIST)).items or ())

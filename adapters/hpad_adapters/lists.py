@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration
+from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration, shown
 from hpad.adapter_http import count_elements
 
 T = TypeVar("T")
@@ -21,6 +22,16 @@ def sized(body: bytes) -> bytes:
     if len(body) > _MOST_ELEMENTS and count_elements(body, _MOST_ELEMENTS) > _MOST_ELEMENTS:
         raise AdapterError(f"the answer has more than {_MOST_ELEMENTS} values", "cluster", lasting=True)
     return body
+
+
+def segment(text: str) -> str:
+    """Returns a name as a segment of a path; raises AdapterError for one that would name another path.
+
+    Kubernetes refuses the same (apimachinery, pkg/api/validation/path: IsValidPathSegmentName).
+    """
+    if text in (".", "..") or "/" in text or "%" in text:
+        raise AdapterError(f"{shown(text)} cannot be part of a path: it is . or .., or contains / or %", "spec")
+    return quote(text, safe="")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

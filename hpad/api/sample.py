@@ -54,8 +54,9 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
 
     `type` is one of SOURCE_TYPES; `name` is the name of the metric or resource. `pods` selects the target's pods
     (Resource, ContainerResource, Pods); `selector` is the metric's own selector, None where the spec has none;
-    `container` is set for ContainerResource, `object` for Object. `ignored_containers`, sorted, are no part of a
-    Resource metric; only adapters with `ignores_containers` get such queries. `hpa` is set only for an adapter whose
+    `container` is set for ContainerResource, `object` for Object; a described Namespace is always `namespace`, whatever
+    name was given (Kubernetes 1.36, metrics/client.go: GetObjectMetric). `ignored_containers`, sorted, are no part of
+    a Resource metric; only adapters with `ignores_containers` get such queries. `hpa` is set only for an adapter whose
     answer depends on it, so that equal queries of different HPAs are shared.
 
     `members`, sorted by name, are the active pods of the target, for a query of the unfinished work of each pod; None
@@ -73,6 +74,16 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
     hpa: HPAIdentity | None = None
     ignored_containers: tuple[str, ...] = ()
     members: tuple[Member, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Puts the HPA's own namespace in the place of another one that it describes."""
+        described = self.object
+        if described is None or described.kind != "Namespace" or described.name == self.namespace:
+            return
+        group, slash, _ = described.api_version.partition("/")
+        if not (slash and group):
+            own = msgspec.structs.replace(described, name=self.namespace)
+            msgspec.structs.force_setattr(self, "object", own)
 
 
 class PodValue(msgspec.Struct, frozen=True, gc=False):

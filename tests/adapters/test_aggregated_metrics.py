@@ -206,6 +206,23 @@ async def test_a_metric_of_an_object(server, kind, api_version, path):
     assert server.requests[-1] == f"{V1BETA2}/{path}?metricLabelSelector=verb=GET"
 
 
+@pytest.mark.parametrize("name", ["..", ".", "../../other/metrics", "a/b", "%2e%2e", "a%2Fb"])
+async def test_a_name_that_would_name_another_path_is_refused(server, name):
+    """As in the client of Kubernetes."""
+    server.answers["/api/v1"] = {"resources": [{"name": "services", "kind": "Service"}]}
+    queries = [
+        testing.pods_metric(name, "app=web"),
+        testing.object_metric(name, "Service", "main"),
+        testing.object_metric(name, "Service", "other"),
+        testing.object_metric("rps", "Service", name),
+    ]
+    answers = await CustomMetrics(PATIENT, server.context).answer(queries)
+    answers += await ExternalMetrics(PATIENT, server.context).answer([testing.external(name)])
+    assert [isinstance(answer, AdapterError) and answer.blame for answer in answers] == ["spec"] * 5
+    assert all("cannot be part of a path" in answer.message for answer in answers)
+    assert not [path for path in server.requests if "namespaces" in path]
+
+
 SERVICES = {"resources": [{"name": "services", "kind": "Service"}]}
 
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from support import http_stub
 
 from hpad import testing
-from hpad.adapter import AdapterError, Answer, ExternalSample, Query
+from hpad.adapter import AdapterError, Answer, ExternalSample, Operator, Query, Requirement, Selector
 from hpad.lab.servers import ports
 from hpad_adapters.sqs import Sqs
 from hpad_adapters.sqs.settings import SqsSettings
@@ -132,6 +132,14 @@ async def test_queues_by_another_name(moto: Moto) -> None:
     mine, other = await ask(moto.url, *asked, queues={"mine": "jobs"}, only_queues=True)
     assert values([mine]) == [10_000]
     assert "not one of the queues that the configuration allows" in message(other)
+
+
+async def test_a_selector_names_no_url(moto: Moto) -> None:
+    """Kubernetes allows no slash in a label; the adapter does not rely on that."""
+    url = Selector((Requirement("queue", Operator.EQUALS, (moto.queue("jobs"),)),))
+    asked = msgspec.structs.replace(testing.external("sqs_messages"), selector=url)
+    (refused,) = await ask(moto.url, asked)
+    assert "which the configuration alone may name" in message(refused)
 
 
 async def test_a_queue_that_does_not_exist(moto: Moto) -> None:

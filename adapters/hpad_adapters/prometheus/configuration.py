@@ -42,6 +42,7 @@ class Labels:
     def __init__(self, resources: Resources) -> None:
         """Raises template.TemplateError."""
         self._overrides: Mapping[str, GroupResource] = resources.overrides
+        self.written = bool(resources.template or resources.overrides)
         text = resources.template or ("" if resources.overrides else _PLAIN)
         self._template = template_module.compiled(text, _FIELDS) if text else None
 

@@ -45,6 +45,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
     these, for templates; `texts`: the other variables of the template; `hpa_labels`: the labels of the HPA among them.
     `item` and `container`: the labels of the answer that name the object (or pod) and the container, "" without one.
+    `subject`: the labels in `exact` that name the described object: its name first, then its namespace.
     `names`: the pods of the target, None where the query itself selects them. `by_pod_names`: whether the query
     selects pods by their names.
     """
@@ -58,6 +59,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     hpa_labels: tuple[tuple[str, str], ...] = ()
     item: str = ""
     container: str = ""
+    subject: tuple[str, ...] = ()
     names: frozenset[str] | None = None
     by_pod_names: bool = False
 
@@ -161,8 +163,10 @@ class ConfiguredQueries:
             return None
         metric, recipe = found
         exact, matchers, listed = selected(query.selector)
+        subject: tuple[str, ...] = ()
         if query.object is not None and metric.object:
             confine(exact, metric.object, query.object.name)
+            subject = (metric.object,)
         _check_variables(query, recipe.template.variables)
         _check_labels(query, recipe, exact, dict(listed))
         of_pods = query.type in OF_PODS
@@ -176,6 +180,7 @@ class ConfiguredQueries:
             hpa_labels=_hpa_labels(query, recipe),
             item=metric.pod if of_pods else "",
             container=metric.container if of_pods and query.type != PODS else "",
+            subject=subject,
             names=None if "PodMatchers" in recipe.template.variables else names,
         )
 

@@ -13,7 +13,6 @@ import msgspec
 from hpad.adapter import (
     CONTAINER_RESOURCE,
     EXTERNAL,
-    OBJECT,
     PODS,
     RESOURCE,
     AdapterError,
@@ -30,7 +29,7 @@ from hpad_adapters.prometheus.queries import Entry, Recipe
 from hpad_adapters.prometheus.settings import Settings
 
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
-_EVERYWHERE = ("Namespace", "Node", "PersistentVolume")
+_EVERYWHERE = (("node", ""), ("persistentvolume", ""))
 _REMEMBERED = 1 << 12
 RESOURCES = (RESOURCE, CONTAINER_RESOURCE)
 _DEFAULT_SPAN = timedelta(minutes=1)
@@ -188,15 +187,17 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
 def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Entry:
     """Returns the entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
     exact, matchers, listed = queries.selected(query.selector)
-    reference = query.object
-    if rule.namespaced and (query.type != OBJECT or reference is None or reference.kind not in _EVERYWHERE):
-        queries.confine(exact, rule.labels.label("namespace"), query.namespace)
+    reference, namespace = query.object, _own_namespace(rule, query)
+    if namespace:
+        queries.confine(exact, namespace, query.namespace)
     item = ""
+    subject: tuple[str, ...] = ()
     if query.type == PODS:
         item = rule.labels.label("pod")
     elif reference is not None:
         item = rule.labels.label(*_resource_of(reference))
         queries.confine(exact, item, reference.name)
+        subject = tuple(dict.fromkeys(filter(None, (item, namespace))))
     return Entry(
         query=query,
         recipe=rule.recipe,
@@ -205,6 +206,7 @@ def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -
         listed=listed,
         texts=(("Series", series),),
         item=item,
+        subject=subject,
         names=names,
         by_pod_names=query.type == PODS,
     )
@@ -221,6 +223,28 @@ def _subject(query: Query) -> _Subject | None:
     if query.type == EXTERNAL:
         return None
     return ("pod", "") if query.object is None else _resource_of(query.object)
+
+
+def _own_namespace(rule: Rule, query: Query) -> str:
+    """Returns the label that must have the HPA's namespace, "" without one; raises AdapterError.
+
+    `namespaced: false` is for External metrics; prometheus-adapter confines all others (metrics_query.go: Build).
+    """
+    labels, reference = rule.labels, query.object
+    if reference is not None and _resource_of(reference) in _EVERYWHERE:
+        _check_no_namespace(labels, query, reference)
+        return ""
+    by_kind = query.type != EXTERNAL and labels.written and labels.knows("namespace", "")
+    return labels.label("namespace") if rule.namespaced or by_kind else ""
+
+
+def _check_no_namespace(labels: Labels, query: Query, reference: CrossVersionObjectReference) -> None:
+    """Raises AdapterError if the selector chooses a namespace for an object that belongs to none."""
+    label = labels.label("namespace") if labels.knows("namespace", "") else ""
+    for term in query.selector.requirements if query.selector is not None else ():
+        if template.label_name(term.key) == label:
+            text = f'a {reference.kind} belongs to no namespace, so the selector "{query.selector}" cannot name one'
+            raise AdapterError(text, "spec")
 
 
 def _resource_of(reference: CrossVersionObjectReference) -> _Subject:

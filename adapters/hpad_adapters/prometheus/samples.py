@@ -159,7 +159,7 @@ def _external(entry: Entry, rows: Sequence[Row], now: datetime) -> ExternalSampl
 
 
 def _object(entry: Entry, rows: Sequence[Row], now: datetime) -> ObjectSample:
-    points = _points(entry, rows)
+    points = _points(entry, _own(entry, rows))
     if not points:
         return ObjectSample(0, _zero(entry, now))
     seconds, text = _single(entry, points)
@@ -177,6 +177,20 @@ def _pods(entry: Entry, rows: Sequence[Row], now: datetime) -> PodSample:
     if not values:
         raise _missing(entry)
     return PodSample(values, min(value.timestamp for value in values.values()))
+
+
+def _own(entry: Entry, rows: Sequence[Row]) -> Sequence[Row]:
+    """Returns the rows whose labels name the described object; the unlabelled ones, if there are no others.
+
+    prometheus-adapter takes the row of that name, too (series_registry.go: MatchValuesToNames). An unlabelled row is
+    that of `or vector(0)`, or of a query that selects the object and drops its label.
+    """
+    if not entry.subject:
+        return rows
+    label = entry.subject[0]
+    named = [row for row in rows if row.labels.get(label)]
+    own = {each: ("", entry.exact[each]) for each in entry.subject}
+    return [row for row in named or rows if all(row.labels.get(each, "") in own[each] for each in own)]
 
 
 def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:

@@ -80,6 +80,8 @@ class Sqs:
         name = metric.queue or by_label["queue"]
         if not metric.queue and self._settings.only_queues and name not in self._settings.queues:
             return AdapterError(f'the queue "{name}" is not one of the queues that the configuration allows', "spec")
+        if not metric.queue and name not in self._settings.queues and "/" in name:
+            return AdapterError(f'the queue "{name}" is a URL, which the configuration alone may name', "spec")
         return self._settings.queues.get(name, name)
 
     def _sample(self, query: Query, found: Mapping[str, int] | AdapterError) -> Answer:
