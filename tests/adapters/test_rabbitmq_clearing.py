@@ -152,6 +152,15 @@ def test_an_odd_first_message_at_most_doubles_the_workers(goal: float) -> None:
     assert workers(found, Goal(goal)) == 2.0
 
 
+def test_workers_that_crash_are_not_doubled() -> None:
+    """Two workers give each message back after ten seconds; then one of them finishes one."""
+    clearing = Clearing(lambda: 0.0)
+    crashed = {"acked": counter(*[0] * 6), "held": length(0, 2, 2, 0, 2, 2)}
+    assert clearing.workers(queue(ready=98, unacked=2, consumers=2, **crashed), GOAL, "the broker") == 2.0
+    works = {"acked": counter(*[0] * 6, 1, 1), "held": length(0, 2, 2, 0, 2, 2, 2, 2)}
+    assert clearing.workers(queue(ready=97, unacked=2, consumers=2, **works), GOAL, "the broker") == 4.0
+
+
 def test_after_thirty_measured_messages_the_count_is_free() -> None:
     found = {
         size: queue(ready=600, unacked=4, acked=counter(0, size, 2 * size), held=length(4, 4, 4)) for size in (14, 15)

@@ -141,7 +141,8 @@ class Clearing:
         service, work = known.time.seconds, _work(queue, wanted, known, now, where)
         needed = _needed(queue, wanted, work, service, where)
         if not known.time.sure:
-            needed = min(needed, max(1.0, _GROWTH * (queue.served or 0) * wanted.concurrency))
+            growth = 1.0 if known.time.given_back else _GROWTH  # more of what crashes does not help
+            needed = min(needed, max(1.0, growth * (queue.served or 0) * wanted.concurrency))
         known.recent.ask(needed)
         if not work.messages:
             return needed

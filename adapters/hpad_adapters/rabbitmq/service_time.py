@@ -110,6 +110,8 @@ class ServiceTime:
         self._current = _Measurement()
         self._open = False
         """Whether the interval before the newest sample is a part of the measurement."""
+        self.given_back = False
+        """Whether messages went back to the queue, and none was finished since."""
         self.long = 0.0
         """Messages that have been in work for longer than the goal, and as far as is known still are."""
 
@@ -158,8 +160,9 @@ class ServiceTime:
             return
         if not done and end < begin and not self._current.done:
             # These went back to the queue, such as those of a worker that crashed: their time says nothing.
-            self._current, self._open = _Measurement(), False
+            self._current, self._open, self.given_back = _Measurement(), False, True
             return
+        self.given_back = self.given_back and not done
         before = min(self.long, begin)
         # Acknowledgements are those of long messages by their share of all messages in work.
         self.long = min(before * end / ((done + end) or 1.0), end)
