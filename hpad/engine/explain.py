@@ -119,7 +119,13 @@ def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, curre
     reading = f"({leader.reading}{_caution(leader)})"
     if len(proposals) > 1 and all(_shrinks(proposal, current) for proposal in proposals):
         return f"all metrics below target, {label} the closest {reading}"
-    return f"{label} {where} {reading}{_why(leader, count, current)}"
+    return f"{label} {where} {reading}{_why(leader, count, current)}{_unserved(leader)}"
+
+
+def _unserved(proposal: Proposal) -> str:
+    """Says of a queue and the like that nothing is done about it."""
+    no_pod = proposal.usage is not None and proposal.usage.unserved
+    return ", but none of the pods is ready, so that none consumes it" if no_pod else ""
 
 
 def _shrinks(proposal: Proposal, current: int) -> bool:

@@ -29,15 +29,21 @@ def total(
     """
     average = metric.kind == AVERAGE_VALUE
     used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
+    unserved = used > 0 and bool(pods) and not any(map(_is_ready, pods))
     if not average:
-        ready = sum(1 for pod in pods if pod.phase == "Running" and pod.ready == "True") if pods else None
-        return Usage(ratio=quotient(float(used), float(metric.amount)), value=used, pods=ready)
+        ready = sum(map(_is_ready, pods)) if pods else None
+        return Usage(ratio=quotient(float(used), float(metric.amount)), value=used, pods=ready, unserved=unserved)
     return Usage(
         ratio=quotient(float(used), float(metric.amount) * float(status_replicas)),
         value=_share(sample, used, status_replicas, gates),
         pods=status_replicas,
         total=used,
+        unserved=unserved,
     )
+
+
+def _is_ready(pod: Pod) -> bool:
+    return pod.phase == "Running" and pod.ready == "True"
 
 
 def _sum(values: Sequence[int], average: bool, gates: Gates) -> int:

@@ -126,7 +126,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     value of a Value metric; None where there is none. `percent` is the usage of a Utilization metric. `cautious` is
     the ratio with unready and missing pods counted in, None where there are none; `pods` then includes them. `total`
     is the undivided sum in milli-units of an AverageValue metric of the whole target. `pods` is None where no pod was
-    found and none was needed.
+    found and none was needed. `unserved`: a metric of the whole target is above zero while none of its pods is ready.
     """
 
     ratio: float
@@ -138,6 +138,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     unready: int = 0
     missing: int = 0
     ignored: int = 0
+    unserved: bool = False
 
 
 def requests(pods: Sequence[Pod], query: Query) -> dict[str, int]:

@@ -339,3 +339,21 @@ def milli(value: int) -> ExternalSample:
 )  # fmt: skip
 def test_numbers_are_rounded_for_readers(metric: dict[str, Any], answer: Any, reading: str) -> None:
     assert f"({reading})" in str(Workload(metric, replicas=2).reconcile(answer))
+
+
+@pytest.mark.parametrize("target", [{"averageValue": "30"}, {"value": "60"}])
+def test_a_queue_at_its_target_that_no_pod_consumes_is_named(target: dict[str, str]) -> None:
+    """As while all pods crash: the number alone looks as if all were well."""
+    worker = Workload(external("queue", **target), replicas=2)
+    crashing = tuple(pod(f"web-{index}", ready="False") for index in range(2))
+    worker.pods = crashing
+    reading = "30 / 30 per replica, 60 in total" if "averageValue" in target else "60 / 60 over 0 replicas"
+    assert str(worker.reconcile(series(60))) == (
+        f"keep 2: external metric queue at its target ({reading}), "
+        "but none of the pods is ready, so that none consumes it"
+    )
+    assert "consumes" not in str(worker.reconcile(series(0)))
+    worker.pods = (pod("web-0"), crashing[1])
+    assert "consumes" not in str(worker.reconcile(series(60)))
+    worker.pods = ()  # not known
+    assert "consumes" not in str(worker.reconcile(series(60)))
