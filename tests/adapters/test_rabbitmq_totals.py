@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from support.http_stub import SetClock
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
@@ -95,6 +96,31 @@ async def test_a_quorum_queue_is_read_alike_at_each_node(stub, rabbit, state, ex
     assert total(answer) == expected
     if expected is None:
         assert answer.message.endswith("its leader has not counted yet")
+
+
+@pytest.mark.parametrize("selector", ["queue=jobs", "queue in (jobs,a,b,c,d)"])
+async def test_without_statistics_a_new_leader_is_believed_once_it_has_counted(stub, selector):
+    """Its zero looks like that of an empty queue, which the queue is in the end."""
+    answers = json.loads(RECORDED.read_text())
+    now = ""
+
+    async def recorded(request: web.BaseRequest) -> web.Response:
+        return web.json_response(answers[f"no statistics: {now}"][kind(request)])
+
+    stub.handler, clock, seen = recorded, SetClock(), []
+    full, moved, counted, empty = (
+        "50 messages",
+        "50 messages, leader moved, state 1",
+        "50 messages, leader moved, state 2",
+        "empty",
+    )
+    async with testing.context("rabbit", clock=clock) as context:
+        source = adapter(stub.url, context, on_missing_queue="zero")
+        for at, state in ((0, full), (15, moved), (19, moved), (20, counted), (22, empty), (25, empty)):
+            clock.seconds, now = at, state
+            [answer] = await asked(source, selector)
+            seen.append(total(answer))
+    assert seen == [50, None, None, 50, None, 0]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import Broker
 from hpad_adapters.rabbitmq.settings import Settings
 
-COUNTED = "name,vhost,type,state,messages,messages_ready,messages_unacknowledged"
+COUNTED = "name,vhost,type,state,leader,messages,messages_ready,messages_unacknowledged"
 OVERVIEW = {"columns": "rates_mode,disable_stats"}
 _RATES = ("publish", "deliver_get", "ack")
 _SAMPLES = (

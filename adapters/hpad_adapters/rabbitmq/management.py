@@ -13,7 +13,7 @@ believed only if the list and the statistics agree. Observed in RabbitMQ 4.0 and
 is down:
 - Of a new queue, and of one whose leader has changed, all totals are zero until the leader has counted. Statistics then
   lack the consumers (in 3.10 the state as well), and their counts are zero or absent. A broker that keeps no statistics
-  lacks the consumers always, and there is nothing else to compare with.
+  lacks the consumers always; there only a leader that is another one than before tells (`leaders`).
 - A single read of a queue whose node is down is answered 404. Lists hold it as "down", without totals.
 - Lists with totals leave out queues that do not answer in time, such as quorum queues without a leader. Lists without
   totals and statistics hold all queues. While a leader moves, a list may hold its queue twice.
@@ -26,6 +26,7 @@ from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.answers import Page, page_of, queue_of
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
 from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, Overview, overview, sample_columns, statistics_columns
+from hpad_adapters.rabbitmq.leaders import Leaders
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.name_filter import chunks, name_filter
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, Queue
@@ -50,6 +51,7 @@ class Management:
         self._max_queues = settings.max_queues
         self._statistics = statistics_columns(settings)
         self._samples = sample_columns(settings)
+        self._leaders = Leaders(context.clock.monotonic)
         self._keeps_rates = False
         self._totals = True
         self._single_totals = True
@@ -65,6 +67,7 @@ class Management:
             return await self._with_statistics(vhost, lookup)
         if self._few(vhost, lookup) and self._single_totals and self._totals:
             found = await self._each(vhost, lookup.names, _TOTALS)
+            self._leaders.note(found)
             if not any(map(_lacks_totals, found)):
                 return await self._confirmed(vhost, found)
             self._single_totals = False
@@ -82,6 +85,7 @@ class Management:
     async def _counted(self, vhost: str, lookup: Lookup) -> list[Queue]:
         if self._totals:
             found = await self._listed(vhost, lookup, _TOTALS)
+            self._leaders.note(found)
             found += await self._without_totals(vhost, lookup, found)
             # One complete queue shows that the broker reports totals: then the others lack theirs for another reason.
             if any(queue.complete for queue in found) or not any(map(_lacks_totals, found)):
@@ -104,7 +108,18 @@ class Management:
         if not names:
             return found
         known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=names))}
-        return [_merged(queue, known.get(_place(queue))) if queue.seems_empty else queue for queue in found]
+        return [self._merged(queue, known.get(_place(queue))) if queue.seems_empty else queue for queue in found]
+
+    def _merged(self, queue: Queue, known: Queue | None) -> Queue:
+        """Returns an empty queue with the counts of its statistics, without counts if they are unknown.
+
+        Statistics of a broker that keeps none hold the state and no counts: then the totals are all there is.
+        """
+        if known is None:
+            return queue.without_counts()
+        if known.complete or not known.state or known.unavailable:
+            return known
+        return queue if self._leaders.has_counted(queue) else queue.without_counts()
 
     async def _with_samples(self, vhost: str, lookup: Lookup) -> list[Queue]:
         """Returns the queues with samples, and with the counts of now: those of statistics are five seconds older."""
@@ -251,16 +266,6 @@ def _lacks_consumers(queue: Queue) -> bool:
 def _uncounted(queue: Queue) -> Queue:
     """Returns the queue without what its statistics say, because its leader has not counted yet."""
     return Queue(queue.name, queue.vhost, queue.type, fault=queue.fault)
-
-
-def _merged(queue: Queue, known: Queue | None) -> Queue:
-    """Returns an empty queue with the counts of its statistics, without counts if they are unknown.
-
-    Statistics of a broker that keeps none hold the state and no counts: then the totals are all there is.
-    """
-    if known is None:
-        return queue.without_counts()
-    return queue if known.state and not known.complete and not known.unavailable else known
 
 
 def _distinct(queues: Iterable[Queue]) -> dict[tuple[str, str], Queue]:

@@ -53,6 +53,7 @@ class Queue(msgspec.Struct, frozen=True):
 
     `message_stats` is None before the first event, and where the broker keeps no rates. `head_message_timestamp`: the
     timestamp property of the oldest message, as its publisher set it. `arguments` are those of the declaration.
+    `leader`: the node of a quorum queue's leader.
     `fault` says why the queue, or a part of what the broker reports of it, cannot be read; "" if nothing is wrong.
     """
 
@@ -70,6 +71,7 @@ class Queue(msgspec.Struct, frozen=True):
     messages_unacknowledged_details: Lengths | None = None
     head_message_timestamp: int | str | None = None
     arguments: Any = None
+    leader: str = ""
     fault: str = ""
 
     @property
