@@ -51,6 +51,8 @@ def listed(rows: Sequence[Row], asked: Mapping[str, Any]) -> HpaList:
 
 
 def _is_wanted(row: Row, asked: Mapping[str, Any]) -> bool:
+    if not asked["selector"].matches(row.hpa.metadata.labels or {}):
+        return False
     return matches(row.key, row.hpa.spec.scale_target_ref.name, asked["namespace"], asked["search"])
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from multidict import MultiMapping
 
+from hpad.api import selector
 from hpad.api.metadata import Key
 from hpad.api.text import meant, shown
 from hpad.serve.api_types import STATES
@@ -166,6 +167,13 @@ def _time(name: str, description: str) -> Parameter:
     return Parameter(name, description, {"type": "string", "format": "date-time"}, _moment)
 
 
+_NAME: Final = "[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL: Final = f"(?:[a-z0-9](?:[-a-z0-9]{{0,61}}[a-z0-9])?/)?{_NAME}"
+_TERM: Final = (
+    f"(?:!?{_LABEL}|{_LABEL} *(?:=|==|!=) *(?:{_NAME})?|{_LABEL} *[<>] *[0-9]{{1,9}}"
+    f"|{_LABEL} +(?:in|notin) +\\({_NAME}(?:, *{_NAME})*\\))"
+)
+"""One requirement of a selector of labels, for the OpenAPI document; `selector.parse` judges."""
 _FILTERS: Final = (
     Parameter("namespace", "Only HPAs of this namespace.", {"type": "string"}, str, ""),
     Parameter(
@@ -185,6 +193,13 @@ HPAS: Final[tuple[Parameter, ...]] = (
         repeats=True,
     ),
     *_FILTERS,
+    Parameter(
+        "selector",
+        "Only HPAs whose labels this selector matches, as kubectl takes it.",
+        {"type": "string", "pattern": f"^ *(?:{_TERM}(?: *, *{_TERM})*)? *$"},
+        selector.parse,
+        selector.EVERYTHING,
+    ),
     Parameter(
         "state",
         "Only HPAs in this state. May be repeated: HPAs in any of these states.",

@@ -1,10 +1,13 @@
 """The table of `kubectl hpad status`. What a cluster answers is in tests/e2e/test_kubectl_plugin.py."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from hpad.cli.kubectl import main
+from hpad.cli.kubectl import connection, main, status
+from hpad.cli.kubectl.fleet import Fleet
+from hpad.cli.output import Failure
 
 METRIC = {"address": "cpu", "target": "50%"}
 
@@ -57,3 +60,86 @@ def test_a_count_that_was_never_decided_is_not_shown_as_zero(
     header, row = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert header[4:7] == ["MAXPODS", "REPLICAS", "DESIRED"]
     assert row[2:8] == ["cpu:", "<unknown>/50%", str(low), "9", str(current), shown]
+
+
+class Looks:
+    """A Reader that answers with these lists of HPAs, one after the other, and then acts as if Ctrl-C was pressed."""
+
+    def __init__(self, *looks: Sequence[dict[str, Any]] | Failure) -> None:
+        self.looks = list(looks)
+        self.asked: list[str] = []
+
+    def get(self, path: str) -> Any:
+        self.asked.append(path)
+        if not self.looks:
+            raise KeyboardInterrupt
+        look = self.looks.pop(0)
+        if isinstance(look, Failure):
+            raise look
+        return {"items": list(look), "total": len(look), "counts": {}}
+
+
+def at(time: str, **fields: Any) -> dict[str, Any]:
+    made = summary(low=1, current=3, desired=3) | fields
+    return made | {"lastDecision": made["lastDecision"] | {"time": time}}
+
+
+def test_watching_prints_each_row_that_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web, api = at("2026-01-01T12:00:00Z"), at("2026-01-01T12:00:00Z", name="api")
+    later, grown = at("2026-01-01T12:00:15Z"), at("2026-01-01T12:00:30Z", desiredReplicas=4)
+    refused = Failure("no hpad answers")
+    reader = Looks([web, api], [later, api], refused, refused, [grown, api], [grown, api], [grown])
+    monkeypatch.setattr(status, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr("hpad.cli.client.reader", lambda args: reader)
+    assert main(["status", "-n", "shop", "-w", "-l", "tier=web", "--address", "127.0.0.1:9"]) == 130
+    captured = capsys.readouterr()
+    header, *rows = captured.out.splitlines()
+    assert [(row.split()[0], row.split()[7]) for row in rows] == [("web", "3"), ("api", "3"), ("web", "4")]
+    assert rows[2].index("Deployment/web") == header.index("REFERENCE")
+    assert captured.err == "kubectl-hpad: no hpad answers; trying again\nkubectl-hpad: shop/api is gone\n"
+    assert all("selector=tier%3Dweb" in path for path in reader.asked)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-w", "-o", "json"], ["web", "-l", "a=b"], ["--via", "address"], ["-o", "xml"], ["a/b/c"]]
+)
+def test_wrong_use_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPAD_LISTEN", raising=False)
+    try:
+        ended = main(["status", "-n", "shop", *arguments])
+    except SystemExit as error:
+        ended = int(str(error.code))
+    assert ended == 2
+
+
+@pytest.mark.parametrize(
+    ("listen", "arguments", "direct"),
+    [
+        ("127.0.0.1:9000", [], True),
+        ("127.0.0.1:9000", ["--via", "address"], True),
+        ("127.0.0.1:9000", ["--context", "staging"], False),
+        ("127.0.0.1:9000", ["--service", "hpad/hpad"], False),
+        ("127.0.0.1:9000", ["--via", "proxy"], False),
+        ("none", [], False),
+        ("", [], False),
+    ],
+)
+def test_the_address_of_the_environment_counts_unless_a_cluster_is_named(
+    monkeypatch: pytest.MonkeyPatch, listen: str, arguments: list[str], direct: bool
+) -> None:
+    monkeypatch.setenv("HPAD_LISTEN", listen)
+    asked: list[str] = []
+
+    def directly(self: Any, path: str) -> Any:
+        asked.append(self.url)
+        return {"items": [], "total": 0, "counts": {}}
+
+    def in_cluster(*_: Any) -> Any:
+        return Fleet([Hpas()], connection.warn), connection.Way("stand-in", [Hpas()])
+
+    monkeypatch.setattr("hpad.cli.client.Direct.get", directly)
+    monkeypatch.setattr(connection, "_in_cluster", in_cluster)
+    assert main(["status", "-n", "shop", *arguments]) == 0
+    assert asked == ([f"http://{listen}"] if direct else [])

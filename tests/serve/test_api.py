@@ -262,8 +262,8 @@ async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: W
         ("hpas?continue=name.x", "continue: 'name.x' is not the `continue` of a previous page"),
         (
             "hpas?stat=failing",
-            "unknown query parameter 'stat' (did you mean \"state\"?): this path takes hpa, namespace, search, state,"
-            " sort, limit, continue",
+            "unknown query parameter 'stat' (did you mean \"state\"?): this path takes hpa, namespace, search,"
+            " selector, state, sort, limit, continue",
         ),
         ("version?x=%1b", "unknown query parameter 'x': this path takes none"),
         (f"{WEB}?at=x", "unknown query parameter 'at': this path takes none"),

@@ -99,7 +99,13 @@ async def shop(world: World) -> World:
     """Four HPAs in two namespaces."""
     world.source.put(
         hpa("web", "shop", target="frontend", maxReplicas=9, status=status(currentReplicas=3, desiredReplicas=9)),
-        hpa("cart", "shop", maxReplicas=5, status=status(condition(ABLE_TO_SCALE, "False"), currentReplicas=10)),
+        hpa(
+            "cart",
+            "shop",
+            labels={"tier": "web"},
+            maxReplicas=5,
+            status=status(condition(ABLE_TO_SCALE, "False"), currentReplicas=10),
+        ),
         hpa("mail", "office", minReplicas=2, status=status(condition(COMPETING_WRITERS), currentReplicas=2)),
         hpa("Shopper", "office", maxReplicas=100, status=status(currentReplicas=2, lastScaleTime=TIME)),
     )
@@ -118,6 +124,9 @@ async def shop(world: World) -> World:
         ("?search=SHOP/c", ["cart"]),
         ("?search=front", ["web"]),  # in the name of the target
         ("?search=Deployment", []),
+        ("?selector=tier%3Dweb", ["cart"]),
+        ("?selector=tier!%3Dweb&namespace=shop", ["web"]),
+        ("?selector=tier", ["cart"]),
         ("?state=failing", ["cart"]),
         ("?state=failing&state=atMax", ["cart", "web"]),
         ("?state=failing&namespace=office", []),

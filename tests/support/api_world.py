@@ -41,14 +41,15 @@ def other_queue() -> dict[str, Any]:
 
 
 def hpa(name: str, namespace: str = "default", *, target: str = "", **fields: Any) -> HorizontalPodAutoscaler:
-    """Returns an HPA without metrics. `fields` replace fields of the spec, `status` is that of the HPA."""
-    status = fields.pop("status", {})
+    """Returns an HPA without metrics. `fields` replace fields of the spec; `status` and `labels` are its own."""
+    status, labels = fields.pop("status", {}), fields.pop("labels", None)
     spec = {
         "scaleTargetRef": {"kind": "Deployment", "name": target or name, "apiVersion": "apps/v1"},
         "maxReplicas": 10,
         **fields,
     }
-    return from_builtins({"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": status})
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return from_builtins({"metadata": metadata, "spec": spec, "status": status})
 
 
 class Hpas(http_server.NoHpas):

@@ -33,8 +33,9 @@ _DESCRIPTION: Final = """\
 Asks the hpad of a cluster what it decides and why.
 
 hpad is found by the label app.kubernetes.io/name=hpad of its Service, and reached in the first of these ways that
-works: --address; the API server's proxy to its Service or pods; a port-forward to its pods. All use kubectl, with its
-kubeconfig and credentials. Of several replicas, those that decide are asked.
+works: --address or HPAD_LISTEN; the API server's proxy to its Service or pods; a port-forward to its
+pods. All but the first use kubectl, with its kubeconfig and credentials. Of several replicas, those
+that decide are asked.
 """
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ PROXY: Final = "proxy"
 PORT_FORWARD: Final = "port-forward"
 ADDRESS: Final = "address"
 _MOST_WARNINGS: Final = 64
+_LISTEN: Final = "HPAD_LISTEN"
 
 
 class Way(NamedTuple):
@@ -64,12 +66,22 @@ def opened(args: argparse.Namespace) -> Iterator[Connection]:
     program = flags.kubectl(args)
     namespace = None if args.all_namespaces else flags.namespace(args, program)
     with contextlib.ExitStack() as stack:
-        if args.address is not None and args.via in (None, ADDRESS):
+        if _is_direct(args):
+            if args.verbose and args.address is None:
+                note(f"hpad is reached at {os.environ[_LISTEN]}, the address of {_LISTEN}")
             fleet = Fleet([client.reader(args)], warn)
             yield Connection(fleet, namespace, fleet)
         else:
             fleet, way = _in_cluster(args, program, namespace or "default", stack)
             yield Connection(fleet, namespace, Deciding(way.replicas, _once()))
+
+
+def _is_direct(args: argparse.Namespace) -> bool:
+    """Whether hpad is asked at an address: that of --address, or of HPAD_LISTEN where no flag names a cluster."""
+    if args.via not in (None, ADDRESS) or args.address is not None:
+        return args.via in (None, ADDRESS)
+    names_cluster = args.service is not None or any(flags.chosen(args))
+    return not names_cluster and os.environ.get(_LISTEN, "") not in ("", "none")
 
 
 def _in_cluster(
@@ -89,7 +101,7 @@ def _in_cluster(
 def _check(args: argparse.Namespace) -> None:
     """Raises Failure for flags that contradict each other."""
     if args.via == ADDRESS:
-        raise WrongUse("--via address: name it with --address HOST:PORT")
+        raise WrongUse("--via address: name it with --address HOST:PORT or HPAD_LISTEN")
     if args.token_file is not None and args.service is None:
         # Anyone who may create a Service or pod in some namespace can give it hpad's label.
         raise WrongUse("--token-file: name hpad's Service with --service NAMESPACE/NAME: no other one gets the token")

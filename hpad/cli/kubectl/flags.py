@@ -30,7 +30,7 @@ KUBECTL: Final = {
 """The flags of kubectl that choose cluster and user, with the name of their value ("": none). kubectl gets them."""
 _REACH: Final = {
     "service": ("NAMESPACE/NAME", "the Service of hpad (default: the one with its label)"),
-    "address": ("HOST:PORT", "where hpad listens; start with https:// if it serves TLS"),
+    "address": ("HOST:PORT", "where hpad listens (also HPAD_LISTEN); start with https:// if it serves TLS"),
     "token-file": ("FILE", "hpad gets the first bearer token of this file"),
     "cert": ("FILE", "hpad gets this client certificate (PEM)"),
     "key": ("FILE", "private key of --cert, unless it is in the same file (PEM)"),
@@ -82,7 +82,7 @@ def _add_general(parser: argparse.ArgumentParser) -> None:
 def _add_connection(parser: argparse.ArgumentParser, text: Callable[[str], str]) -> None:
     """Adds the flags for the connection; `text` makes their help."""
     reach: Any = parser.add_argument_group("how hpad is reached")
-    ways = text("only in this way (default: --address if given, else proxy, port-forward)")
+    ways = text("only in this way (default: the address if given, else proxy, port-forward)")
     _add(reach, "--via", choices=_VIA, help=ways)
     for name, (value, meaning) in _REACH.items():
         kind: dict[str, Any] = {"type": Path} if value == "FILE" else {}

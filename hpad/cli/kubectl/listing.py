@@ -14,11 +14,10 @@ _MOST_PAGES: Final = 1000
 Summary = dict[str, Any]
 
 
-def summaries(reader: Reader, namespace: str | None, search: str = "") -> Iterator[Summary]:
+def summaries(reader: Reader, namespace: str | None, search: str = "", selector: str = "") -> Iterator[Summary]:
     """Yields the HPAs of a namespace (None: all), sorted by namespace and name; raises Failure."""
-    query = {"limit": str(_PAGE), **({"namespace": namespace} if namespace else {})}
-    if search:
-        query["search"] = search
+    filters = {"namespace": namespace, "search": search, "selector": selector}
+    query = {"limit": str(_PAGE), **{name: value for name, value in filters.items() if value}}
     for _ in range(_MOST_PAGES):
         page = reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(query)}")
         yield from page["items"]
@@ -27,10 +26,13 @@ def summaries(reader: Reader, namespace: str | None, search: str = "") -> Iterat
             return
 
 
-def chosen(reader: Reader, namespace: str | None, named: Sequence[Named]) -> list[Summary]:
-    """Returns the HPAs with these names, in their order, or all if there are none; raises Failure for a missing one."""
+def chosen(reader: Reader, namespace: str | None, named: Sequence[Named], selector: str = "") -> list[Summary]:
+    """Returns the HPAs with these names, in their order; without names those that the selector matches.
+
+    Raises Failure for a missing one.
+    """
     if not named:
-        return list(summaries(reader, namespace))
+        return list(summaries(reader, namespace, selector=selector))
     found: list[Summary] = []
     for each in named:
         matching = [summary for summary in summaries(reader, namespace, each.name) if each.matches(summary)]

@@ -1,12 +1,15 @@
 """`kubectl hpad status`: one table of HPAs, as `kubectl get hpa` prints it, with the state and the last decision."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from hpad.cli import output
 from hpad.cli.kubectl import connection, flags, listing, names
+from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 
 _EPILOG: Final = """\
@@ -14,6 +17,7 @@ examples:
   kubectl hpad status                       the HPAs of the current namespace
   kubectl hpad status web deployment/api    the HPA web, and the one that scales the Deployment api
   kubectl hpad status -A -o wide            all HPAs, with the last decision in one sentence
+  kubectl hpad status -l tier=web -w        those with a label, and each row again when it changes, until Ctrl-C
   kubectl hpad status -A -o json | jq -r '.items[] | select(.states | index("failing")) | .name'
 
 STATE: failing (the last decision failed, also in part), atMax (at maxReplicas), limited (the maximum or a policy keeps
@@ -30,6 +34,10 @@ _COLUMNS: Final = (
     *("STATE", "HELD-BY", "LAST-SCALE", "DECIDED"),
 )
 _MOST_TARGETS: Final = 3
+_AGES: Final = 2
+"""The last columns, which have ages."""
+WATCH_SECONDS = 2.0
+"""Seconds from one look at hpad to the next."""
 _NONE: Final = "-"
 
 Summary = Mapping[str, Any]
@@ -46,6 +54,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME (default: all HPAs)"
     )
+    parser.add_argument("-l", "--selector", metavar="LABELS", default="", help="only HPAs with these labels")
+    parser.add_argument("-w", "--watch", action="store_true", help="go on with each row that changes until Ctrl-C")
     flags.add_to_command(parser, ("wide", "name", "json", "yaml"))
     parser.set_defaults(run=run)
 
@@ -53,8 +63,16 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the HPAs; raises Failure."""
     named = [names.parse(each) for each in args.names]
-    with connection.opened(args) as (fleet, namespace, _):
-        found = listing.chosen(fleet, namespace, named)
+    if named and args.selector:
+        raise WrongUse("-l and NAME exclude each other: leave one out")
+    if args.watch and args.output not in ("", "wide"):
+        raise WrongUse(f"-w shows a table: leave out -o {args.output}")
+    with connection.opened(args) as (fleet, namespace, lasting):
+        found = listing.chosen(fleet, namespace, named, args.selector)
+        if args.watch:
+            table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
+            table.show(found)
+            table.follow(lambda: listing.chosen(lasting, namespace, named, args.selector))
     if args.output in ("json", "yaml"):
         flags.show(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
     elif not found:
@@ -63,18 +81,68 @@ def run(args: argparse.Namespace) -> int:
         for each in found:
             print(f"horizontalpodautoscaler.autoscaling/{each['name']}")
     else:
-        output.show_table(_table(found, all_namespaces=namespace is None, wide=args.output == "wide"))
+        _Table(all_namespaces=namespace is None, wide=args.output == "wide").show(found)
     return 0
 
 
-def _table(found: Sequence[Summary], *, all_namespaces: bool, wide: bool) -> list[tuple[str, ...]]:
-    now = SystemClock().now()
-    head = (*(("NAMESPACE",) if all_namespaces else ()), *_COLUMNS, *(("DECISION",) if wide else ()))
-    rows = [head]
-    for each in found:
-        place = (each["namespace"],) if all_namespaces else ()
-        rows.append((*place, *_cells(each, now), *((_sentence(each),) if wide else ())))
-    return rows
+class _Table:
+    """The table, whose rows may be printed again with the same columns."""
+
+    def __init__(self, *, all_namespaces: bool, wide: bool) -> None:
+        self._all_namespaces = all_namespaces
+        self._wide = wide
+        self._widths: list[int] = []
+        self._shown: dict[str, tuple[str, ...]] = {}
+
+    def show(self, found: Sequence[Summary]) -> None:
+        """Prints the table."""
+        head = (
+            *(("NAMESPACE",) if self._all_namespaces else ()),
+            *_COLUMNS,
+            *(("DECISION",) if self._wide else ()),
+        )
+        rows = [head, *map(self._row, found)]
+        self._widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        output.show_table(rows)
+        self._shown = {_key(each): _lasting(each) for each in found}
+
+    def follow(self, ask: Callable[[], Sequence[Summary]]) -> NoReturn:
+        """Prints each row that changes. An hpad that does not answer is asked again."""
+        trouble = ""
+        while True:
+            time.sleep(WATCH_SECONDS)
+            try:
+                found = ask()
+            except Failure as failure:
+                if str(failure) != trouble:
+                    connection.note(f"{failure}; trying again")
+                trouble = str(failure)
+                continue
+            trouble = ""
+            self._show_changes({_key(each): each for each in found})
+            sys.stdout.flush()
+
+    def _show_changes(self, found: Mapping[str, Summary]) -> None:
+        for key in self._shown.keys() - found.keys():
+            connection.note(f"{key} is gone")
+        for key, each in found.items():
+            if self._shown.get(key) != _lasting(each):
+                cells = zip(self._row(each), self._widths, strict=True)
+                print("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+        self._shown = {key: _lasting(each) for key, each in found.items()}
+
+    def _row(self, each: Summary) -> tuple[str, ...]:
+        place = (each["namespace"],) if self._all_namespaces else ()
+        return (*place, *_cells(each, SystemClock().now()), *((_sentence(each),) if self._wide else ()))
+
+
+def _key(summary: Summary) -> str:
+    return f"{summary['namespace']}/{summary['name']}"
+
+
+def _lasting(summary: Summary) -> tuple[str, ...]:
+    """Returns the cells without the ages, which are others at each look."""
+    return _cells(summary, SystemClock().now())[:-_AGES]
 
 
 def _cells(summary: Summary, now: datetime) -> tuple[str, ...]:
@@ -113,8 +181,8 @@ def _metric(metric: Mapping[str, Any]) -> str:
     return f"{metric['address']}: {current}{f'/{goal}' if goal else ''}"
 
 
-def _age(time: str | None, now: datetime) -> str:
-    return _NONE if time is None else output.age((now - datetime.fromisoformat(time)).total_seconds())
+def _age(moment: str | None, now: datetime) -> str:
+    return _NONE if moment is None else output.age((now - datetime.fromisoformat(moment)).total_seconds())
 
 
 def _sentence(summary: Summary) -> str:
