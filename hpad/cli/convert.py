@@ -31,6 +31,11 @@ SETTINGS: Final = "hpad.yaml"
 LOSSY: Final = 3
 """The exit status if something is lost."""
 
+_EXPECTED: Final = (
+    "expected are HPAs, objects of KEDA, and rules of prometheus-adapter: its configuration (rules, externalRules, "
+    "resourceRules), the ConfigMap with it, or the values of its chart"
+)
+
 _EPILOG = """\
 examples:
   hpad convert old.yaml > new.yaml        autoscaling/v2, from v1, v2beta1, v2beta2 or v2
@@ -41,7 +46,8 @@ examples:
   hpad convert scaledobject.yaml          KEDA: an HPA, then the settings of hpad for it
   kubectl get scaledobjects,triggerauthentications,clustertriggerauthentications,deployments,configmaps -A -o yaml |
       hpad convert --out new -            new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
-  hpad convert --out new rules.yaml       the configuration of prometheus-adapter, a file or its ConfigMap
+  hpad convert --out new rules.yaml       the configuration of prometheus-adapter: a file, its ConfigMap, or the values
+                                          of its Helm chart
 
 With --out a conversion can be repeated: files that exist with the same content stay as they are. If a file exists with
 other content, nothing is written.
@@ -60,7 +66,8 @@ the rules of a behavior, for which v1 has no defaults.
 All results are validated: HPAs as the API server of Kubernetes 1.36 validates them (minReplicas may be 0, as with the
 feature gate HPAScaleToZero), settings as `hpad check` does.
 
-exit status: 0 everything is carried over, 1 a document has errors and is left out, 2 wrong use, 3 something is lost
+exit status: 0 everything is carried over (objects of kinds that have no part in scaling are skipped), 1 a document has
+errors and is left out, or there is nothing to convert, 2 wrong use, 3 something is lost
 (triggers, formulas, ScaledJobs, secrets of a vault, …) and --lossy is not given
 """
 
@@ -105,7 +112,11 @@ def run(args: argparse.Namespace) -> int:
         own = {args.out / SETTINGS: dumped(settings, "yaml")} if settings else {}
         work.wrong += not _write({**work.manifests, **own})
     if work.skipped:
-        print(f"hpad: skipped {output.counted(work.skipped, 'document')} of other kinds", file=sys.stderr)
+        kinds = ", ".join(sorted(set(work.skipped)))
+        print(f"hpad: skipped {output.counted(len(work.skipped), 'document')} of other kinds: {kinds}", file=sys.stderr)
+    if not (work.manifests or settings or work.wrong or work.lost):
+        print(f"hpad: nothing to convert: {_EXPECTED}", file=sys.stderr)
+        return 1
     if work.lost and not work.wrong and not args.lossy:
         print("hpad: something is lost, see above: exit status 3, unless --lossy accepts that", file=sys.stderr)
     return 1 if work.wrong else LOSSY if work.lost and not args.lossy else 0
@@ -180,7 +191,7 @@ class _Work:
     authentications: list[Document] = dataclasses.field(default_factory=list)
     manifests: dict[Path, str] = dataclasses.field(default_factory=dict)
     wrong: int = 0
-    skipped: int = 0
+    skipped: list[str] = dataclasses.field(default_factory=list)
     lost: int = 0
     converted: list[Converted] = dataclasses.field(default_factory=list)
     rules: list[prometheus_adapter.Rules] = dataclasses.field(default_factory=list)
@@ -198,10 +209,12 @@ class _Work:
             self._print_notes(document, unsupported.identity(value), unsupported.notes(value))
         elif hpas.is_hpa(value):
             self._hpa(document)
-        elif rules := prometheus_adapter.find(value):
-            self._rules(document, rules)
-        elif value.get("kind") not in environment.WORKLOADS:
-            self.skipped += 1
+        elif (found := prometheus_adapter.find(value)) is not None:
+            self._rules(document, found)
+        elif "kind" not in value:
+            self._print_errors(document, "", (*document.faults, FieldError(INVALID, "", f"has no kind: {_EXPECTED}")))
+        elif value["kind"] not in environment.WORKLOADS:
+            self.skipped.append(str(value["kind"]))
 
     def note_authentication(self, document: Document) -> None:
         """Prints the notes on a TriggerAuthentication."""
@@ -256,17 +269,21 @@ class _Work:
             self.converted.append(converted)
             self._write(hpa, subject)
 
-    def _rules(self, document: Document, rules: list[prometheus_adapter.Rules]) -> None:
+    def _rules(self, document: Document, found: prometheus_adapter.Found) -> None:
         subject = unsupported.identity(document.value) if "kind" in document.value else "prometheus-adapter"
-        notes = [Note(field, "is not carried over") for field in prometheus_adapter.lost(document.value, rules)]
-        for each in rules:
+        if errors := [*document.faults, *found.errors]:
+            self._print_errors(document, subject, errors)
+            return
+        notes = list(found.notes)
+        for each in found.rules:
             if errors := settings_errors({"sources": {"prometheus-adapter": prometheus_adapter.source(each)}}, ()):
                 self._print_errors(document, subject, errors)
                 continue
             self.rules.append(each)
             field = each.field or next(iter(each.content))
-            address = f"write the URL of Prometheus into the source, in place of {prometheus_adapter.UNKNOWN_URL}"
-            notes.append(Note(field, address, lost=False))
+            if each.url == prometheus_adapter.UNKNOWN_URL:
+                address = f"write the URL of Prometheus into the source, in place of {prometheus_adapter.UNKNOWN_URL}"
+                notes.append(Note(field, address, lost=False))
             if "resourceRules" in each.content:
                 text = "resourceRules apply once a match or a route sends cpu and memory to the source"
                 notes.append(Note(field, text, lost=False))

@@ -22,6 +22,7 @@ from hpad.api.fields import INVALID, FieldError, duplicate
 from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
+_EMPTY: Final = "has no document: it is empty, or a list without items"
 LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")
 
 
@@ -74,7 +75,7 @@ def read_all(names: Iterable[str]) -> Iterator[Document]:
     """
     for name in names:
         if name == "-":
-            yield from parse(sys.stdin.buffer.read(), "<stdin>")
+            yield from parse(sys.stdin.buffer.read(), "<stdin>") or [broken("<stdin>", 1, _EMPTY)]
         else:
             yield from _read_path(Path(name))
 
@@ -87,7 +88,7 @@ def _read_path(path: Path) -> Iterator[Document]:
         if not files:
             raise FileNotFoundError(f"the folder has no file that ends in {', '.join(SUFFIXES)}")
         for file in files:
-            yield from read(file, pipes=file is path) or [broken(str(file), 1, "has no document")]
+            yield from read(file, pipes=file is path) or [broken(str(file), 1, _EMPTY)]
     except OSError as error:
         yield broken(str(path), 0, f"cannot be read: {error.strerror or error}")
 

@@ -88,7 +88,7 @@ def test_unreadable_documents_are_reported_and_left_out(
     )
     assert errors[1].startswith(f"{broken}:13: Invalid value: […]: must be an object with apiVersion, kind")
     assert "not valid YAML" in errors[2]
-    assert errors[3] == "hpad: skipped 1 document of other kinds"
+    assert errors[3] == "hpad: skipped 1 document of other kinds: Service"
 
 
 def test_texts_that_resemble_other_yaml_types_stay_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

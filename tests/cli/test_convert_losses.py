@@ -257,7 +257,10 @@ def test_other_keys_of_their_config_map_are_lost(convert: Convert) -> None:
 
 def test_other_config_maps_are_skipped(convert: Convert) -> None:
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "rules"}}
-    assert convert(document) == (0, [], ["hpad: skipped 1 document of other kinds"])
+    status, printed, err = convert(document, HPA)
+    assert (status, len(printed), err) == (0, 1, ["hpad: skipped 1 document of other kinds: ConfigMap"])
+    status, printed, err = convert(document)
+    assert (status, printed, err[1].partition(": expected")[0]) == (1, [], "hpad: nothing to convert")
 
 
 def test_a_list_of_kubectl_counts_as_its_items(convert: Convert) -> None:
