@@ -39,11 +39,16 @@ HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernet
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
 StatefulSet, where it has no effect, and a package that a source needs and this installation lacks: the one that runs
-hpad may have it. The exit status is 1 if there is an error; warnings do not change it.
+hpad may have it. The exit status is 1 if there is an error; warnings do not change it. A last line names HPAs with an
+External metric and no spec.behavior, whose replicas go on doubling on an empty queue.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
     " together with the configuration that sets it"
+)
+_NO_BEHAVIOR: Final = (
+    "an External metric without spec.behavior goes on doubling replicas up to the highest count wanted in the last 5"
+    " minutes, also once the queue is empty: set one, such as {scaleDown: {stabilizationWindowSeconds: 60}}"
 )
 _MISPLACED: Final = "belongs into a file of its own, for `hpad run --config`: hpad ignores it among manifests"
 
@@ -84,6 +89,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the errors of all documents; 0 if there are none, else 1."""
     count = wrong = skipped = about_zero = 0
+    lacking: list[str] = []
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
     scale_to_zero = args.scale_to_zero or any(map(_allows_zero, read))
@@ -96,8 +102,12 @@ def run(args: argparse.Namespace) -> int:
         wrong += bool(checked.errors)
         show(checked)
         about_zero += any(hpas.is_about_zero(error) for _, error in checked.errors)
+        lacking += [checked.name] if _lacks_behavior(checked.defaulted) else []
     if about_zero:
         print(f"hpad: {_ZERO}", file=sys.stderr)
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        print(f"hpad: {lacking[0]}{more}: {_NO_BEHAVIOR}", file=sys.stderr)
     if skipped:
         print(f"hpad: skipped {output.counted(skipped, 'document')} of other kinds", file=sys.stderr)
     if args.output == "text":
@@ -173,6 +183,16 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldErr
     if spare.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
         yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
+
+
+def _lacks_behavior(defaulted: dict[str, Any] | None) -> bool:
+    """Returns whether a valid HPA has an External metric, such as the length of a queue, and no spec.behavior.
+
+    Then the highest count of the window is carried out step by step, also once the queue is empty. With a behavior the
+    window only delays a scale-down (horizontal.go: normalizeDesiredReplicas, normalizeDesiredReplicasWithBehaviors).
+    """
+    spec = defaulted["spec"] if defaulted is not None else {}
+    return "behavior" not in spec and any(metric["type"] == "External" for metric in spec.get("metrics", ()))
 
 
 def _placeholders(value: Any, place: check_configuration.Place = ()) -> Iterator[check_configuration.Place]:

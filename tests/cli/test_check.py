@@ -100,6 +100,30 @@ spec:
     assert "warning" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("behavior", "metric", "named"),
+    [
+        ("", "External", True),
+        ("  behavior: {}\n", "External", False),
+        ("  behavior: {scaleDown: {stabilizationWindowSeconds: 60}}\n", "External", False),
+        ("", "Resource", False),
+    ],
+)
+def test_an_hpa_of_a_queue_without_behavior_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], behavior: str, metric: str, named: bool
+) -> None:
+    sources = {
+        "External": "external: {metric: {name: tasks}, target: {type: AverageValue, averageValue: 8}}",
+        "Resource": "resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}",
+    }
+    path = tmp_path / "hpa.yaml"
+    path.write_text(f"{GOOD}{behavior}  metrics:\n  - type: {metric}\n    {sources[metric]}\n")
+    for form in ("text", "json"):
+        assert main(["check", "-o", form, str(path)]) == 0
+        said = "hpad: web: an External metric without spec.behavior goes on doubling replicas"
+        assert capsys.readouterr().err.startswith(said) is named
+
+
 def test_an_unreadable_v1_annotation_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics, conditions = (f"autoscaling.alpha.kubernetes.io/{name}" for name in ("metrics", "conditions"))
     annotations = f"  annotations:\n    {metrics}: '[{{'\n    {conditions}: '[]'\n    {metrics}x: '['\n"
