@@ -104,6 +104,13 @@ def test_messages_that_went_back_to_the_queue_tell_nothing() -> None:
     assert learned(again).seconds == pytest.approx(7.5)
 
 
+def test_an_acknowledgement_that_is_collected_late_is_no_message_given_back() -> None:
+    late = queue(acked=counter(0, 0, 0, 0, 1), held=length(0, 1, 1, 0, 0))
+    time = learned(late)
+    assert time.seconds == pytest.approx(10.0)
+    assert not time.given_back
+
+
 def test_a_message_counts_for_the_goal_at_most() -> None:
     """A job of an hour occupies one worker. Counted as an hour, it would ask for hundreds for the next messages."""
     time = ServiceTime(4.0, GOAL)

@@ -110,6 +110,8 @@ class ServiceTime:
         self._current = _Measurement()
         self._open = False
         """Whether the interval before the newest sample is a part of the measurement."""
+        self._left = False
+        """Whether messages left work without an acknowledgement, which may be collected in the next interval."""
         self.given_back = False
         """Whether messages went back to the queue, and none was finished since."""
         self.long = 0.0
@@ -158,10 +160,10 @@ class ServiceTime:
         if begin is None or end is None:
             self._open = False
             return
-        if not done and end < begin and not self._current.done:
-            # These went back to the queue, such as those of a worker that crashed: their time says nothing.
+        if self._left and not done and not self._current.done:
+            # They went back to the queue, such as those of a worker that crashed: their time says nothing.
             self._current, self._open, self.given_back = _Measurement(), False, True
-            return
+        self._left = not done and end < begin
         self.given_back = self.given_back and not done
         before = min(self.long, begin)
         # Acknowledgements are those of long messages by their share of all messages in work.
