@@ -198,6 +198,13 @@ async def test_an_odd_count_is_the_fault_of_its_queue_alone(stub, rabbit, odd, t
     assert '"odd"' in everything.message
 
 
+async def test_a_page_of_more_queues_than_asked_for_is_refused(stub, rabbit):
+    """An odd value makes its queue slow to decode, so that there may not be any number of them."""
+    stub.handler = one_of([{"name": f"q{number}", "messages": -1} for number in range(501)])
+    answers = await asked(adapter(stub.url, rabbit), *(f"queue=q{number}" for number in range(4)))
+    assert {answer.message for answer in answers} == {f"rabbitmq at {stub.url} answered 501 queues on a page of 500"}
+
+
 MODES = ("messages", "ready", "unacked", "consumers", "publish_rate", "growth", "head_age", "drain_time")
 
 

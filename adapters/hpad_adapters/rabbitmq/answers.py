@@ -36,13 +36,16 @@ _FIELDS: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-def page_of(body: bytes, name: str) -> Page:
-    """Returns a page of a list; raises AdapterError, which names the broker, for anything else."""
+def page_of(body: bytes, name: str, most: int) -> Page:
+    """Returns a page of at most so many queues; raises AdapterError, which names the broker, for anything else."""
     try:
-        return _PAGE.decode(body)
+        page: Page | _RawPage = _PAGE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         page = decoded(_RAW_PAGE, body, name, "a list of queues")
-    return Page([queue_of(bytes(item), name) for item in page.items], page.page_count, page.filtered_count)
+    if len(page.items) > most:
+        raise AdapterError(f"{name} answered {len(page.items)} queues on a page of {most}")
+    items = [item if isinstance(item, Queue) else queue_of(bytes(item), name) for item in page.items]
+    return Page(items, page.page_count, page.filtered_count)
 
 
 def queue_of(body: bytes, name: str) -> Queue:

@@ -242,7 +242,7 @@ class Management:
             body = await self._broker.get(path, numbered, vhost=vhost)
         except NotFoundError:
             raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}', "spec") from None
-        return page_of(body, str(self._broker))
+        return page_of(body, str(self._broker), self._page_size)
 
     def _of(self, vhost: str) -> str:
         return f"{self._broker}" if vhost == ANY_VHOST else f'vhost "{vhost}" of {self._broker}'
