@@ -45,6 +45,8 @@ class RedisSettings(RedisServers, frozen=True, forbid_unknown_fields=True, kw_on
     username: a user of the server's ACL; password: the password; password_file: a file that holds it, read for each
     batch; password_env: an environment variable that holds it.
     ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
+    trusted_hosts: nodes of a cluster, or masters that sentinels name, that get the password without TLS although they
+    are not in `nodes`: names, "*.redis.svc", addresses, and networks such as 10.0.0.0/8.
     keys: the key in a metric's selector -> the real key, for keys that label values cannot hold ("jobs:mail").
     only_keys: selectors may name the keys of `keys` only.
     missing_stream: a stream that does not exist is an error, or zero.

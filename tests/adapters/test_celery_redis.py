@@ -109,6 +109,7 @@ async def test_celery_behind_a_sentinel(server: Server, tmp_path: Path) -> None:
     monitored = {"sentinel monitor": f"main 127.0.0.1 {server.port} 1", "sentinel auth-pass": f"main {PASSWORD}"}
     sentinel = Server(tmp_path / "sentinel", port, monitored, sentinel=True)
     broker = {"sentinel": {"master": "main", "nodes": [f"127.0.0.1:{port}"], "database": 2}, "password": PASSWORD}
+    broker |= {"trusted_hosts": ["127.0.0.1"]}
     transport = {"broker_transport_options": {"master_name": "main"}}
     with started(sentinel):
         url = f"sentinel://:{PASSWORD}@127.0.0.1:{port}/2"

@@ -37,7 +37,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
 
 
 @asynccontextmanager
-async def adapter(*named: int | str, tls: bool = False, **options: str) -> AsyncIterator[Redis]:
+async def adapter(*named: int | str, tls: bool = False, **options: Any) -> AsyncIterator[Redis]:
     """Yields an adapter for a cluster of which these nodes or ports are configured."""
     addresses = [f"127.0.0.1:{node}" if isinstance(node, int) else node for node in named]
     keys = {f"k{index}": key for index, key in enumerate(KEYS)}
@@ -71,8 +71,15 @@ class TestCluster:
     async def test_a_user_with_the_documented_rights_suffices(self, nodes: list[Server]) -> None:
         for node in nodes:
             node.cli("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+type", "+llen", "+cluster|slots", "+asking")
-        async with adapter(nodes[0].port, username="reader", password="pw") as redis:
+        user, trusted = {"username": "reader", "password": "pw"}, {"trusted_hosts": ["127.0.0.0/8"]}
+        async with adapter(nodes[0].port, **user, **trusted) as redis:
             assert values(await redis.answer([of("jobs:a"), of("jobs:b")])) == [1000, 2000]
+        async with adapter(*(node.port for node in nodes), **user) as redis:
+            assert values(await redis.answer([of("jobs:a"), of("jobs:b")])) == [1000, 2000]
+        async with adapter(nodes[0].port, **user) as redis:
+            answers = await redis.answer([of("jobs:a"), of("jobs:b")])
+        [refused] = [answer.message for answer in answers if isinstance(answer, AdapterError)]
+        assert "gets no credentials" in refused
         async with adapter(nodes[0].port, username="reader", password="wrong") as redis:
             with pytest.raises(AdapterError, match="WRONGPASS"):
                 await redis.answer([of("jobs:a")])

@@ -45,6 +45,7 @@ class Watched:
         return {
             "sentinel": {"master": "main", "nodes": nodes, "password": SENTINEL_PASSWORD, **options},
             "password": PASSWORD,
+            "trusted_hosts": ["127.0.0.1"],
         }
 
 

@@ -107,6 +107,30 @@ def test_servers_and_targets_of_redis_that_keda_refuses(metadata: dict[str, str]
         converted("redis-cluster", metadata)
 
 
+KAFKA_LAG = {"bootstrapServers": "k:9092", "consumerGroup": "g", "topic": "t", "lagThreshold": "5"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "held", "told"),
+    [
+        ("redis-cluster", LIST | {"addresses": "a:1"}, ("password",), True),
+        ("redis-cluster", LIST | {"addresses": "a:1"}, (), False),
+        ("redis-cluster", LIST | {"addresses": "a:1", "enableTLS": "true"}, ("password",), False),
+        ("redis-cluster", LIST | {"addresses": "a:1", "enableTLS": "true", "unsafeSsl": "true"}, ("password",), True),
+        ("redis-sentinel", LIST | {"addresses": "a:1", "sentinelMaster": "m"}, ("password",), True),
+        ("redis", LIST | {"address": "a:1"}, ("password",), False),
+        ("kafka", KAFKA_LAG | {"sasl": "plaintext", "username": "u"}, ("password",), True),
+        ("kafka", KAFKA_LAG | {"sasl": "plaintext", "username": "u", "tls": "enable"}, ("password",), False),
+        ("kafka", KAFKA_LAG | {"sasl": "scram_sha512", "username": "u"}, ("password",), False),
+    ],
+)
+def test_servers_that_would_get_no_password_are_told(
+    kind: str, metadata: dict[str, str], held: tuple[str, ...], told: bool
+) -> None:
+    notes = converted(kind, metadata, *held).notes
+    assert any("trusted_hosts" in note.text for note in notes) == told
+
+
 API = METRICS_API["metadata"]
 
 

@@ -10,6 +10,7 @@ from hpad_adapters import extras
 from hpad_adapters.kafka import lag
 from hpad_adapters.kafka.settings import KafkaSettings, Metric
 from hpad_adapters.selection import labels, no_metric
+from hpad_adapters.trust import Trust
 
 LAG = "kafka_lag"
 _FROM_SELECTOR = Metric()
@@ -45,6 +46,8 @@ class Kafka:
         self._clock = context.clock
         self._servers = settings.servers()
         self._tls = Tls(settings.tls_options) if settings.tls else None
+        verified = settings.tls and not settings.insecure
+        self._trust = Trust(settings.servers(), settings.trusted_hosts, verified=verified)
         self._http = Http(context, settings.http_options())
         self._persistent = lag.Persistent()
 
@@ -99,7 +102,7 @@ class Kafka:
         password = (await read_secrets({"password": settings.secret}))["password"]
         token = await self._http.bearer() if settings.sasl == "OAUTHBEARER" else ""
         tls = await self._tls.context() if self._tls is not None else None
-        return self._client.Login(tls, settings.sasl, settings.username, password, token)
+        return self._client.Login(tls, settings.sasl, settings.username, password, token, self._trust)
 
     async def _sample(self, cluster: Any, wanted: Wanted) -> Sample:
         # The ends are read after the commits, so that no commit lies beyond them.

@@ -22,6 +22,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from hpad.adapter import AdapterError, reason
 from hpad.adapter_http import failure
 from hpad_adapters.kafka.lag import Partition
+from hpad_adapters.trust import Trust
 
 MAX_BYTES = 1 << 20
 """The limit for one response: some ten thousand partitions."""
@@ -50,6 +51,12 @@ class Login(NamedTuple):
     username: str = ""
     password: str = ""
     token: str = ""
+    trust: Trust | None = None
+
+    def check(self, at: Address) -> None:
+        """Raises AdapterError for a broker that may not get the password or token. SCRAM sends neither."""
+        if self.trust is not None and self.mechanism in ("PLAIN", "OAUTHBEARER"):
+            self.trust.check("Kafka broker", *at)
 
 
 class _Token(AbstractTokenProvider):
@@ -147,6 +154,9 @@ class KafkaCluster:
         """Returns partitions and leaders of topics, without creating a topic."""
         response = await self._asked(self._bootstrapped, MetadataRequest(sorted(names), False))
         brokers = {each[0]: (each[1], each[2]) for each in response.brokers}
+        if self._login.trust is not None:
+            for at in brokers.values():
+                self._login.trust.note(*at)
         leaders: dict[Partition, Address] = {}
         faults: dict[str, AdapterError] = {}
         for code, topic, *_, partitions in response.topics or ():
@@ -220,6 +230,7 @@ class KafkaCluster:
 
     async def _connected(self, at: Address) -> _Connection:
         login = self._login
+        login.check(at)
         transport = "SSL" if login.tls is not None else "PLAINTEXT"
         connection = _Connection(
             *at,

@@ -8,6 +8,7 @@ import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad_adapters.trust import trusted_hosts_error
 
 Policy = Literal["error", "earliest", "latest"]
 Mechanism = Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -86,6 +87,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     sasl: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; username: the user; password: its password;
         password_file: a file that holds it, read for each batch; password_env: an environment variable that holds it.
     token_file: a file with the token of OAUTHBEARER, read for each batch; oauth2: where to get tokens.
+    trusted_hosts: brokers that get a password by PLAIN, or a token, without TLS and although they are not among
+        bootstrap_servers: names, "*.kafka.svc", addresses, and networks such as 10.0.0.0/8.
     """
 
     bootstrap_servers: list[str]
@@ -105,9 +108,11 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     password_env: str = ""
     token_file: str = ""
     oauth2: OAuth2 | None = None
+    trusted_hosts: list[str] = []
 
     def __post_init__(self) -> None:
         errors = [self.tls_options.error, secret_error(self, "password"), self._login_error(), *self._server_errors()]
+        errors.append(trusted_hosts_error(self.trusted_hosts))
         unused = [name for name in ("ca", "cert", "insecure") if getattr(self, name)]
         if unused and not self.tls:
             errors.append(f"{unused[0]}: has an effect with tls: true only")

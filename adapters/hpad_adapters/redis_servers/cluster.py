@@ -139,6 +139,8 @@ class RedisCluster:
             try:
                 (reply,) = await session.exchange_within(NODE_SECONDS, node, (("CLUSTER", "SLOTS"),))
                 self._topology = _topology(f"{self._access.kind} {node}", node, reply)
+                for *_, at in self._topology.ranges:
+                    self._access.trust.note(*at)
             except AdapterError as error:
                 errors.append(error.message)
                 continue

@@ -11,6 +11,7 @@ from hpad.adapter import AdapterError, Context
 from hpad.adapter_http import Secret, Tls, failure, read_secrets
 from hpad_adapters.redis_servers.replies import Budget, ProtocolError, Replies, Reply, ReplyError, encoded
 from hpad_adapters.redis_servers.settings import Address
+from hpad_adapters.trust import Trust
 
 Command = Sequence[str]
 
@@ -31,10 +32,14 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Access:
-    """Opens sessions with the login and TLS of one kind of server; `tls` is None for plain text."""
+    """Opens sessions with the login and TLS of one kind of server; `tls` is None for plain text.
 
-    def __init__(self, login: Login, tls: Tls | None, context: Context) -> None:
+    `trust` says which servers may get the login.
+    """
+
+    def __init__(self, login: Login, tls: Tls | None, trust: Trust, context: Context) -> None:
         self.kind = login.kind
+        self.trust = trust
         self._login = login
         self._tls = tls
         self._context = context
@@ -47,14 +52,22 @@ class Access:
         except AdapterError as error:
             raise AdapterError(f"{self.kind}: {error.message}") from None
         login = [("AUTH", *filter(None, (self._login.username,)), password)] if password else []
-        return Session(self.kind, (*login, *opening), tls, self._context)
+        return Session(self, (*login, *opening), tls, self._context)
+
+    def check(self, at: Address) -> None:
+        """Raises AdapterError for a server that may not get the login."""
+        if self._login.password:
+            self.trust.check(self.kind, *at)
 
 
 class Session:
     """What the connections of one batch have in common: the commands that open each one, TLS, and the budget."""
 
-    def __init__(self, kind: str, opening: Sequence[Command], tls: ssl.SSLContext | None, context: Context) -> None:
-        self._kind = kind
+    def __init__(
+        self, access: Access, opening: Sequence[Command], tls: ssl.SSLContext | None, context: Context
+    ) -> None:
+        self._access = access
+        self._kind = access.kind
         self._opening = opening
         self._tls = tls
         self._clock = context.clock
@@ -62,6 +75,7 @@ class Session:
 
     async def exchange(self, at: Address, commands: Sequence[Command]) -> list[Reply]:
         """Returns the replies of one server, in one connection and one round trip; raises AdapterError."""
+        self._access.check(at)
         name = f"{self._kind} {at}"
         sent = (*self._opening, *commands)
         try:

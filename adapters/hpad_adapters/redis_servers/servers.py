@@ -10,7 +10,8 @@ from hpad_adapters.redis_servers.cluster import RedisCluster
 from hpad_adapters.redis_servers.connection import Access, Login, Request
 from hpad_adapters.redis_servers.replies import Reply
 from hpad_adapters.redis_servers.sentinel import SentinelMaster
-from hpad_adapters.redis_servers.settings import REDIS_PORT, Address, RedisServers
+from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, Address, RedisServers, address
+from hpad_adapters.trust import Trust
 
 
 class Servers(Protocol):
@@ -33,13 +34,25 @@ def servers(settings: RedisServers, context: Context) -> Servers:
     chosen = settings.sentinel or settings.cluster
     secure = chosen.tls if chosen is not None else parts.scheme == "rediss"
     tls = Tls(settings.tls_options) if secure else None
-    access = Access(Login("Redis", settings.username, settings.secret), tls, context)
+    trust = Trust(_configured(settings), settings.trusted_hosts, verified=secure and not settings.insecure)
+    access = Access(Login("Redis", settings.username, settings.secret), tls, trust, context)
     if settings.sentinel is not None:
         login = Login("Redis Sentinel", settings.sentinel.username, settings.sentinel.secret)
-        return SentinelMaster(settings.sentinel, access, Access(login, tls, context))
+        return SentinelMaster(settings.sentinel, access, Access(login, tls, trust, context))
     if settings.cluster is not None:
         return RedisCluster(settings.cluster, access)
-    return _Single(Address(parts.hostname or "", parts.port or REDIS_PORT), parts.path.strip("/") or "0", access)
+    (only,) = _configured(settings)
+    return _Single(only, parts.path.strip("/") or "0", access)
+
+
+def _configured(settings: RedisServers) -> list[Address]:
+    """Returns the servers that the settings name."""
+    if settings.sentinel is not None:
+        return [address(node, SENTINEL_PORT) for node in settings.sentinel.nodes]
+    if settings.cluster is not None:
+        return [address(node, REDIS_PORT) for node in settings.cluster.nodes]
+    parts = urllib.parse.urlsplit(settings.url)
+    return [Address(parts.hostname or "", parts.port or REDIS_PORT)]
 
 
 class _Single:

@@ -8,6 +8,7 @@ import msgspec
 
 from hpad.adapter import shown
 from hpad.adapter_http import Secret, TlsOptions, secret, secret_error, url_error
+from hpad_adapters.trust import trusted_hosts_error
 
 EXAMPLE = "redis://host:6379/0"
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
@@ -110,7 +111,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields that each source on Redis has: one of url, sentinel and cluster, credentials, and TLS."""
+    """The fields that each source on Redis has: one of url, sentinel and cluster, credentials, TLS and trust."""
 
     url: str = ""
     sentinel: Sentinel | None = None
@@ -123,6 +124,7 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cert: str = ""
     key: str = ""
     insecure: bool = False
+    trusted_hosts: list[str] = []
 
     def __post_init__(self) -> None:
         present = [name for name in ("url", "sentinel", "cluster") if getattr(self, name)]
@@ -133,6 +135,7 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             f"url: {wrong}" if wrong else "",
             secret_error(self, "password"),
             self.tls_options.error,
+            trusted_hosts_error(self.trusted_hosts),
         )
 
     def __repr__(self) -> str:

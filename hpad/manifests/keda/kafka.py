@@ -31,6 +31,8 @@ def kafka(trigger: Trigger) -> None:
     nodes = [server.strip() for server in servers.split(",") if server.strip()]
     host = nodes[0].partition(":")[0]
     settings = {"bootstrap_servers": nodes, **_tls(trigger), **_login(trigger, host)}
+    if settings.get("sasl") in ("PLAIN", "OAUTHBEARER"):
+        trigger.note_trust(settings, "brokers that are not in bootstrapServers")
     trigger.note_unneeded(_UNNEEDED)
     even = "ensureEvenDistributionOfPartitions"
     if trigger.metadata.truth(even):

@@ -82,7 +82,10 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     settings, host = place(trigger, _is_encrypted(trigger))
     if trigger.metadata.truth("unsafeSsl"):
         settings["insecure"] = True
-    return settings | trigger.credentials(host) | trigger.file_settings(ca="ca", cert="cert", key="key"), host
+    credentials = trigger.credentials(host)
+    if credentials and place is not _server:
+        trigger.note_trust(settings, "masters that sentinels name" if place is _sentinel else "other nodes")
+    return settings | credentials | trigger.file_settings(ca="ca", cert="cert", key="key"), host
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:

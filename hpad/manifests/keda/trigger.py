@@ -223,6 +223,13 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             return settings | {f"password_{kind}": place for kind, place in password.items()}
         return settings | ({"password_env": self.variable_of(self.field_of(field), host)} if name else {})
 
+    def note_trust(self, settings: Mapping[str, Any], others: str) -> None:
+        """Notes that `others`, which the servers of the settings name, get no password without verified TLS."""
+        tls = any(part.get("tls") for part in (settings, *settings.values()) if isinstance(part, Mapping))
+        if not tls or settings.get("insecure"):
+            text = f"hpad sends the password to {others} only if trusted_hosts of the source has them: see its page"
+            self.conversion.note_change(self.path, text)
+
     def login(self, host: str, of_url: str = "", field: str = "host") -> dict[str, str]:
         """Returns the credentials, with a placeholder for the user of a password, which is noted as lost."""
         found = self.credentials(host, of_url, field)

@@ -1,0 +1,77 @@
+"""Which servers may get the credentials of a source, where servers name others: nodes of a cluster, masters, brokers.
+
+A server that proves its name by TLS may, and so may those that the configuration names. Without TLS, whoever answers in
+place of one server could otherwise have the credentials sent to any address.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hpad.adapter import AdapterError, shown
+
+_NAME: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})\Z")
+_MOST_NAMED: Final = 32
+_FORMS: Final = 'names, "*.example.com", addresses, and networks such as 10.0.0.0/8'
+
+
+def trusted_hosts_error(hosts: Sequence[str]) -> str:
+    """Returns why the setting `trusted_hosts` is invalid, as "field: text"; "" if it is not."""
+    wrong = next((host for host in hosts if _network(host) is None and not _NAME.match(host)), None)
+    return "" if wrong is None else f"trusted_hosts: {shown(wrong)} is none of: {_FORMS}"
+
+
+class Trust:
+    """Decides whether a server may get the credentials. `configured` has host and port of the servers in the settings.
+
+    `verified`: connections are by TLS, and certificates are checked.
+    """
+
+    def __init__(self, configured: Iterable[tuple[str, int]], hosts: Sequence[str], *, verified: bool) -> None:
+        self._verified = verified
+        self._configured = {(_plain(host), port) for host, port in configured}
+        self._networks = [network for host in hosts if (network := _network(host)) is not None]
+        self._names = [_plain(host) for host in hosts if _network(host) is None]
+        self._refused: dict[str, None] = {}
+
+    def note(self, host: str, port: int) -> None:
+        """Remembers a server that another one has named, so that the first refusal lists all that lack trust."""
+        if not self._trusts(host, port) and len(self._refused) < _MOST_NAMED:
+            self._refused[host] = None
+
+    def check(self, kind: str, host: str, port: int) -> None:
+        """Raises AdapterError unless the server, of a kind such as "Redis", may get the credentials."""
+        if self._trusts(host, port):
+            return
+        self.note(host, port)
+        at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        named = ", ".join(f'"{each}"' if ":" in each else each for each in sorted(self._refused))
+        raise AdapterError(
+            f"{kind} {at} gets no credentials: another server named it, not the configuration, and no certificate"
+            f" proves its name. Use TLS, or write trusted_hosts: [{named}] ({_FORMS})",
+            lasting=True,
+        )
+
+    def _trusts(self, host: str, port: int) -> bool:
+        name = _plain(host)
+        return self._verified or (name, port) in self._configured or self._listed(name)
+
+    def _listed(self, name: str) -> bool:
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return any(name == each or (each[:1] == "*" and name.endswith(each[1:])) for each in self._names)
+        return any(address in network for network in self._networks)
+
+
+def _network(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Returns the network of the text, which may be a single address; None for a name."""
+    try:
+        return ipaddress.ip_network(host)
+    except ValueError:
+        return None
+
+
+def _plain(host: str) -> str:
+    return host.lower().removesuffix(".")
