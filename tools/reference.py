@@ -114,7 +114,8 @@ _ANNOTATIONS = {
 _SCHEDULES = """## Schedules
 
 `hpad.io/schedule` sets minimum, maximum or both while a window is open. Each window is a start in five fields as in
-crontab(5), a length in whole minutes up to 31 days, a time zone (UTC if none is given), and the bounds:
+crontab(5) with at most 100 characters, a length in whole minutes up to 31 days, a time zone (UTC if none is given), and
+the bounds:
 
     0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40; 0 0 * * 6 for 48h: max=4
 
@@ -298,6 +299,10 @@ REASONS = {
     "ScaleUpStabilized": ("AbleToScale", "a smaller recommendation within the scale-up window holds the count"),
     "SucceededRescale": ("AbleToScale", "the new count was written"),
     "FailedUpdateScale": ("AbleToScale", "the new count could not be written"),
+    "TooLarge": (
+        "AbleToScale, ScalingActive",
+        "the HPA, its metrics and pods, or what is to be compared is [larger than hpad takes](../exactness.md#size)",
+    ),
     "StaleCache": ("AbleToScale", "a watch received nothing for `max_staleness`: hpad does not decide on old data"),
     "DryRun": ("AbleToScale, Shadow", "the count was decided and, with `--dry-run`, not written"),
     "Shadow": ("AbleToScale, Shadow", "the count was decided for the shadow, and not written"),
@@ -349,6 +354,7 @@ EVENTS = {
     "InvalidMetricSourceType": ("Warning", "a metric has a type that Kubernetes does not know"),
     "FailedDeletionCost": ("Warning", "idle pods could not be marked, so a scale-down removes pods in any order"),
     "StaleCache": ("Warning", "hpad does not decide on old data"),
+    "TooLarge": ("Warning", "hpad does not decide for what is too large"),
     "InvalidAnnotation": ("Warning", "an annotation under `hpad.io/` is invalid or unknown"),
     "LeaderElection": ("Normal", "on the Lease: another process leads now"),
 }
@@ -508,9 +514,14 @@ def _help(action: argparse.Action) -> str:
 def _annotations() -> str:
     if set(_ANNOTATIONS) != set(annotations.ANNOTATIONS):
         raise SystemExit(f"tools/reference.py lacks annotations: {set(annotations.ANNOTATIONS) ^ set(_ANNOTATIONS)}")
-    rows = [[f"`{name}`", value, text] for name, (value, text) in _ANNOTATIONS.items()]
-    text = "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes."
-    table = _table(["annotation", "value", "meaning"], rows)
+    rows = [
+        [f"`{name}`", value, text, f"{annotations.ANNOTATIONS[name]:,}"] for name, (value, text) in _ANNOTATIONS.items()
+    ]
+    text = (
+        "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes. The last"
+        " column has the number of characters that a value may have."
+    )
+    table = _table(["annotation", "value", "meaning", "at most"], rows)
     chapters = (
         _CONFIGURED,
         _SCHEDULES,

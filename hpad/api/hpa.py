@@ -120,13 +120,18 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
-    """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec."""
+    """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec.
+
+    `refused` is no field of the API: it says why an HPA is too large to be read (`hpad.api.limits`; "": it is not), and
+    its name in recordings is one that no field of the API can have.
+    """
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
     max_replicas: int = msgspec.field(default_factory=int)
     metrics: tuple[MetricSpec, ...] = ()
     behavior: HorizontalPodAutoscalerBehavior | None = None
+    refused: str = msgspec.field(default="", name="hpad.io/refused")
 
 
 class MetricValueStatus(_Wire, frozen=True):

@@ -4,7 +4,6 @@ Sources: apimachinery, pkg/labels/selector.go: Parse, and metav1: LabelSelectorA
 messages are those of Kubernetes.
 """
 
-import functools
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +12,12 @@ from typing import Final
 import msgspec
 
 from hpad.api import selector_syntax
+from hpad.api.kept import kept
+from hpad.api.selector_syntax import LONGEST as LONGEST
 from hpad.api.selector_syntax import Operator as Operator
 from hpad.api.selector_syntax import Requirement as Requirement
 from hpad.api.selector_syntax import SelectorError as SelectorError
+from hpad.api.selector_syntax import TooLarge as TooLarge
 from hpad.api.text import quoted
 
 _EXACT: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})
@@ -36,6 +38,9 @@ class Selector:
     selectable: bool = True
     _equal: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
     _other: tuple[Requirement, ...] = field(init=False, repr=False, compare=False)
+    _needed: frozenset[str] = field(init=False, repr=False, compare=False)
+    _absent: frozenset[str] = field(init=False, repr=False, compare=False)
+    _valued: tuple[Requirement, ...] = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +48,10 @@ class Selector:
         other = tuple(term for term in self.requirements if term.operator not in _EXACT)
         object.__setattr__(self, "_equal", equal)
         object.__setattr__(self, "_other", other)
+        absent = frozenset([term.key for term in other if term.operator is Operator.DOES_NOT_EXIST])
+        object.__setattr__(self, "_needed", frozenset([term.key for term in other if term.needs_label]))
+        object.__setattr__(self, "_absent", absent)
+        object.__setattr__(self, "_valued", tuple([term for term in other if term.values]))
         object.__setattr__(self, "_hash", hash((self.requirements, self.selectable)))
 
     def __hash__(self) -> int:
@@ -58,9 +67,14 @@ class Selector:
         for key, value in self._equal:
             if labels.get(key) != value:
                 return False
-        for term in self._other:
-            if not term.matches(labels):
+        if self._other:
+            # Sets first, since a pod may have thousands of labels, and a selector a hundred requirements.
+            present = labels.keys()
+            if not (present >= self._needed and present.isdisjoint(self._absent)):
                 return False
+            for term in self._valued:
+                if not term.matches(labels):
+                    return False
         return self.selectable
 
     def __str__(self) -> str:
@@ -70,6 +84,10 @@ class Selector:
 
 EVERYTHING: Final = Selector()
 NOTHING: Final = Selector(selectable=False)
+TOO_LARGE: Final = "," * (LONGEST + 1)
+"""The text that stands for a selector that is too large: `parse` refuses it."""
+_PARSED_BYTES: Final = 20
+"""What a parsed selector takes for each character of its text."""
 _KNOWN: Final[weakref.WeakValueDictionary[str, Selector]] = weakref.WeakValueDictionary()
 
 
@@ -140,13 +158,13 @@ def go_plus_v(selector: LabelSelector | None) -> str:
     )
 
 
-@functools.lru_cache(maxsize=1 << 10)
+@kept(lambda text: len(text) * _PARSED_BYTES, 1 << 20)
 def parse(text: str) -> Selector:
     """Returns the selector of a text; an empty text selects everything. Raises SelectorError.
 
     A selector that is still in use is not parsed again.
     """
-    # The weak references outlast the LRU cache: with more than 1,024 targets, each would be parsed again every period.
+    # The weak references outlast the cache: with thousands of targets, each would be parsed again every period.
     known = _KNOWN.get(text)
     if known is None:
         known = _KNOWN[text] = _selector(selector_syntax.requirements(text))

@@ -7,7 +7,7 @@ pkg/labels/selector.go: Parse and NewRequirement.
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -48,10 +48,31 @@ SIGNS: Final = {
 SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
 """The operators whose values are in parentheses."""
 
+MOST_REQUIREMENTS: Final = 100
+"""Requirements of a selector. Kubernetes has no limit; users have fewer than ten."""
+LONGEST: Final = 4096
+"""Characters of the text of a selector."""
+
+
+class TooLarge(SelectorError):
+    """The selector is larger than hpad takes."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_LARGE)
+
+
+_TOO_LARGE: Final = (
+    f"the label selector is too large: hpad takes at most {MOST_REQUIREMENTS} requirements and {LONGEST:,} characters"
+)
+
 _WRITTEN: Final = {operator: sign for sign, operator in SIGNS.items()}
 _UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
 ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")  # the longest label value; bounds the time of int()
+
+
+_FEW: Final = 8
+"""Values that are found as fast in a tuple as in a set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +82,24 @@ class Requirement:
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
+    _known: frozenset[str] | tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", self.values if len(self.values) <= _FEW else frozenset(self.values))
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether an object without the label cannot meet the requirement."""
+        return self.operator not in (Operator.NOT_IN, Operator.NOT_EQUALS, Operator.DOES_NOT_EXIST)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Returns whether the labels meet the requirement. A missing label meets only `!=`, `notin` and `!`."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN | Operator.EQUALS | Operator.DOUBLE_EQUALS:
-                return value in self.values
+                return value in self._known
             case Operator.NOT_IN | Operator.NOT_EQUALS:
-                return value not in self.values
+                return value not in self._known
             case Operator.EXISTS:
                 return value is not None
             case Operator.DOES_NOT_EXIST:
@@ -142,6 +172,8 @@ def _listed(values: Sequence[str]) -> str:
 
 def requirements(text: str) -> list[Requirement]:
     """Returns the requirements of a text, in the order written. Raises SelectorError."""
+    if len(text) > LONGEST:
+        raise TooLarge
     tokens = _Tokens(text)
     found: list[Requirement] = []
     if not tokens.peek():
@@ -156,6 +188,8 @@ def requirements(text: str) -> list[Requirement]:
         following = tokens.take()
         if not following:
             return found
+        if len(found) == MOST_REQUIREMENTS:
+            raise TooLarge
         if following != ",":
             raise _unexpected(following, "',' or 'end of string'")
         if not tokens.at_term():

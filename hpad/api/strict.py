@@ -34,9 +34,10 @@ _NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+"
 
 @functools.cache
 def fields_of(struct: type) -> dict[str, Any]:
-    """Returns the wire names of a struct's fields, each with its type."""
+    """Returns the wire names of a struct's fields of the API, each with its type; a name of hpad has a slash."""
     hints = typing.get_type_hints(struct)
-    return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(struct)}
+    known = msgspec.structs.fields(struct)
+    return {field.encode_name: hints[field.name] for field in known if "/" not in field.encode_name}
 
 
 def folded(value: Any, kind: Any) -> Any:

@@ -80,6 +80,11 @@ def shown(value: object) -> str:
     return visible(str(value))
 
 
+def begin(text: str, longest: int = 100) -> str:
+    """Returns the begin of a text, at most so many characters; with an ellipsis if that is not all."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def visible(text: str) -> str:
     """Returns the text on one line, with pictures in place of control characters."""
     return _IN_ONE_LINE.sub(_picture, text)

@@ -14,6 +14,7 @@ from hpad.cli import moments, paint, replay_changed, replay_selection
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
+from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.render import lines
 from hpad.engine.render.text import BLANK
 from hpad.engine.settle import sentence
@@ -143,7 +144,7 @@ def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: 
 
 def traced(step: replay.Replayed) -> Trace:
     """Returns the trace of a replayed step."""
-    return make_trace(Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement))
+    return foreseen(make_trace(Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement)))
 
 
 def _check(scenarios: Iterable[Located], selection: Selection) -> int:

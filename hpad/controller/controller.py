@@ -104,7 +104,7 @@ class Controller:
 
     async def prepare(self) -> None:
         """Registers the HPAs of the source, while other tasks go on: 10,000 HPAs take 0.3 s."""
-        await self._reconciler.overlap.prepare(tuple(self._source.values()), self._clock)
+        await self._reconciler.overlap.prepare(tuple(self._source.values()))
 
     def start(self) -> None:
         """Starts with all HPAs of the source.

@@ -34,6 +34,7 @@ from hpad.engine.view import (
     READ_FAILED,
     STALE,
     STATUS,
+    TOO_LARGE,
     Competitor,
     ScaleError,
     Tunables,
@@ -175,6 +176,11 @@ class Observer:
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
                 pods, own_pods = await read_own_pods(self._cluster, hpa, scale, pods)
+        competing: tuple[str, ...] = ()
+        try:
+            competing = await self._competing(key, scale, pods, own_pods)
+        except errors.ApiError as error:
+            scale, failure, pods = None, error, []
         at_zero = scale is not None and scale.spec.replicas == 0
         ref = hpa.spec.scale_target_ref
         zero_by = self._cluster.replicas_set_by(key.namespace, ref) if at_zero else ""
@@ -186,7 +192,7 @@ class Observer:
             scale=scale,
             scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
-            competing_hpas=self._competing(key, scale, pods, own_pods),
+            competing_hpas=competing,
             set_by_other=self._set_by_other(hpa, loaded, zero_by) if at_zero else False,
             zero_by=zero_by,
             competitors=self._competitors(hpa),
@@ -253,13 +259,13 @@ class Observer:
         selector = None if scale is None else scale.pod_selector
         return [] if selector is None else self._cluster.pods.select(namespace, selector)
 
-    def _competing(
+    async def _competing(
         self, key: Key, scale: Scale | None, pods: Sequence[Pod], own_pods: OwnPods | None
     ) -> tuple[str, ...]:
         """Returns the names of the HPAs that select the same pods, or, for pods by owner, those that scale them."""
         if own_pods is None:
-            return self._overlap.others(key, scale, pods)
-        return self._overlap.others(key, scale, (), own_pods.related)
+            return await self._overlap.others(key, scale, pods)
+        return await self._overlap.others(key, scale, (), own_pods.related)
 
     def _set_by_other(self, hpa: HorizontalPodAutoscaler, memory: Memory, zero_by: str) -> bool:
         """Whether another client than an HPA controller is known to have set the target to zero."""
@@ -292,4 +298,6 @@ def target_of(hpa: HorizontalPodAutoscaler) -> str:
 def _scale_error(error: errors.ApiError) -> ScaleError:
     if error.stale:
         return ScaleError(error.message, STALE)
+    if error.reason == TOO_LARGE:
+        return ScaleError(error.message, TOO_LARGE)
     return ScaleError(error.message, NO_MATCH if error.reason == "NoMatch" else READ_FAILED)

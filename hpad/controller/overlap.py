@@ -17,7 +17,7 @@ none.
 import asyncio
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -30,6 +30,7 @@ from hpad.api.selector import Operator, Selector
 from hpad.clock import Clock
 from hpad.controller.cluster import Cluster
 from hpad.engine.spec import compiled_spec
+from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
 
 Group = tuple[str, ...]
@@ -66,6 +67,18 @@ class _Groups:
             self._keys[group] = others
 
 
+_AT_A_TIME: Final = 1000
+"""Comparisons of a pod with a selector after which other tasks run, a few milliseconds of work."""
+_MOST_COMPARED: Final = 500_000
+_MOST_NAMED: Final = 100
+_LABELS: Final = 8
+"""Labels of a pod that are looked up in the time of one comparison."""
+
+
+class TooMany(Exception):
+    """There are too many pods and selectors to compare."""
+
+
 class SelectorIndex:
     """The selectors of HPAs, indexed by one `label=value` that each requires, so that no lookup visits all HPAs.
 
@@ -90,17 +103,32 @@ class SelectorIndex:
         self._selectors.pop(key, None)
         self._groups.remove(key)
 
-    def competing(self, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
-        """Returns the sorted names of the other HPAs of the namespace whose selectors match any of these pods."""
+    def search(self, key: Key, pods: Iterable[Pod]) -> Generator[None, None, tuple[str, ...]]:
+        """Returns the sorted names of the other HPAs of the namespace whose selectors match any of these pods.
+
+        Of more than `_MOST_NAMED` it returns some. Yields every few milliseconds, so that other tasks can run. Raises
+        TooMany where too much is to be compared: authors choose the number of pods with labels of their own, and of
+        selectors that no label finds.
+        """
         found: set[str] = set()
         labels: Mapping[str, str] | None = None
+        compared = step = 0
         for pod in pods:
             if pod.labels is labels:  # replicas share one mapping
                 continue
             labels = pod.labels
-            for other in self._candidates(key.namespace, labels):
-                if other != key and self._selectors[other].matches(labels):
+            candidates = self._candidates(key.namespace, labels)
+            for other in candidates:
+                if other != key and (selector := self._selectors.get(other)) is not None and selector.matches(labels):
                     found.add(other.name)
+            if len(found) >= _MOST_NAMED:
+                break
+            step += 1 + len(candidates) + len(labels) // _LABELS
+            if step >= _AT_A_TIME:
+                compared, step = compared + step, 0
+                if compared > _MOST_COMPARED:
+                    raise TooMany
+                yield
         return tuple(sorted(found)) if found else ()
 
     def _smallest_group(self, namespace: str, selector: Selector) -> Group:
@@ -183,8 +211,9 @@ _AT_ONCE: Final = 8
 class Overlap:
     """Registers HPAs and their targets, and finds competing ones. `selectors` holds the selectors of the targets."""
 
-    def __init__(self, cluster: Cluster, selectors: SelectorIndex) -> None:
+    def __init__(self, cluster: Cluster, selectors: SelectorIndex, clock: Clock) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._selectors = selectors
         self._targets = Targets()
         self._unread: dict[str, dict[Key, CrossVersionObjectReference]] = defaultdict(dict)
@@ -206,13 +235,13 @@ class Overlap:
         else:
             self._register(key, scale)
 
-    async def prepare(self, hpas: Iterable[HorizontalPodAutoscaler], clock: Clock) -> None:
+    async def prepare(self, hpas: Iterable[HorizontalPodAutoscaler]) -> None:
         """Registers HPAs; other tasks run in between."""
         for number, hpa in enumerate(hpas, start=1):
             self._prepared[compiled_spec(hpa).key] = hpa
             self.register(hpa)
             if number % _PREPARED_AT_ONCE == 0:
-                await clock.sleep(0)
+                await self._clock.sleep(0)
 
     def register_all(self, hpas: Collection[HorizontalPodAutoscaler]) -> None:
         """Registers all HPAs that there are, except those that were prepared and have not changed since."""
@@ -269,14 +298,15 @@ class Overlap:
         if selector is not None:
             self._selectors.put(key, selector)
 
-    def others(
-        self, key: Key, scale: Scale | None, pods: Iterable[Pod], related: Iterable[Owner] = ()
+    async def others(
+        self, key: Key, scale: Scale | None, pods: Collection[Pod], related: Iterable[Owner] = ()
     ) -> tuple[str, ...]:
         """Returns the sorted names of the HPAs of the namespace that compete with this one.
 
-        They select any of the pods, or scale the same target or one of the `related` objects.
+        They select any of the pods, or scale the same target or one of the `related` objects. Raises errors.ApiError
+        where that takes too long.
         """
-        found = self._selectors.competing(key, pods)
+        found = await self._selecting(key, pods)
         # Kubernetes compares HPAs by their pods, so without replicas none competes
         # (horizontal.go: hpasControllingPodsUnderSelector).
         if scale is None or not scale.spec.replicas:
@@ -285,6 +315,20 @@ class Overlap:
         for owner in related:
             same += self._targets.scaling(key.namespace, owner)
         return tuple(sorted({*found, *same})) if same else found
+
+    async def _selecting(self, key: Key, pods: Collection[Pod]) -> tuple[str, ...]:
+        """Returns the names of the other HPAs that select any of the pods; other tasks run meanwhile."""
+        steps = self._selectors.search(key, pods)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                found: tuple[str, ...] = done.value
+                return found
+            except TooMany:
+                text = f"{len(pods):,} pods of different labels and the selectors of other HPAs are too much to compare"
+                raise errors.ApiError(0, TOO_LARGE, text) from None
+            await self._clock.sleep(0)
 
     async def _read(self, key: Key) -> errors.ApiError | None:
         """Reads one scale and registers it. Returns the error if the caches are too old to decide."""

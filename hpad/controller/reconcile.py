@@ -93,7 +93,7 @@ class Reconciler:
         self._cluster = cluster
         self._metrics = metrics
         self._store = store
-        self.overlap = Overlap(cluster, selectors)
+        self.overlap = Overlap(cluster, selectors, clock)
         self._observer = Observer(cluster, store, self.overlap, options, own)
         self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)

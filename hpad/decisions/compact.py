@@ -21,6 +21,8 @@ MOST_PODS: Final = 100
 """The largest number of pods of one metric in a stored trace, and of values of one sample."""
 MOST_BYTES: Final = 1 << 16
 """The size of a stored trace. A larger one is stored without pods and values, or not at all."""
+_MOST_VALUES: Final = 25_000
+"""Pods times metrics of an HPA: to choose the pods to be stored of more would hold up the other HPAs."""
 _INFLATED: Final = 1 << 24
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -115,6 +117,11 @@ def unpack(key: Key, stored: Stored, *, trace: bool) -> Entry:
         )
     except (msgspec.DecodeError, zlib.error, ValueError, OverflowError, TypeError) as error:
         raise Unreadable(str(error)) from error
+
+
+def most_pods(pods: int, metrics: int) -> int:
+    """Returns how many pods of each metric a stored trace has."""
+    return MOST_PODS if pods * metrics <= _MOST_VALUES else 0
 
 
 def pack_trace(trace: Trace) -> bytes:

@@ -230,7 +230,8 @@ class DecisionLog:
     def _begin(self, key: Key, stretch: Stretch, evidence: Evidence) -> None:
         self._open[key] = stretch
         if self._archive is not None:
-            self._archive.put(key, stretch.packed(make_trace(evidence, self._source_of, compact.MOST_PODS)))
+            most = compact.most_pods(len(evidence.view.pods), len(evidence.answers))
+            self._archive.put(key, stretch.packed(make_trace(evidence, self._source_of, most)))
         if self._listeners:
             self._listeners.tell(key, stretch.closed())
 

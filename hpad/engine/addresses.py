@@ -11,7 +11,6 @@ Selectors are compared as parsed: order, spaces and repetitions do not matter, `
 `a!=x`. A name may contain characters that an address cannot express, such as braces; `#INDEX` always works.
 """
 
-import functools
 import itertools
 import re
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import selector as selectors
 from hpad.api.hpa import MetricIdentifier
+from hpad.api.kept import kept
 from hpad.api.sample import CONTAINER_RESOURCE
 from hpad.api.selector import EVERYTHING, Operator, Requirement, Selector, SelectorError
 from hpad.api.text import shown
@@ -79,7 +79,22 @@ def identities(metrics: Sequence[CompiledMetric]) -> tuple[Identity, ...]:
     return tuple(map(_identity, metrics))
 
 
-@functools.lru_cache(4096)
+def weight(metrics: tuple[Identity, ...]) -> int:
+    """Returns the estimated bytes of the names and selectors of metrics."""
+    return sum([_IDENTITY + len(metric.name) + _selector_weight(metric.selector) for metric in metrics])
+
+
+def _selector_weight(selector: Selector | None) -> int:
+    terms = () if selector is None else selector.requirements
+    return sum([_TERM + sum(map(len, term.values)) + _TERM * len(term.values) for term in terms])
+
+
+_IDENTITY: Final = 200
+_TERM: Final = 100
+"""Bytes of an identity, and of a requirement or a value of its selector, beside their texts."""
+
+
+@kept(weight)
 def canonical(metrics: tuple[Identity, ...]) -> tuple[str, ...]:
     """Returns the canonical address of each metric, as `addresses` does. O(metrics)."""
     found = forms(metrics)

@@ -5,7 +5,6 @@ docs/reference/annotations.md describes them. An invalid annotation has no effec
 """
 
 import difflib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple, TypeVar
@@ -13,9 +12,10 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.kept import kept
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import controls, fallback_policy, metric_policy, parts, schedule
+from hpad.engine import addresses, controls, fallback_policy, metric_policy, parts, schedule
 from hpad.engine.addresses import Identity, identities
 from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -26,7 +26,13 @@ T = TypeVar("T")
 FALLBACK: Final = "hpad.io/fallback"
 FAILURE_DURATION: Final = "hpad.io/failure-duration-seconds"
 ACTIVATION: Final = "hpad.io/activation"
-ANNOTATIONS: Final = (FALLBACK, FAILURE_DURATION, ACTIVATION, *controls.CONTROLS)
+_OF_METRICS: Final = 1 << 13
+"""Characters of an annotation with a part for each metric."""
+ANNOTATIONS: Final[Mapping[str, int]] = {
+    **dict.fromkeys((FALLBACK, FAILURE_DURATION, ACTIVATION), _OF_METRICS),
+    **{name: control.longest for name, control in controls.CONTROLS.items()},
+}
+"""The annotations, and the number of characters that each may have."""
 
 Defaults = Callable[[HorizontalPodAutoscaler], Mapping[str, str]]
 """Returns the annotations that the configuration gives an HPA; those of the HPA itself replace them one by one."""
@@ -35,8 +41,10 @@ UNKNOWN: Final = "UnknownAnnotation"
 INVALID: Final = "InvalidAnnotation"
 _MOST_SECONDS: Final = 10**9
 _LONGEST_TEXT: Final = 4096
-_MOST_ADVICE: Final = 10
-"""Unknown annotations that are compared with the known ones: a comparison takes long beside a decision."""
+_PARSED: Final = 50
+"""What read annotations take for each character: the parts of a metric policy, above all."""
+_MOST_UNKNOWN: Final = 10
+"""Unknown annotations that are named, and compared with the known ones, which takes long beside a decision."""
 
 
 class AnnotationError(NamedTuple):
@@ -79,7 +87,7 @@ NOTHING: Final = Own()
 def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric]) -> Own:
     """Returns what these annotations set for these metrics, and the errors in them. Never raises."""
     own = _own(annotations)
-    return _read(own, identities(metrics)) if own else NOTHING
+    return _read(own, identities(metrics)) if own is not _NONE else NOTHING
 
 
 class Reader(NamedTuple):
@@ -94,20 +102,20 @@ class Reader(NamedTuple):
 
     def reads_files(self, hpa: HorizontalPodAutoscaler) -> bool:
         """Whether `of` has to read files, which the event loop must not wait for."""
-        return any(name == controls.SCHEDULE and schedule.reads_files(text) for name, text in self._own(hpa))
+        return any(name == controls.SCHEDULE and schedule.reads_files(text) for name, text in self._own(hpa).texts)
 
     def of(self, hpa: HorizontalPodAutoscaler) -> Own:
         """Returns what the HPA sets for itself. Never raises."""
         own = self._own(hpa)
-        if self.fallbacks is None and not own:
+        if self.fallbacks is None and own is _NONE:
             return NOTHING
         metrics = compiled_spec(hpa).metrics
-        found = _read(own, identities(metrics)) if own else NOTHING
+        found = _read(own, identities(metrics)) if own is not _NONE else NOTHING
         return found if self.fallbacks is None else _with_sources(found, metrics, self.fallbacks)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where the setting applies. Never raises."""
-        text = dict(self._own(hpa)).get(controls.SYNC_PERIOD)
+        text = dict(self._own(hpa).texts).get(controls.SYNC_PERIOD)
         period = None if text is None else controls.read({controls.SYNC_PERIOD: text}).controls.sync_period
         return None if period is None else period.total_seconds()
 
@@ -133,20 +141,49 @@ def _with_sources(found: Own, metrics: Sequence[CompiledMetric], fallbacks: Fall
     return found._replace(policies=merged)
 
 
-_Own = tuple[tuple[str, str], ...]
-"""The annotations under `hpad.io/` with their values."""
+class _Own(NamedTuple):
+    """The annotations under `hpad.io/`, in sizes that may be kept: the API server lets their author write 256 KiB.
+
+    `texts` are the known ones with their values, `errors` those whose values are too long, and `unknown` the names of
+    the first others, of `unknown_count`.
+    """
+
+    texts: tuple[tuple[str, str], ...] = ()
+    errors: tuple[AnnotationError, ...] = ()
+    unknown: tuple[str, ...] = ()
+    unknown_count: int = 0
+
+
+_NONE: Final = _Own()
 
 
 def _own(annotations: Mapping[str, str] | None) -> _Own:
-    if not annotations:
-        return ()
-    return tuple([(name, text) for name, text in annotations.items() if name.startswith(PREFIX)])
+    found = [(name, text) for name, text in (annotations or {}).items() if name.startswith(PREFIX)]
+    if not found:
+        return _NONE
+    texts, errors, unknown = [], [], []
+    for name, text in found:
+        if name not in ANNOTATIONS:
+            unknown.append(name)
+            continue
+        try:
+            controls.require_length(text, ANNOTATIONS[name])
+            texts.append((name, text))
+        except ValueError as error:
+            errors.append(AnnotationError(name, str(error)))
+    return _Own(tuple(texts), tuple(errors), tuple(unknown[:_MOST_UNKNOWN]), len(unknown))
 
 
-@functools.lru_cache(4096)
+def _weight(own: _Own, metrics: tuple[Identity, ...]) -> int:
+    """Returns the bytes that read annotations take, with the names and selectors that they are kept by."""
+    written = sum([len(text) for _, text in own.texts])
+    return addresses.weight(metrics) + _PARSED * written
+
+
+@kept(_weight)
 def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     """Parses the annotations. Cached, since each turn of an HPA needs the result."""
-    texts, errors = dict(own), list(_unknown(own))
+    texts, errors = dict(own.texts), [*own.errors, *_unknown(own)]
 
     def values(name: str, parse_value: Callable[[str], T]) -> tuple[T | None, ...]:
         try:
@@ -181,11 +218,11 @@ def _resolved(found: Controls, metrics: tuple[Identity, ...], errors: list[Annot
 
 
 def _unknown(own: _Own) -> list[AnnotationError]:
-    names = [name for name, _ in own if name not in ANNOTATIONS]
-    advice = [_advice(name) for name in names[:_MOST_ADVICE]]
-    advice += [""] * (len(names) - len(advice))
-    text = "there is no such annotation"
-    return [AnnotationError(name, text + more, UNKNOWN) for name, more in zip(names, advice, strict=True)]
+    found = [AnnotationError(name, f"there is no such annotation{_advice(name)}", UNKNOWN) for name in own.unknown]
+    more = own.unknown_count - len(found)
+    if more:
+        found[-1] = found[-1]._replace(text=f"{found[-1].text}; {more:,} more do not exist either")
+    return found
 
 
 def _advice(name: str) -> str:

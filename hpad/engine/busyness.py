@@ -9,6 +9,8 @@ from hpad.engine import addresses
 from hpad.engine.addresses import Address
 
 ANNOTATION: Final = "hpad.io/busy-metric"
+LONGEST: Final = 1200
+"""Characters of the annotation: an address, and a number."""
 _ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
 
 

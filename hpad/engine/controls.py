@@ -4,7 +4,6 @@ Each control is an annotation `hpad.io/NAME`, or a field of the section `hpas` o
 its name. Recordings keep the texts of the valid ones. docs/reference/annotations.md describes them.
 """
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api import duration, metadata
+from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine import busyness, expression, schedule
@@ -38,6 +38,7 @@ _ORDERS: Final = ("default", IDLE_FIRST)
 OWNER: Final = "owner"
 _POD_SELECTIONS: Final = ("selector", OWNER)
 _MOST_CONTAINERS: Final = 100
+_LONGEST_CONTAINERS: Final = 65 * _MOST_CONTAINERS
 _LONGEST_PERIOD: Final = timedelta(hours=24)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
 
@@ -83,10 +84,20 @@ NO_CONTROLS: Final = Controls()
 
 
 class _Control(NamedTuple):
-    """One control: the field of `Controls` with its value, and the parser of its text, which raises ValueError."""
+    """One control: the field of `Controls` with its value, and the parser of its text, which raises ValueError.
+
+    `longest` is the number of characters that the text may have.
+    """
 
     field: str
     parse: Callable[[str], Any]
+    longest: int = 100
+
+
+def require_length(text: str, longest: int) -> None:
+    """Raises ValueError for a text of an annotation that is too long: anyone who may create an HPA writes it."""
+    if len(text) > longest:
+        raise ValueError(f"it has {len(text):,} characters; at most {longest:,} are read")
 
 
 def _tolerance(text: str) -> float:
@@ -159,22 +170,26 @@ def _containers(text: str) -> tuple[str, ...]:
 
 
 CONTROLS: Final[dict[str, _Control]] = {
-    SCHEDULE: _Control("schedule", schedule.parse),
+    SCHEDULE: _Control("schedule", schedule.parse, schedule.LONGEST),
     MODE: _Control("mode", _mode),
     f"{PREFIX}paused-until": _Control("paused_until", _time),
     f"{PREFIX}tolerance-up": _Control("tolerance_up", _tolerance),
     f"{PREFIX}tolerance-down": _Control("tolerance_down", _tolerance),
     f"{PREFIX}initialization-period": _Control("initialization_period", _period),
     f"{PREFIX}readiness-delay": _Control("readiness_delay", _period),
-    METRIC_POLICY: _Control("metric_policy", expression.parse),
-    f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers),
+    METRIC_POLICY: _Control("metric_policy", expression.parse, expression.LONGEST),
+    f"{PREFIX}ignore-containers": _Control("ignored_containers", _containers, _LONGEST_CONTAINERS),
     SYNC_PERIOD: _Control("sync_period", _sync_period),
     f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
     f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
-    BUSY_METRIC: _Control("busy_metric", busyness.parse),
+    BUSY_METRIC: _Control("busy_metric", busyness.parse, busyness.LONGEST),
 }
 """The controls by their annotation."""
+
+
+_PARSED: Final = 50
+"""What parsed annotations take for each character of their texts: the parts of a metric policy, above all."""
 
 
 class Read(NamedTuple):
@@ -182,6 +197,13 @@ class Read(NamedTuple):
 
     controls: Controls
     errors: tuple[tuple[str, str], ...] = ()
+
+
+def parse(name: str, text: str) -> Any:
+    """Returns the value of a control. Raises ValueError, also for a text that is too long."""
+    control = CONTROLS[name]
+    require_length(text, control.longest)
+    return control.parse(text)
 
 
 def without(found: Controls, name: str) -> Controls:
@@ -199,7 +221,7 @@ def read(texts: Mapping[str, str]) -> Read:
 NOTHING: Final = Read(Controls())
 
 
-@functools.lru_cache(4096)
+@kept(lambda own: _PARSED * sum([len(text) for _, text in own]))
 def _read(own: Texts) -> Read:
     """Parses the texts. Cached, since each turn of an HPA needs the result."""
     values: dict[str, Any] = {}
@@ -207,7 +229,7 @@ def _read(own: Texts) -> Read:
     for name, text in own:
         control = CONTROLS[name]
         try:
-            values[control.field] = control.parse(text)
+            values[control.field] = parse(name, text)
         except ValueError as error:
             errors.append((name, str(error)))
         else:

@@ -11,13 +11,15 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.sample import RESOURCE, AdapterError, Query
 from hpad.api.selector import Selector, SelectorError
 from hpad.engine.spec import CompiledMetric, CompiledSpec, compiled_spec
-from hpad.engine.view import NO_MATCH, STALE, ScaleError, View
+from hpad.engine.view import NO_MATCH, STALE, TOO_LARGE, ScaleError, View
 
 UNREACHABLE: Final = "unreachable"
 STALE_CACHE: Final = "StaleCache"
 DISABLED: Final = "disabled"
 UNOBSERVABLE: Final = "unobservable"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
+MOST_VALUES: Final = 50_000
+"""The number of pods times the number of metrics: an HPA with more would hold up the others in each turn."""
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
 """The reason for what only the feature gate HPAScaleToZero can change."""
 
@@ -79,6 +81,8 @@ Verdict = Proceed | Clamp | Halt
 def examine(view: View) -> Verdict:
     """Returns whether the metrics decide, the limits do, or nothing can be decided. Never raises."""
     spec, scale = view.spec, view.scale
+    if spec.refused:
+        return _too_large(spec.refused)
     if spec.version_error is not None:
         error = f"invalid API version in scale target reference: {spec.version_error}"
         return _unreachable(spec.version_error, error, spec_error=True)
@@ -116,6 +120,9 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
     if isinstance(pods, SelectorError):
         message = f"couldn't convert selector into a corresponding internal selector object: {pods}"
         return _unobservable("InvalidSelector", message)
+    if len(view.pods) * len(spec.metrics) > MOST_VALUES:
+        count = f"{len(view.pods):,} pods and {len(spec.metrics)} metrics"
+        return _unobservable(TOO_LARGE, f"{count} are more than {MOST_VALUES:,} values, which hpad takes for one HPA")
     if view.competing_hpas:
         namespace, name = spec.key
         names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
@@ -172,12 +179,27 @@ def _ignoring(metric: CompiledMetric, ignored: tuple[str, ...]) -> CompiledMetri
 
 def _without_scale(spec: CompiledSpec, failure: ScaleError) -> Halt:
     text = failure.message
+    if failure.reason == TOO_LARGE:
+        return _too_large(text)
     if failure.reason == STALE:  # a reason of its own, because the target is healthy: alerts need the difference
         message = f"the HPA controller does not decide on what may be out of date: {text}"
         return Halt(kind=UNREACHABLE, reason=STALE_CACHE, message=message, event=STALE_CACHE, text=text, error=text)
     if failure.reason == NO_MATCH:
         return _unreachable(text, f"unable to determine resource for scale target reference: {text}")
     return _unreachable(text, f"failed to query scale subresource for {spec.reference}: {text}")
+
+
+def _too_large(fault: str) -> Halt:
+    message = f"the HPA controller does not decide for what is too large: {fault}"
+    return Halt(
+        kind=UNREACHABLE,
+        reason=TOO_LARGE,
+        message=message,
+        event=TOO_LARGE,
+        text=fault,
+        error=f"the HPA is too large: {fault}",
+        spec_error=True,
+    )
 
 
 def _unreachable(text: str, error: str, *, spec_error: bool = False) -> Halt:

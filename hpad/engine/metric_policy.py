@@ -23,7 +23,6 @@ A metric with a fallback in force proposes what the fallback says. A metric that
 its function; in a sum, and with a weight, it stays a failed one, since leaving it out would count it as 0.
 """
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -32,12 +31,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.api.kept import kept
 from hpad.engine import addresses, expression, parts
 from hpad.engine.addresses import Address, Identity
 from hpad.engine.expression import AND, AVERAGE, FIRST, MAX, MIN, OR, SUM, Combined, Metric, Node, Scaled
 from hpad.engine.spec import CompiledMetric
 
 _MOST_SHOWN: Final = 3
+_NODE: Final = 500
+"""Bytes of a part of a policy, with its address."""
 FAILED: Final = None
 """The proposal of a failed metric."""
 
@@ -131,7 +133,17 @@ def replicas(found: Range) -> int:
     return math.ceil(found.low)
 
 
-@functools.lru_cache(4096)
+def _weight(node: Node, metrics: tuple[Identity, ...]) -> int:
+    return addresses.weight(metrics) + _NODE * _size(node)
+
+
+def _size(node: Node) -> int:
+    if isinstance(node, Combined):
+        return 1 + sum(map(_size, node.parts))
+    return 1 if isinstance(node, Metric) else 1 + _size(node.part)
+
+
+@kept(_weight)
 def bound(node: Node, metrics: tuple[Identity, ...]) -> Policy | None:
     """Returns the policy for these metrics; None for `max` over all of them, as Kubernetes has it.
 

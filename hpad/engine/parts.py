@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, TypeVar
 
-from hpad.api.text import shown
+from hpad.api.text import begin, shown
 from hpad.engine import addresses
 from hpad.engine.addresses import Address, Identity
 
@@ -17,7 +17,6 @@ T = TypeVar("T")
 _SEPARATOR: Final = re.compile(r"\{[^}]*\}?|,")
 _MOST_ERRORS: Final = 10
 _MOST_SHOWN: Final = 10
-_LONGEST_SHOWN: Final = 100
 
 
 def assigned(text: str, parse_value: Callable[[str], T], metrics: tuple[Identity, ...]) -> tuple[T | None, ...]:
@@ -81,4 +80,4 @@ def existing(names: Sequence[str]) -> str:
 
 def cut(text: str) -> str:
     """Returns a text of an annotation for an error, at most 100 characters of it."""
-    return shown(text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…")
+    return shown(begin(text))

@@ -17,11 +17,15 @@ import msgspec
 
 from hpad.api import duration
 from hpad.api.quantity import MAX_INT32
-from hpad.api.text import shown
+from hpad.api.text import begin, shown
 
 _MINUTE: Final = timedelta(minutes=1)
 _LONGEST: Final = timedelta(days=31)
 _MOST_WINDOWS: Final = 20
+LONGEST: Final = 4096
+"""Characters of all windows."""
+_LONGEST_START: Final = 100
+"""Characters of a start: cronsim parses it anew for each search."""
 _MOST_READ: Final = 200
 """The number of times that windows are searched for the next change of the bounds."""
 _WINDOW: Final = re.compile(r"(?P<start>\S+ \S+ \S+ \S+ \S+) for (?P<length>\S+)(?: in (?P<zone>\S+))?: (?P<bounds>.+)")
@@ -149,13 +153,13 @@ def parse(text: str) -> Schedule:
 def _window(text: str) -> Window:
     match = _WINDOW.fullmatch(" ".join(text.split()))
     if match is None:
-        raise ValueError(f"{shown(text)} is not a window such as {_FORM}")
+        raise ValueError(f"{shown(begin(text))} is not a window such as {_FORM}")
     try:
         low, high = _bounds(match["bounds"])
         start, zone = _start(match["start"]), _known(match["zone"] or "UTC")
         return Window(start, _length(match["length"]), zone, low, high)
     except ValueError as error:
-        raise ValueError(f"{shown(text)}: {error}") from None
+        raise ValueError(f"{shown(begin(text))}: {error}") from None
 
 
 def _bounds(text: str) -> tuple[int | None, int | None]:
@@ -172,6 +176,8 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
 
 
 def _start(text: str) -> str:
+    if len(text) > _LONGEST_START:
+        raise ValueError(f"its start has {len(text):,} characters; at most {_LONGEST_START} are read")
     try:
         next(cronsim.CronSim(text, _SAMPLE))
     except (cronsim.CronSimError, StopIteration):  # StopIteration: a date that never comes, such as 30 February

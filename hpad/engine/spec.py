@@ -22,6 +22,7 @@ from hpad.api.hpa import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from hpad.api.kept import kept
 from hpad.api.metadata import Key
 from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
@@ -302,6 +303,9 @@ def _unknown(spec: MetricSpec, namespace: str) -> CompiledMetric:
 
 
 _CACHED: Final = "compiled"
+_COMPILED: Final = 2000
+_TEXTS: Final = 5
+"""Bytes of a compiled metric, and for each character of the metric as text."""
 
 
 class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -309,7 +313,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `target_id` is the target as group/kind/name, which is the same in all versions of its API. `version_error` is the
     error in the target's apiVersion, or None. `has_object_or_external`: a metric exists that has a value without pods.
-    `bounds` are those without a schedule.
+    `bounds` are those without a schedule. `refused` is why the HPA is too large to be read ("": it is not).
     """
 
     key: Key
@@ -322,6 +326,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     behavior: Behavior | None
     has_object_or_external: bool
     bounds: Bounds
+    refused: str = ""
 
     @property
     def reference(self) -> str:
@@ -352,7 +357,12 @@ class _Metrics(msgspec.Struct, frozen=True, eq=False, gc=False):
         return isinstance(other, _Metrics) and self.entries is other.entries
 
 
-@functools.lru_cache(maxsize=1 << 10)
+def _weight(metrics: _Metrics, namespace: str) -> int:
+    """Returns what compiled metrics take: most of it are texts with their names and selectors."""
+    return sum([_COMPILED + _TEXTS * len(str(metric)) for metric in metrics.entries])
+
+
+@kept(_weight, 1 << 25)
 def _compiled_metrics(metrics: _Metrics, namespace: str) -> tuple[CompiledMetric, ...]:
     """Returns the compiled metrics, one object for all HPAs of the namespace whose specs share their metrics."""
     return tuple(compile_metric(metric, namespace) for metric in metrics.entries)
@@ -372,6 +382,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
         bounds=_bounds(minimum, spec.max_replicas),
+        refused=spec.refused,
     )
 
 

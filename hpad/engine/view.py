@@ -171,13 +171,14 @@ def yielded(to: Competitor) -> Withheld:
 READ_FAILED: Final = "ReadFailed"
 NO_MATCH: Final = "NoMatch"
 STALE: Final = "Stale"
+TOO_LARGE: Final = "TooLarge"
 
 
 class ScaleError(msgspec.Struct, frozen=True, gc=False):
     """Why the scale of the target is unknown.
 
-    `reason` is READ_FAILED, NO_MATCH (the API server has no resource of the target's kind) or STALE (the scale was not
-    read, because a cache of the cluster is out of date).
+    `reason` is READ_FAILED, NO_MATCH (the API server has no resource of the target's kind), STALE (the scale was not
+    read, because a cache of the cluster is out of date) or TOO_LARGE (its pods are too many to be compared).
     """
 
     message: str
@@ -256,15 +257,6 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if windows is None:
             return spec.bounds
         return schedule.bounds(windows, self.now, spec.min_replicas, spec.max_replicas)
-
-    @property
-    def next_bounds(self) -> tuple[datetime, Bounds] | None:
-        """When the schedule of the HPA changes minimum or maximum next, and the bounds from then on."""
-        spec, windows = self.spec, self.controls.schedule
-        if windows is None:
-            return None
-        low = max(1, spec.min_replicas) if self.scale_to_zero_disabled else spec.min_replicas
-        return schedule.following(windows, self.now, low, spec.max_replicas)
 
     @property
     def limits(self) -> tuple[int, int]:

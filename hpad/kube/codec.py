@@ -3,7 +3,6 @@
 Only the fields that are read are decoded, directly from bytes. Equal requests of containers share one object.
 """
 
-import functools
 import socket
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -11,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from hpad.api import deletion_cost, quantity
+from hpad.api import deletion_cost, limits
 from hpad.api import pod as pods
 from hpad.api import selector as selector_module
 from hpad.api.deletion_cost import DeletionCost
@@ -19,24 +18,27 @@ from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerSpec,
     HorizontalPodAutoscalerStatus,
-    MetricSpec,
     Scale,
     ScaleSpec,
     ScaleStatus,
     dec_hook,
     enc_hook,
 )
-from hpad.api.metadata import Key
-from hpad.api.pod import ContainerRequests, Owner, Pod
-from hpad.kube import errors, managed_fields
+from hpad.api.kept import kept
+from hpad.api.metadata import Key, ObjectMeta
+from hpad.api.pod import Owner, Pod
+from hpad.api.selector_syntax import MOST_REQUIREMENTS
+from hpad.engine.controls import PREFIX
+from hpad.kube import errors, managed_fields, shared
 
 T = TypeVar("T")
 UNDECODABLE: Final = (msgspec.DecodeError, ValueError, KeyError, RecursionError)
 """Raised for an object that does not match its resource; the message names the field, never its value."""
 _EMPTY = msgspec.Raw(b"{}")
-_SHARED = 1 << 14
-_RECENT = 1 << 10  # cached selectors, and metrics of HPAs
+_LONGEST_SELECTOR: Final = 1 << 16
+"""Bytes of the JSON of a selector that is decoded: each requirement takes 50 beside its text."""
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _COST: Final = b"deletion-cost"
 """A part of the names of the annotations of a pod that are read."""
@@ -236,11 +238,29 @@ _PLACED = msgspec.json.Decoder(Placed)
 _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)
+
+
+class _NarrowSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scale_target_ref: CrossVersionObjectReference = CrossVersionObjectReference()
+    min_replicas: int | None = None
+    max_replicas: int = 0
+
+
+class _NarrowHpa(msgspec.Struct, frozen=True, gc=False):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _NarrowSpec = _NarrowSpec()
+    status: HorizontalPodAutoscalerStatus = HorizontalPodAutoscalerStatus()
+
+
+class _RawSpec(msgspec.Struct, frozen=True, gc=False):
+    spec: msgspec.Raw = msgspec.Raw(b"")
+
+
 _HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=dec_hook)
-_METRICS = msgspec.json.Decoder(tuple[MetricSpec, ...], dec_hook=dec_hook)
+_NARROW = msgspec.json.Decoder(_NarrowHpa, dec_hook=dec_hook)
+_SPEC = msgspec.json.Decoder(_RawSpec)
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _TEXTS = msgspec.json.Decoder(dict[str, str] | None)
-_AMOUNTS = msgspec.json.Decoder(dict[str, str | int | float] | None)
 _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
 
 
@@ -269,9 +289,29 @@ def place(raw: bytes | msgspec.Raw) -> Place:
 
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Decodes an autoscaling/v2 HPA; raises UNDECODABLE."""
-    value = _with_shared_parts(_HPA.decode(raw))
+    """Decodes an autoscaling/v2 HPA; raises UNDECODABLE. One that is too large is `limits.refused`."""
+    fault = limits.size_fault(len(_SPEC.decode(raw).spec)) if len(raw) > limits.SPEC_BYTES else None
+    found = limits.within(_HPA.decode(raw)) if fault is None else limits.refused(_without_parts(raw), fault)
+    value = _with_shared_parts(found)
     return DecodedObject(value.metadata.key, value.metadata.resource_version, value)
+
+
+def _without_parts(raw: bytes | msgspec.Raw) -> HorizontalPodAutoscaler:
+    """Decodes an HPA without metrics and behavior, which may be too large to be decoded."""
+    narrow = _NARROW.decode(raw)
+    spec = HorizontalPodAutoscalerSpec(
+        scale_target_ref=narrow.spec.scale_target_ref,
+        min_replicas=narrow.spec.min_replicas,
+        max_replicas=narrow.spec.max_replicas,
+    )
+    return HorizontalPodAutoscaler(metadata=narrow.metadata, spec=spec, status=narrow.status)
+
+
+def _own_annotations(found: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Returns the annotations that hpad reads. There may be 256 KiB of others, in 100,000 pieces."""
+    if not found:
+        return None
+    return {name: text for name, text in found.items() if name.startswith(PREFIX)} or None
 
 
 def _with_shared_parts(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
@@ -280,15 +320,20 @@ def _with_shared_parts(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     name = head.name if ref.name == head.name else ref.name
     spec = msgspec.structs.replace(
         hpa.spec,
-        scale_target_ref=CrossVersionObjectReference(_interned(ref.kind), name, _interned(ref.api_version)),
-        metrics=_metrics(_ENCODER.encode(hpa.spec.metrics)),
+        scale_target_ref=CrossVersionObjectReference(shared.interned(ref.kind), name, shared.interned(ref.api_version)),
+        metrics=shared.metrics(_ENCODER.encode(hpa.spec.metrics)),
     )
-    head = msgspec.structs.replace(head, namespace=_interned(head.namespace))
+    head = msgspec.structs.replace(
+        head,
+        namespace=shared.interned(head.namespace),
+        annotations=_own_annotations(head.annotations),
+        owner_references=(),
+    )
     return msgspec.structs.replace(
         hpa,
         metadata=head,
-        kind=_interned(hpa.kind),
-        api_version=_interned(hpa.api_version),
+        kind=shared.interned(hpa.kind),
+        api_version=shared.interned(hpa.api_version),
         spec=spec,
         status=with_shared_texts(hpa.status),
     )
@@ -301,11 +346,11 @@ def with_shared_texts(status: HorizontalPodAutoscalerStatus) -> HorizontalPodAut
 
 def _shared_condition(condition: HorizontalPodAutoscalerCondition) -> HorizontalPodAutoscalerCondition:
     return HorizontalPodAutoscalerCondition(
-        _interned(condition.type),
-        _interned(condition.status),
+        shared.interned(condition.type),
+        shared.interned(condition.status),
         condition.last_transition_time,
-        _interned(condition.reason),
-        _message(condition.message),
+        shared.interned(condition.reason),
+        shared.message(condition.message),
     )
 
 
@@ -336,14 +381,14 @@ def _compact(wire: _Pod) -> Pod:
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     return Pod(
         name=wire.metadata.name,
-        namespace=_interned(wire.metadata.namespace),
+        namespace=shared.interned(wire.metadata.namespace),
         labels=labels(wire.metadata.labels),
-        phase=_interned(status.phase),
+        phase=shared.interned(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
-        start_time=_shared(status.start_time),
-        ready=_interned(ready.status) if ready else None,
-        ready_since=_shared(ready.last_transition_time) if ready else None,
-        containers=_containers(requests),
+        start_time=shared.shared_time(status.start_time),
+        ready=shared.interned(ready.status) if ready else None,
+        ready_since=shared.shared_time(ready.last_transition_time) if ready else None,
+        containers=shared.containers(requests),
         pod_requests=_pod_requests(spec),
         owner=_controller(wire.metadata),
         address=_address_number(status.pod_ip) if status.pod_ip else 0,
@@ -376,21 +421,25 @@ def _address_number(text: str) -> int:
 def _controller(head: _PodMeta) -> Owner | None:
     for each in head.owner_references or ():
         if each.controller:
-            group = each.api_version.rpartition("/")[0]
-            return Owner(_interned(group), _interned(each.kind), each.name, each.uid)
+            ref = limits.reference(CrossVersionObjectReference(each.kind, each.name, each.api_version))
+            group = ref.api_version.rpartition("/")[0]
+            return Owner(shared.interned(group), shared.interned(ref.kind), ref.name, each.uid)
     return None
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
     """Returns the requests of a pod with pod-level requests (KEP-2837), None for other pods."""
-    own = _amounts(bytes(spec.resources.requests))
+    own = shared.amounts(bytes(spec.resources.requests))
     if not own:
         return None
     return pods.effective_requests(
         own,
-        [_amounts(bytes(each.resources.requests)) for each in spec.containers],
-        [(each.restart_policy == _ALWAYS, _amounts(bytes(each.resources.requests))) for each in spec.init_containers],
-        _amounts(bytes(spec.overhead)),
+        [shared.amounts(bytes(each.resources.requests)) for each in spec.containers],
+        [
+            (each.restart_policy == _ALWAYS, shared.amounts(bytes(each.resources.requests)))
+            for each in spec.init_containers
+        ],
+        shared.amounts(bytes(spec.overhead)),
     )
 
 
@@ -400,66 +449,39 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
     owner = managed_fields.owner_of_replicas(head.managed_fields)
     value = Target(
         name=head.name,
-        namespace=_interned(head.namespace),
+        namespace=shared.interned(head.namespace),
         uid=head.uid,
         resource_version=head.resource_version,
         creation_timestamp=head.creation_timestamp,
         replicas=1 if replicas is None else replicas,
         status_replicas=wire.status.replicas,
         selector=text(bytes(wire.spec.selector)),
-        owner=_interned(owner.manager) if owner is not None else "",
+        owner=shared.interned(owner.manager) if owner is not None else "",
         controller=_controller(head),
     )
     return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)
 
 
-@functools.lru_cache(maxsize=_SHARED)
-def _interned(text: str) -> str:
-    """Returns the same object for equal texts. Unlike sys.intern, it does not keep every text for ever."""
-    return text
-
-
-@functools.lru_cache(maxsize=_RECENT)
-def _message(text: str) -> str:
-    """Returns the same object for equal messages of conditions; those with errors may be long."""
-    return text
-
-
-@functools.lru_cache(maxsize=_RECENT)
-def _metrics(encoded: bytes) -> tuple[MetricSpec, ...]:
-    """Returns the metrics of a spec; HPAs with the same metrics in text share the tuple."""
-    return _METRICS.decode(encoded)
-
-
-@functools.lru_cache(maxsize=_SHARED)
-def _shared(time: datetime | None) -> datetime | None:
-    """Returns the same object for equal times: pods of one rollout often start in the same second."""
-    return time
-
-
 def labels(raw: msgspec.Raw) -> dict[str, str]:
     """Decodes labels, with interned keys; {} for null."""
-    return {_interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
+    return {shared.interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
 
 
-@functools.lru_cache(maxsize=_SHARED)
-def _amounts(raw: bytes) -> dict[str, int]:
-    """Decodes requests into milli-units; containers with equal requests share the dict."""
-    amounts = _AMOUNTS.decode(raw) or {}
-    return {_interned(name): quantity.parse_milli(str(value)) for name, value in amounts.items()}
-
-
-@functools.lru_cache(maxsize=_SHARED)
-def _containers(parts: tuple[tuple[str, bytes], ...]) -> tuple[ContainerRequests, ...]:
-    return tuple(ContainerRequests(_interned(name), _amounts(requests)) for name, requests in parts)
-
-
-@functools.lru_cache(maxsize=_RECENT)
+@kept(lambda raw: 2 * len(raw))
 def _selector_text(raw: bytes) -> str:
     """Returns a label selector as text, as in the scale subresource."""
-    return str(selector_module.from_object(_SELECTOR.decode(raw)))
+    return _written(_SELECTOR.decode(raw)) if len(raw) <= _LONGEST_SELECTOR else selector_module.TOO_LARGE
 
 
-@functools.lru_cache(maxsize=_RECENT)
+@kept(lambda raw: 2 * len(raw))
 def _map_text(raw: bytes) -> str:
-    return str(selector_module.from_object(selector_module.LabelSelector(match_labels=_TEXTS.decode(raw) or {})))
+    if len(raw) > _LONGEST_SELECTOR:
+        return selector_module.TOO_LARGE
+    return _written(selector_module.LabelSelector(match_labels=_TEXTS.decode(raw) or {}))
+
+
+def _written(selector: selector_module.LabelSelector | None) -> str:
+    if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > MOST_REQUIREMENTS:
+        return selector_module.TOO_LARGE
+    text = str(selector_module.from_object(selector))
+    return text if len(text) <= selector_module.LONGEST else selector_module.TOO_LARGE

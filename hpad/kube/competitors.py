@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api import selector
+from hpad.api import limits, selector
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.selector import Selector
@@ -63,7 +63,7 @@ def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, b
     """Decodes an HPA; also returns whether `ours` selects it. Raises codec.UNDECODABLE."""
     wire = _HPA.decode(raw)
     metadata, labels = wire.metadata, codec.labels(wire.metadata.labels)
-    target = target_key(metadata.namespace, wire.spec.scale_target_ref)
+    target = target_key(metadata.namespace, limits.reference(wire.spec.scale_target_ref))
     return OtherHpa(metadata.key, target, metadata.resource_version), ours is not None and ours.matches(labels)
 
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import decode, validation
+from hpad.api import decode, limits, validation
 from hpad.api import hpa as v2
-from hpad.api.fields import FieldError
+from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.manifests.documents import Document
@@ -56,8 +56,14 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
         filled = v2.defaulted(hpa)
         validated = hpa if reading.version in _WITHOUT_BEHAVIOR_DEFAULTS else filled
         errors.extend(validation.validate(validated, scale_to_zero=scale_to_zero))
+        if (fault := limits.size_fault(_size(hpa)) or limits.fault(hpa)) is not None:
+            errors.append(FieldError(INVALID, "spec", fault))
         hpa = filled
     return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
+
+
+def _size(hpa: v2.HorizontalPodAutoscaler) -> int:
+    return len(msgspec.json.encode(hpa.spec, enc_hook=v2.enc_hook))
 
 
 def explained(error: FieldError) -> FieldError:

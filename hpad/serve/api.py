@@ -19,6 +19,7 @@ from hpad.decisions.subscription import Subscription
 from hpad.election.leader import Replica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
+from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.engine.trace.evidence import Evidence
@@ -168,14 +169,14 @@ class Api:
         )
         items = tuple(found[:limit])
         token = str(items[-1].number) if len(found) > limit else ""
-        return await respond(EntryList(items=items, continue_=token))
+        return await respond_with(lambda: EntryList(items=tuple(map(_foreseen, items)), continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
         key, at = (await self._found(request)).metadata.key, asked["at"]
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
-        return await respond_with(lambda: DecisionAt(**msgspec.structs.asdict(found), outlook=_outlook(found.trace)))
+        return await respond_with(lambda: _decision_at(found))
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
         key = (await self._found(request)).metadata.key
@@ -220,7 +221,8 @@ class Api:
 
     def _detail(self, hpa: HorizontalPodAutoscaler) -> Detail:
         row = self._row(hpa, self._dry_run())
-        last, trace = row.memory.last, self._decisions.latest(row.key)
+        last, latest = row.memory.last, self._decisions.latest(row.key)
+        trace = None if latest is None else foreseen(latest)
         return Detail(
             **msgspec.structs.asdict(summary.summary(row)),
             sentence="" if last is None else last.sentence,
@@ -242,6 +244,16 @@ def _recorded(reconciles: Sequence[RecordedReconcile]) -> Recording:
         decisions=len(reconciles),
         scenarios=tuple(map(msgspec.Raw, recent.lines(reconciles))),
     )
+
+
+def _foreseen(entry: Entry) -> Entry:
+    """Returns the entry with the next bounds in its trace. Call it on a thread."""
+    return entry if entry.trace is None else msgspec.structs.replace(entry, trace=foreseen(entry.trace))
+
+
+def _decision_at(found: Entry) -> DecisionAt:
+    entry = _foreseen(found)
+    return DecisionAt(**msgspec.structs.asdict(entry), outlook=_outlook(entry.trace))
 
 
 def _outlook(trace: Trace | None) -> tuple[Outlook, ...]:

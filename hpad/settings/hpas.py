@@ -36,8 +36,9 @@ def _valued(annotation: str, value: Any) -> str:
     """Returns the text of an annotation. The policies of metrics are checked with the metrics of each HPA."""
     between = _OF_LISTS.get(annotation)
     text = _text(value) if between is None or not isinstance(value, list) else between.join(parsers.names(value))
+    controls.require_length(text, annotations.ANNOTATIONS[annotation])
     if annotation in controls.CONTROLS:
-        controls.CONTROLS[annotation].parse(text)
+        controls.parse(annotation, text)
     return text
 
 

@@ -222,4 +222,22 @@ def test_a_selector_is_parsed_once_while_it_is_in_use():
     for number in range(5_000):
         selector.parse(f"app=of-{number}")
     assert selector.parse("app=used") is used
-    assert len(selector._KNOWN) - before <= selector.parse.cache_info().maxsize
+    assert len(selector._KNOWN) - before <= 2_000
+
+
+TERMS = st.sampled_from(
+    ["a=1", "a!=1", "b", "!b", "a in (1,2)", "b notin (1)", "c>1", "c<3", "!c", "a notin (1,2,3,4,5,6,7,8,9,10)"]
+)
+
+
+@given(st.lists(TERMS, max_size=5), st.dictionaries(st.sampled_from("abcd"), st.sampled_from("123")))
+def test_labels_match_where_they_meet_each_requirement(terms, labels):
+    parsed = selector.parse(",".join(terms))
+    assert parsed.matches(labels) == all(term.matches(labels) for term in parsed.requirements)
+
+
+@pytest.mark.parametrize("text", [",".join(f"!k{n}" for n in range(101)), f"a in ({','.join(['v' * 60] * 70)})"])
+def test_a_selector_of_more_than_any_user_has_is_refused(text):
+    with pytest.raises(selector.SelectorError, match="at most 100 requirements and 4,096 characters") as refused:
+        selector.parse(text)
+    assert len(str(refused.value)) < 200

@@ -95,6 +95,7 @@ async def test_hpas_that_change_while_others_are_prepared_are_registered_as_they
     bench.controller.start()
     scale = bench.cluster.peek_scale("default", scaling("stays", "web").spec.scale_target_ref)
     pods = list(bench.cluster.pods.select("default", selector.parse("app=web")))
-    found = {name: bench.reconciler.overlap.others(Key("default", name), scale, pods) for name in ("edited", "stays")}
+    others = bench.reconciler.overlap.others
+    found = {name: await others(Key("default", name), scale, pods) for name in ("edited", "stays")}
     assert found == {"edited": ("created", "stays"), "stays": ("created",)}
     await bench.controller.stop(5)

@@ -5,7 +5,7 @@ Rules that random lives hardly reach have a scripted life.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,9 +14,11 @@ import pytest
 from controller import chance, lives
 from controller.lives import Environment, Life, Write
 from support import virtual_time
-from support.controller import hpa
+from support.controller import competing, hpa
 
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.metadata import Key
+from hpad.api.pod import Pod
 from hpad.controller import overlap, reconcile, rescale
 from hpad.controller.grid import Grid
 from hpad.election import owner
@@ -81,7 +83,11 @@ def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:
 def competing_hpas_are_found_late(patch: pytest.MonkeyPatch) -> None:
     """HPAs compete once both have computed metrics."""
     patch.setattr(overlap.Overlap, "register", lambda self, found: None)
-    patch.setattr(overlap.Overlap, "others", lambda self, key, scale, pods: self._selectors.competing(key, pods))
+
+    async def others(self: overlap.Overlap, key: Key, scale: Scale | None, pods: Sequence[Pod]) -> tuple[str, ...]:
+        return competing(self._selectors, key, pods)
+
+    patch.setattr(overlap.Overlap, "others", others)
 
 
 def test_each_seed_is_played_once() -> None:

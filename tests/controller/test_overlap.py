@@ -68,7 +68,7 @@ async def test_hpas_of_one_target_are_known_before_anything_is_read() -> None:
     overlap = bench.reconciler.overlap
     for each in bench.source.values():
         overlap.register(each)
-    assert overlap.others(WEB, Scale(spec=ScaleSpec(4)), ()) == ("shrinks",)
+    assert await overlap.others(WEB, Scale(spec=ScaleSpec(4)), ()) == ("shrinks",)
     assert bench.cluster.reads == []
 
 

@@ -13,6 +13,7 @@ from support.engine import START, Workload, external, series
 from hpad.engine import controls, schedule
 from hpad.engine.conditions import SCHEDULE_ACTIVE, find
 from hpad.engine.outlook import outlook
+from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
 
@@ -153,6 +154,16 @@ def test_the_next_bounds(text: str, expected: tuple[str, int, int] | None) -> No
     assert (found and (found[0], found[1].low, found[1].high)) == (expected and (at(expected[0]), *expected[1:]))
 
 
+def test_no_turn_looks_for_the_next_bounds() -> None:
+    """They are for people, and take long to find; the trace has what is needed to find them later."""
+    web = Workload(QUEUE, replicas=3, high=10, annotations={SCHEDULE: "10 12 1 1 * for 5m: min=6"})
+    web.reconcile(series(30))
+    assert web.trace.replicas.next_bounds is None
+    found = foreseen(web.trace).replicas.next_bounds
+    assert found is not None
+    assert (found.at, found.min, found.max) == (at("2026-01-01T12:10:00Z"), 6, 10)
+
+
 def test_the_file_of_a_time_zone_is_read_once() -> None:
     text = "0 8 * * * for 1h in Antarctica/Troll: min=5; 0 8 * * * for 1h: max=8"
     assert schedule.reads_files(text)
@@ -178,6 +189,7 @@ def test_the_file_of_a_time_zone_is_read_once() -> None:
         ("0 8 * * * for 1h: min=9, max=6", "min=9 is above max=6"),
         ("0 8 * * * for 1h: min=9, max=6; x", "min=9 is above max=6"),
         (";".join(["0 8 * * * for 1h: min=1"] * 21), "21 windows; 1 to 20 are needed"),
+        (f"{','.join(['1'] * 60)} * * * * for 1h: min=1", "its start has 127 characters; at most 100 are read"),
     ],
 )
 def test_mistakes(text: str, error: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +61,17 @@ def annotated(made: HorizontalPodAutoscaler | None = None, /, **annotations: str
     made = made or hpa("web")
     prefixed = {f"{own.PREFIX}{name}": value for name, value in annotations.items()}
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=prefixed))
+
+
+def competing(selectors: SelectorIndex, key: Key, pods: Iterable[Pod]) -> tuple[str, ...]:
+    """Returns what a whole search finds, without pauses."""
+    steps = selectors.search(key, pods)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: tuple[str, ...] = done.value
+            return found
 
 
 class Switch(Owner):

@@ -1,8 +1,28 @@
 """The next bounds of an HPA with a schedule (`hpad.io/schedule`)."""
 
-from hpad.engine import trace
+import msgspec
+
+from hpad.engine import schedule, trace
 from hpad.engine.outlook.types import SCHEDULE, Outlook
 from hpad.engine.outlook.words import clock
+
+
+def foreseen(made: trace.Trace) -> trace.Trace:
+    """Returns the trace with the bounds that the schedule sets next.
+
+    They are for people, and take up to a fifth of a second to find: no turn looks for them, and no event loop.
+    """
+    windows = made.replicas.windows
+    if windows is None or made.replicas.next_bounds is not None:
+        return made
+    try:
+        found = schedule.following(schedule.parse(windows.text), made.time, windows.min, windows.max)
+    except ValueError:  # a time zone that this machine does not have
+        return made
+    if found is None:
+        return made
+    bounds = trace.NextBoundsTrace(at=found[0], min=found[1].low, max=found[1].high)
+    return msgspec.structs.replace(made, replicas=msgspec.structs.replace(made.replicas, next_bounds=bounds))
 
 
 def scheduled(made: trace.Trace, count: int | None) -> tuple[Outlook, ...]:
@@ -10,7 +30,7 @@ def scheduled(made: trace.Trace, count: int | None) -> tuple[Outlook, ...]:
 
     A count outside the bounds is set to the nearer one without metrics.
     """
-    bounds = made.replicas.next_bounds
+    bounds = foreseen(made).replicas.next_bounds
     if bounds is None:
         return ()
     at, sets = clock(bounds.at, made.time), f"the schedule sets min {bounds.min}, max {bounds.max}"

@@ -58,12 +58,21 @@ class NextBoundsTrace(Step, frozen=True):
     max: int
 
 
+class ScheduleTrace(Step, frozen=True):
+    """The schedule of the HPA as written, and the bounds outside its windows: what `foreseen` needs."""
+
+    text: str
+    min: int
+    max: int
+
+
 class ReplicasTrace(Step, frozen=True):
     """The counts of the target (`current`: spec.replicas, `observed`: status.replicas), and the bounds of the HPA.
 
     `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
     0, which counts as 1 while the feature gate HPAScaleToZero is off. `schedule`: the open windows that set `min` and
-    `max`, with their ends ("": none). `next_bounds`: the next ones of the schedule (None: they stay). In shadow mode
+    `max`, with their ends ("": none). `windows` is the whole schedule, and
+    `next_bounds` the bounds that it sets next (None: they stay, or `foreseen` has not looked for them). In shadow mode
     `current`, `observed` and `desired` are those of the shadow, and `target` is the count of the target; None in other
     modes.
     """
@@ -75,6 +84,7 @@ class ReplicasTrace(Step, frozen=True):
     desired: int
     zero_disabled: bool = False
     schedule: str = ""
+    windows: ScheduleTrace | None = None
     next_bounds: NextBoundsTrace | None = None
     target: int | None = None
 

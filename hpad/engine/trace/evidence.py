@@ -11,6 +11,7 @@ import msgspec
 
 from hpad.engine import trace
 from hpad.engine.addresses import addresses
+from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Clamp, Halt
 from hpad.engine.settle import Outcome, Settlement, sentence
@@ -56,7 +57,7 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
             desired=decision.desired,
             zero_disabled=view.scale_to_zero_disabled,
             schedule="" if view.controls.schedule is None else str(view.bounds),
-            next_bounds=_next_bounds(view),
+            windows=_windows(view),
             target=None if view.shadow is None else view.shadow.replicas,
         ),
         pause=None if view.paused is None else trace.PauseTrace(until=view.controls.paused_until),
@@ -109,9 +110,12 @@ def _spared(decision: Decision) -> trace.SparedTrace | None:
     )
 
 
-def _next_bounds(view: View) -> trace.NextBoundsTrace | None:
-    found = view.next_bounds
-    return None if found is None else trace.NextBoundsTrace(at=found[0], min=found[1].low, max=found[1].high)
+def _windows(view: View) -> trace.ScheduleTrace | None:
+    if view.controls.schedule is None:
+        return None
+    spec, text = view.spec, dict(view.controls.texts)[SCHEDULE]
+    low = max(1, spec.min_replicas) if view.scale_to_zero_disabled else spec.min_replicas
+    return trace.ScheduleTrace(text=text, min=low, max=spec.max_replicas)
 
 
 def _chosen(view: View, decision: Decision) -> trace.ChosenTrace:

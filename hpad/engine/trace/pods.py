@@ -40,6 +40,8 @@ def pod_traces(
     """
     if not metric.of_pods or not isinstance(sample, PodSample):
         return PodTraces()
+    if most == 0:
+        return PodTraces(omitted=len(view.pods))
     left_out = _left_out(view, metric)
     assumed = _assumed(view, metric, sample, usage, left_out)
     shown = _shown(view, metric, sample, left_out, most)

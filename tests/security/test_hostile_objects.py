@@ -1,0 +1,166 @@
+"""Nobody who may create HPAs, Deployments and pods holds up the other HPAs, or fills the memory.
+
+The daemon runs in the loop of the test, beside an API server in a process of its own.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from asyncio import Handle
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from support import hostile
+from support.hostile import Objects
+
+from hpad import settings
+from hpad.api.metadata import Key
+from hpad.daemon.app import App
+from hpad.engine import annotations
+from hpad.settings.model import SourceSettings
+
+AT_LAST = 600.0
+LONGEST = 0.1
+"""Seconds of CPU time in which the loop may do nothing else."""
+MEMORY = 250
+"""MiB by which all cases together may make the process grow: their objects are 50 MB of JSON, and most of them stay."""
+PATHS = {
+    "Deployment": "/apis/apps/v1/namespaces/evil/deployments",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/evil/horizontalpodautoscalers",
+    "Pod": "/api/v1/namespaces/evil/pods",
+}
+
+
+class Pauses:
+    """Measures how long callbacks of the loop run, in CPU time of the thread: other processes do not count."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.what = ""
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        run, loop_thread = Handle._run, time.thread_time  # type: ignore[attr-defined]
+        test = asyncio.current_task()
+
+        def measure(handle: Any) -> None:
+            began = loop_thread()
+            run(handle)
+            took = loop_thread() - began
+            if took > self.longest and getattr(handle._callback, "__self__", None) is not test:
+                self.longest, self.what = took, repr(handle)[:300]
+
+        Handle._run = measure  # type: ignore[attr-defined]
+        gc.disable()  # a collection takes as long as the process of the test is large
+        try:
+            yield
+        finally:
+            gc.enable()
+            Handle._run = run  # type: ignore[attr-defined]
+
+    def take(self) -> tuple[float, str]:
+        """Returns the longest pause since the last call, and its callback."""
+        found, self.longest, self.what = (self.longest, self.what), 0.0, ""
+        return found
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Path]:
+    """Starts the embedded cluster as a process; yields the path of its kubeconfig."""
+    path = folder / "kubeconfig"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hpad", "cluster", "--pretend", "--kubeconfig", str(path)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(AT_LAST):
+            while not path.exists():  # noqa: ASYNC110  # another process writes it
+                await asyncio.sleep(0.05)
+        yield path
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def request(server: str, method: str, path: str, body: Any = None) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    try:
+        with opener.open(urllib.request.Request(server + path, data, headers, method=method), timeout=AT_LAST) as found:
+            return json.load(found)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{method} {path}: {error.read(1000)!r}") from None
+
+
+def create(server: str, case: Objects) -> None:
+    for each in (case.deployment, *case.pods, case.hpa):
+        request(server, "POST", PATHS[each["kind"]], each)
+
+
+def delete(server: str, case: Objects) -> None:
+    for each in (case.hpa, case.deployment, *case.pods):
+        request(server, "DELETE", f"{PATHS[each['kind']]}/{each['metadata']['name']}")
+
+
+def resident() -> float:
+    """Returns the MiB that the process has in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def turns(daemon: App, key: Key, count: int) -> None:
+    """Waits for decisions about an HPA."""
+    seen = set()
+    async with asyncio.timeout(AT_LAST):
+        while len(seen) < count:
+            evidence = daemon.components.decisions.evidence(key)
+            if evidence is not None:
+                seen.add(evidence.view.now)
+            await asyncio.sleep(0.02)
+
+
+async def test_no_object_holds_up_the_loop_or_fills_the_memory(tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.yaml"
+    numbers.write_text("depth: 15\n" + "".join(f"m{number}-{'n' * 200}: 15\n" for number in range(100)))
+    source = SourceSettings(name="mine", adapter="static", settings={"file": str(numbers)})
+    pauses, found = Pauses(), {}
+    async with cluster(tmp_path) as kubeconfig:
+        server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        chosen = settings.Settings(
+            kubeconfig=kubeconfig, sync_period=timedelta(seconds=0.25), listen=("127.0.0.1", 0), sources=(source,)
+        )
+        async with App(chosen) as daemon:
+            await daemon.ready()
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "evil"}}
+            await asyncio.to_thread(request, server, "POST", "/api/v1/namespaces", namespace)
+            good = Objects("good")
+            await asyncio.to_thread(create, server, good)
+            await turns(daemon, Key("evil", "good"), 2)
+            before = resident()
+            with pauses.measured():
+                for name, case in hostile.cases():
+                    pauses.take()
+                    await asyncio.to_thread(create, server, case)
+                    await turns(daemon, Key("evil", case.hpa["metadata"]["name"]), 3)
+                    await turns(daemon, Key("evil", "good"), 2)
+                    await daemon.telemetry.exposition()
+                    found[name] = pauses.take()
+                    print(f"{name}: {found[name][0] * 1e3:.1f} ms, {resident() - before:.0f} MiB", flush=True)
+                    await asyncio.to_thread(delete, server, case)
+            grown = resident() - before
+    assert {name: pause for name, pause in found.items() if pause[0] > LONGEST} == {}
+    assert grown < MEMORY
+
+
+def test_there_is_a_case_for_each_annotation() -> None:
+    assert set(annotations.ANNOTATIONS) == hostile.ANNOTATIONS
