@@ -145,7 +145,7 @@ async def test_names_times_and_addresses_that_are_wrong(place: Place, tmp_path: 
         assert err.startswith(f"hpad: the decision history of the HPA {namespace}/web begins at 20")
         status, _, err = await explain.run("web", "--at", "yesterday")
         assert (status, err) == (
-            1,
+            2,
             "hpad: --at: 'yesterday' is not a time such as 02:40 (local time), 02:40Z (UTC), 2026-11-22T02:40:00Z,"
             " or 10m (ago)\n",
         )
