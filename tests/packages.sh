@@ -23,7 +23,7 @@ if [ ! -f ".cache/axe-core-$axe/axe.min.js" ]; then
 fi
 
 # systemd brings systemd-analyze, which judges the units; it becomes nobody's init by being installed.
-wanted="chromium nats-server postgresql prometheus rabbitmq-server redis-server systemd"
+wanted="chromium nats-server postgresql prometheus rabbitmq-server redis-server systemd zsh"
 # Debian's kubectl is installed only where there is none yet; another one stays, and Debian's is unpacked beside the tests.
 beside=.cache/kubectl-debian
 unpack=""

@@ -16,7 +16,7 @@ from hpad.cli import program
 
 COMMANDS: Final = (
     *("run", "demo", "cluster", "explain", "replay", "redact", "simulate", "backtest", "shadow-report"),
-    *("check", "convert", "sources", "adapters", "doctor", "config", "version"),
+    *("check", "convert", "sources", "adapters", "doctor", "config", "completion", "version"),
 )
 _DESCRIPTION: Final = """\
 Scales Kubernetes workloads as the HorizontalPodAutoscaler controller does, with metrics from the Kubernetes metrics
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments. At a mistake, ends the process with status 2 and suggests the nearest option."""
-    parser, commands = _parser(arguments)
+    parser, commands = make_parser(arguments)
     # argparse would report only that a command is required.
     if (
         arguments
@@ -124,8 +124,8 @@ def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(sentences)), rest
 
 
-def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
-    """Returns the parser of the program, and the parsers of its commands."""
+def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
+    """Returns the parser of the program, and the parsers of its commands: only that of the command that comes first."""
     parser = program.Parser(
         prog="hpad",
         description=_DESCRIPTION,

@@ -18,6 +18,7 @@ _EPILOG = """\
 examples:
   hpad adapters list               the installed adapters, hpad's own and those of other packages
   hpad adapters describe rabbitmq  which metrics it answers, and every setting with type, default and meaning
+  hpad adapters -o json            the list for a program; `describe -o json` gives settings as a JSON schema
 
 exit status: 0 success, 1 an adapter cannot be loaded or there is none of that name, 2 wrong use
 """
@@ -32,10 +33,12 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.set_defaults(run=list_all)
+    _add_output(parser, "text")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     list_parser = actions.add_parser(
         "list", help="list all adapters, one per line (default)", description="List all installed adapters."
     )
+    _add_output(list_parser, argparse.SUPPRESS)
     list_parser.set_defaults(run=list_all)
     describe_parser = actions.add_parser(
         "describe",
@@ -43,7 +46,13 @@ def add_parser(commands: Any) -> None:
         description="Describe one adapter: the metrics it answers, and each setting with type, default and meaning.",
     )
     describe_parser.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
+    _add_output(describe_parser, argparse.SUPPRESS)
     describe_parser.set_defaults(run=describe)
+
+
+def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds -o. An action suppresses its default, which would replace what stands before its name."""
+    parser.add_argument("-o", "--output", choices=("text", "json"), default=default, help="text (default) or json")
 
 
 def loadable() -> dict[str, type[Adapter]]:
@@ -59,18 +68,28 @@ def loadable() -> dict[str, type[Adapter]]:
 
 def list_all(args: argparse.Namespace) -> int:
     """Prints one line per adapter, with the reason if it cannot be loaded. 0 if all can be loaded, else 1."""
-    broken = 0
-    rows = [("NAME", "SERVES", "ANSWERS")]
-    for name in plugins.names():
-        try:
-            adapter = plugins.adapter_class(name)
-            serves = "every type" if adapter.serves.issuperset(SOURCE_TYPES) else ", ".join(sorted(adapter.serves))
-            rows.append((name, serves, _text(adapter).partition("\n")[0]))
-        except AdapterError as error:
-            broken += 1
-            rows.append((name, "-", f"broken: {error.message}"))
-    output.show_table(rows)
-    return 1 if broken else 0
+    found = [_listed(name) for name in plugins.names()]
+    if args.output == "json":
+        output.print_value({"items": found}, "json")
+    else:
+        output.show_table([("NAME", "SERVES", "ANSWERS"), *map(_row, found)])
+    return 1 if any("error" in each for each in found) else 0
+
+
+def _listed(name: str) -> dict[str, Any]:
+    """Returns what the list says about an adapter."""
+    try:
+        adapter = plugins.adapter_class(name)
+    except AdapterError as error:
+        return {"name": name, "error": error.message}
+    return {"name": name, "serves": sorted(adapter.serves), "answers": _text(adapter).partition("\n")[0]}
+
+
+def _row(listed: Mapping[str, Any]) -> tuple[str, str, str]:
+    if "error" in listed:
+        return listed["name"], "-", f"broken: {listed['error']}"
+    serves = "every type" if {*SOURCE_TYPES} <= {*listed["serves"]} else ", ".join(listed["serves"])
+    return listed["name"], serves, listed["answers"]
 
 
 def describe(args: argparse.Namespace) -> int:
@@ -80,6 +99,11 @@ def describe(args: argparse.Namespace) -> int:
         metrics = plugins.offered(args.name, adapter)
     except AdapterError as error:
         raise Failure(error.message) from None
+    if args.output == "json":
+        about = {"answers": _text(adapter), "serves": sorted(adapter.serves), "metrics": metrics}
+        schema = msgspec.json.schema(adapter.Settings)
+        output.print_value({"name": args.name, **msgspec.to_builtins(about), "settings": schema}, "json")
+        return 0
     print(args.name)
     if _text(adapter):
         print(textwrap.indent(_text(adapter), "  "))

@@ -1,5 +1,6 @@
 """`hpad adapters`: the schema of an adapter's settings as documentation."""
 
+import json
 import textwrap
 from typing import Annotated, Literal
 
@@ -71,6 +72,33 @@ def test_describes_every_installed_adapter(name, capsys):
     for field in adapter.Settings.__struct_encode_fields__:
         assert f"\n  {field}: " in shown
     assert f"serves:   {', '.join(sorted(adapter.serves))}" in shown
+
+
+def test_lists_and_describes_as_json(monkeypatch, capsys):
+    assert main(["adapters", "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["items"]
+    assert [each["name"] for each in listed] == list(plugins.names())
+    static = next(each for each in listed if each["name"] == "static")
+    assert static["serves"] == sorted(plugins.adapter_class("static").serves)
+    assert "error" not in static
+    assert main(["adapters", "list", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"] == listed
+    monkeypatch.setattr(plugins, "names", lambda: ["static", "none"])
+    assert main(["adapters", "-o", "json"]) == 1
+    assert "none" in json.loads(capsys.readouterr().out)["items"][1]["error"]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the action", "behind it"])
+@pytest.mark.parametrize("name", plugins.names())
+def test_describes_every_adapter_as_json(name, before, capsys):
+    flag = ["-o", "json"]
+    action = ["describe", name]
+    assert main(["adapters", *flag, *action] if before else ["adapters", *action, *flag]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["serves"]) == (name, sorted(plugins.adapter_class(name).serves))
+    reference = found["settings"]["$ref"].rpartition("/")[2]
+    fields = found["settings"]["$defs"][reference]["properties"]
+    assert set(fields) == {each.encode_name for each in msgspec.structs.fields(plugins.adapter_class(name).Settings)}
 
 
 def test_unknown_adapter_is_an_error(capsys):

@@ -93,6 +93,19 @@ async def test_status_shows_the_hpas_of_the_namespace(hpad: Plugin) -> None:
     assert row[-1].endswith("s")
 
 
+async def test_status_selects_by_labels(hpad: Plugin, kubectl_path: str) -> None:
+    labelled = [kubectl_path, "label", "hpa", "web", "tier=web"]
+    process = await asyncio.create_subprocess_exec(*labelled, env=hpad.environment, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert b"labeled" in out
+    name = "horizontalpodautoscaler.autoscaling/web\n"
+    async with asyncio.timeout(SECONDS):
+        while (await hpad.run("status", "-l", "tier=web", "-o", "name"))[1] != name:
+            pass  # until hpad has read the label
+    status, out_text, err = await hpad.run("status", "--selector", "tier!=web")
+    assert (status, out_text, err) == (0, "", "kubectl-hpad: no HPAs found in namespace default\n")
+
+
 async def test_status_has_the_formats_of_kubectl(hpad: Plugin) -> None:
     wide = await hpad("status -o wide")
     assert wide.splitlines()[0].endswith("  DECISION")

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hpad.cli.kubectl import COMMANDS, flags, make_parser
+from hpad.cli import completing
+from hpad.cli.kubectl import flags, make_parser
 from hpad.cli.kubectl.children import Kubectl
 from hpad.cli.output import Failure
 
@@ -34,30 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _candidates(words: Sequence[str], begun: str) -> tuple[Iterable[str], int]:
-    parser, commands = make_parser()
-    named = next((word for word in words if word in COMMANDS), None)
-    current: argparse.ArgumentParser = commands.choices[named] if named else parser
-    options = {**parser._option_string_actions, **current._option_string_actions}
-    last = options.get(words[-1]) if words else None
-    if last is not None and last.nargs != 0:
-        return _values(last, words, parser)
-    if begun.startswith("-"):
-        return sorted(options), _NO_FILES
-    if named is None:
-        return COMMANDS, _NO_FILES
-    takes_names = any(action.dest in ("name", "names") for action in current._actions)
-    return (_listed("horizontalpodautoscalers", words, parser) if takes_names else ()), _NO_FILES
-
-
-def _values(
-    option: argparse.Action, words: Sequence[str], parser: argparse.ArgumentParser
-) -> tuple[Iterable[str], int]:
-    """Returns the values of an option."""
-    if option.choices is not None:
-        return [str(each) for each in option.choices], _NO_FILES
-    if option.dest == "namespace":
+    parser, _ = make_parser()
+    found = completing.place(parser, words, begun)
+    if found.takes is None or found.words:
+        return found.words, _NO_FILES
+    if found.takes.dest in ("name", "names"):
+        return _listed("horizontalpodautoscalers", words, parser), _NO_FILES
+    if found.takes.dest == "namespace":
         return _listed("namespaces", words[:-1], parser), _NO_FILES
-    return (), _FILES if option.metavar == "FILE" else _NO_FILES
+    return (), _FILES if found.is_file else _NO_FILES
 
 
 def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
