@@ -31,6 +31,10 @@ An optional `personal(query)` returns, from the query alone, whether the answer 
 sets the query's `hpa` (the HPA's name and labels, and its target), and reads equal queries of different HPAs
 separately. Otherwise `hpa` is None, and one answer serves all of them.
 
+An optional `parameters`, a tuple of labels, says what the adapter reads from selectors; it is an attribute of the
+instance if it depends on the settings. Labels by which the configuration chose the source are taken out of the selector
+unless they are among them; of an adapter without `parameters`, those that the configuration gives one value.
+
 An optional `ignores_containers = True` says that answers to Resource metrics leave out the usage of the containers in
 the query's `ignored_containers` (the annotation hpad.io/ignore-containers); a pod without any other container has no
 value. Without it hpad answers such queries with an error, since a sum over all containers would be wrong.

@@ -69,6 +69,7 @@ class Redis:
 
     serves = frozenset({EXTERNAL})
     metrics = tuple(_TYPES)
+    parameters = ("key", "group")
     Settings = RedisSettings
 
     def __init__(self, settings: RedisSettings, context: Context) -> None:

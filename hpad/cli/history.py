@@ -75,7 +75,7 @@ async def run(settings: Settings, args: argparse.Namespace) -> int:
     times = [end - step * back for back in range(int(since / step), -1, -1)]
     async with offline.contexts(settings, args) as make:
         async with offline.gatherer(settings, make) as gatherer:
-            metric_request.check_route(gatherer, request)
+            request = metric_request.routed(gatherer, request)
         explanation, found = await _answers(request, times, make)
     track = Track(request, explanation, times, step, found)
     if args.output == "json":

@@ -30,11 +30,15 @@ from hpad.sources import manager, plugins, routes
 
 
 class MetricRequest(NamedTuple):
-    """A query to a source, and the HPA that sends it (None if --hpa is not given)."""
+    """A query to a source, and the HPA that sends it (None if --hpa is not given).
+
+    `handed`: the query as the source's adapter gets it.
+    """
 
     source: SourceSettings
     query: Query
     hpa: HPAIdentity | None
+    handed: Query
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,11 +73,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def read(settings: Settings, args: argparse.Namespace) -> MetricRequest:
     """Reads the request from the arguments; raises Failure if they are invalid."""
     source = _source(settings, args.name)
-    return MetricRequest(source, await _query(source, args), _hpa(args))
+    query = await _query(source, args)
+    return MetricRequest(source, query, _hpa(args), query)
 
 
-def check_route(gatherer: manager.Gatherer, request: MetricRequest) -> None:
-    """Raises Failure if an HPA's query for the metric would go to another source, or to none."""
+def routed(gatherer: manager.Gatherer, request: MetricRequest) -> MetricRequest:
+    """Returns the request with the query that the adapter gets.
+
+    Raises Failure if an HPA's query for the metric would go to another source, or to none.
+    """
+    _check_route(gatherer, request)
+    return request._replace(handed=gatherer.handed(request.query))
+
+
+def _check_route(gatherer: manager.Gatherer, request: MetricRequest) -> None:
     source, query = request.source.name, request.query
     chosen: str | None = None
     reason = ""
@@ -174,9 +187,9 @@ def _hpa(args: argparse.Namespace) -> HPAIdentity | None:
 def for_hpa(adapter: Adapter, request: MetricRequest) -> Query:
     """Returns the query, and adds the HPA to it if the adapter reports that the answer depends on the HPA."""
     personal: Any = getattr(adapter, "personal", None)
-    if request.hpa is None or personal is None or not personal(request.query):
-        return request.query
-    return msgspec.structs.replace(request.query, hpa=request.hpa)
+    if request.hpa is None or personal is None or not personal(request.handed):
+        return request.handed
+    return msgspec.structs.replace(request.handed, hpa=request.hpa)
 
 
 async def explained(adapter: Adapter, query: Query) -> str | None:

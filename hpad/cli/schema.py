@@ -93,7 +93,8 @@ MATCH: Final[Mapping[str, str]] = {
     "types": "metric types; empty: any",
     "metrics": "names of metrics, or patterns such as queue_*; empty: any",
     "namespaces": "namespaces of HPAs, or patterns; empty: any",
-    "labels": "labels that the metric's selector must have: label -> value or pattern",
+    "labels": "labels that the metric's selector must have: label -> value or pattern; they choose the source and are "
+    "no part of the query, unless the adapter has a parameter of that name",
 }
 HPAS: Final[Mapping[str, str]] = {
     "namespaces": "namespaces of HPAs, or patterns; empty: any",

@@ -124,7 +124,7 @@ async def _test(settings: Settings, args: argparse.Namespace) -> int:
     deadline = settings.sync_period.total_seconds() * limits.PATIENCE
     async with offline.contexts(settings, args) as make:
         async with offline.gatherer(settings, make) as gatherer:
-            metric_request.check_route(gatherer, request)
+            request = metric_request.routed(gatherer, request)
             began = make.clock.monotonic()
             [answer] = await gatherer.gather([request.query], deadline=deadline, identity=request.hpa)
             seconds = make.clock.monotonic() - began

@@ -147,7 +147,8 @@ class SettingsError(ValueError):
 class Match(msgspec.Struct, frozen=True, kw_only=True):
     """Selects metrics. Each list holds names or shell-style patterns ("queue_*"); an empty list matches any name.
 
-    `labels`: label -> value or pattern, required in the metric's own selector.
+    `labels`: label -> value or pattern, required in the metric's own selector. They choose the source, whose adapter
+    gets the selector without them, unless they are parameters of the adapter (routes.py: Offer.chosen_by).
     """
 
     types: tuple[str, ...] = ()

@@ -109,6 +109,10 @@ class Gatherer:
         """Returns the name of the source that answers the query; raises AdapterError if there is none."""
         return self._plan.source(query)
 
+    def handed(self, query: Query) -> Query:
+        """Returns the query as the adapter of its source gets it; raises AdapterError if there is no source."""
+        return self._plan.handed(query, self._plan.source(query))
+
     def reports(self) -> list[SourceReport]:
         """Returns state and counts of each source, in the order of the configuration."""
         return [each.report() for each in self._opened.values()]
@@ -150,8 +154,9 @@ class Gatherer:
         """Notes queries that will probably be asked, so that an earlier call to their source answers them as well."""
         for query in queries:
             found = query if isinstance(query, AdapterError) else self._source(query)
-            if isinstance(found, Source) and not isinstance(query, AdapterError):
-                found.announce(query, identity)
+            if not isinstance(found, AdapterError):
+                source, handed = found
+                source.announce(handed, identity)
 
     def _ask(
         self, query: Query | AdapterError, identity: HPAIdentity | None, period: float | None
@@ -159,17 +164,24 @@ class Gatherer:
         if isinstance(query, AdapterError):
             return query
         found = self._source(query)
-        return _Waiting(query, found, found.ask(query, identity, period)) if isinstance(found, Source) else found
+        if isinstance(found, AdapterError):
+            return found
+        source, handed = found
+        return _Waiting(handed, source, source.ask(handed, identity, period))
 
-    def _source(self, query: Query) -> Source | AdapterError:
-        """Returns the source that answers the query, or the error if there is none or it does not work."""
+    def _source(self, query: Query) -> tuple[Source, Query] | AdapterError:
+        """Returns the source that answers the query, and the query as its adapter gets it.
+
+        Returns the error if there is no source, or if it does not work.
+        """
         try:
-            opened = self._opened[self._plan.source(query)]
+            name = self._plan.source(query)
         except AdapterError as error:
             return error
+        opened = self._opened[name]
         if opened.source is None:
             return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return opened.source
+        return opened.source, self._plan.handed(query, name)
 
     async def _enter(self, source: settings.SourceSettings) -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
@@ -192,7 +204,8 @@ class Gatherer:
             offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))
             with redactor.active():
                 built = _built(source, adapter, context)
-            offer = replace(offer, metrics=plugins.offered(source.name, built))
+            offered, parameters = plugins.offered(source.name, built), plugins.parameters(source.name, built)
+            offer = replace(offer, metrics=offered, parameters=parameters)
         except AdapterError as error:
             await context.http.close()
             return _broken(source, offer, redactor, error.message, error.blame)

@@ -168,6 +168,18 @@ def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | di
         raise AdapterError(f'source "{name}": `metrics` of its adapter is not a tuple of patterns', "bug") from None
 
 
+def parameters(name: str, adapter: Adapter) -> frozenset[str] | None:
+    """Returns the labels that an adapter reads from selectors, None if it does not list them.
+
+    Raises AdapterError if its attribute `parameters` holds anything else.
+    """
+    try:
+        listed = getattr(adapter, "parameters", None)
+        return None if listed is None else frozenset(_patterns(listed))
+    except Exception:  # noqa: BLE001 - foreign code may raise anything
+        raise AdapterError(f'source "{name}": `parameters` of its adapter is not a tuple of labels', "bug") from None
+
+
 def _patterns(value: Any) -> tuple[str, ...]:
     if not isinstance(value, tuple | list | set | frozenset) or not all(isinstance(each, str) for each in value):
         raise TypeError

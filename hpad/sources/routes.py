@@ -5,14 +5,15 @@ their adapters serve, in the order of the configuration. The first match wins.
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from hpad import settings
-from hpad.adapter import AdapterError, Operator, Query
+from hpad.adapter import AdapterError, Operator, Query, Selector
 
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
+_WILDCARDS = frozenset("*?[")
 _MOST_KNOWN = 4096
 """Names of metrics whose source is remembered. HPAs may name any number."""
 _HOW_TO_CONFIGURE = (
@@ -25,8 +26,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """What one source can answer.
 
     `serves` holds metric types. `metrics` holds patterns of the names that its adapter answers without a rule, or such
-    patterns by type; `match` holds rules of the configuration, which replace `metrics`. `namespaces` holds patterns of
-    the namespaces whose HPAs may use it, empty for all. `problem` is the error of a source that could not be set up,
+    patterns by type; `match` holds rules of the configuration, which replace `metrics`. `parameters` holds the labels
+    that its adapter reads from selectors, None if the adapter does not say so. `namespaces` holds patterns of the
+    namespaces whose HPAs may use it, empty for all. `problem` is the error of a source that could not be set up,
     which names it; None if it works. An `implicit` source is built in and not configured.
     """
 
@@ -34,6 +36,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     serves: frozenset[str] = frozenset()
     metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ("*",)
     match: tuple[settings.Match, ...] = ()
+    parameters: frozenset[str] | None = None
     namespaces: tuple[str, ...] = ()
     problem: str | None = None
     implicit: bool = False
@@ -65,6 +68,15 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return tuple(self.metrics.get(kind, ()) if isinstance(self.metrics, Mapping) else self.metrics)
 
+    def chosen_by(self, rule: settings.Match) -> Iterator[str]:
+        """Yields the labels of a rule that choose the source and mean nothing to its adapter.
+
+        Where the adapter does not list its parameters, a label with a pattern stays: its value says more than the rule.
+        """
+        for label, pattern in rule.labels.items():
+            if not set(pattern) & _WILDCARDS if self.parameters is None else label not in self.parameters:
+                yield label
+
     def _named(self, query: Query) -> list[Sequence[str]]:
         """Returns each list of patterns that takes the query; ["*"] for any name."""
         if self.match:
@@ -79,6 +91,8 @@ class Plan:
         self._routes = tuple(routes)
         self._offers = {offer.source: offer for offer in offers}
         self._confines = any(offer.namespaces for offer in offers)
+        rules = [*(route.match for route in routes), *(rule for offer in offers for rule in offer.match)]
+        self._by_labels = any(rule.labels for rule in rules)
         by_more = self._routes or self._confines or any(offer.match for offer in offers)
         self._known: dict[tuple[str, str], str] | None = None if by_more else {}
         """The sources by type and name, where nothing else decides."""
@@ -93,6 +107,19 @@ class Plan:
             if len(self._known) < _MOST_KNOWN:
                 self._known[query.type, query.name] = known
         return known
+
+    def handed(self, query: Query, source: str) -> Query:
+        """Returns the query that the adapter of its source gets: without the labels that only choose the source."""
+        if not self._by_labels or query.selector is None:
+            return query
+        offer = self._offers[source]
+        route = next((route.match for route in self._routes if matches(route.match, query)), None)
+        rules = [*filter(None, [route]), *(rule for rule in offer.match if matches(rule, query))]
+        chosen = {label for rule in rules for label in offer.chosen_by(rule)}
+        kept = tuple(term for term in query.selector.requirements if term.key not in chosen)
+        if len(kept) == len(query.selector.requirements):
+            return query
+        return msgspec.structs.replace(query, selector=Selector(kept) if kept else None)
 
     def _found(self, query: Query) -> str:
         routed = next((route.source for route in self._routes if matches(route.match, query)), None)

@@ -53,3 +53,21 @@ def test_the_query_is_shown_even_if_it_fails(config: str, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="default",queue="none"}) by ()\n' in shown
     assert "error:" in shown
+
+
+def test_a_label_that_chooses_the_server_is_no_part_of_the_query(
+    server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hpad.yaml"
+    source = {"adapter": "prometheus", "url": server.url, "metrics": METRICS}
+    sources = {
+        name: {**source, "match": [{"metrics": ["depth"], "labels": {"cluster": name}}]} for name in ("eu", "us")
+    }
+    file.write_text(json.dumps({"sources": sources}))
+    command = ["--config", str(file), "us", "depth", "-n", "shop", "--selector", "queue=orders,cluster=us"]
+    assert main(["sources", "test", *command]) == 0
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
+    assert "an HPA:     sees 80\n" in shown
+    assert main(["sources", "history", *command, "--since", "1m"]) == 0
+    assert 'sum(queue_depth{namespace="shop",queue="orders"}) by ()' in capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
+from hpad.lab.servers import ports
 from hpad.sources.manager import Gatherer, Sources
 from hpad.sources.plugins import Contexts
 from hpad.sources.source import Source
@@ -50,6 +51,27 @@ async def test_every_query_has_its_answer_in_order():
     assert answers[1] is error
     assert [answer.values for answer in answers if isinstance(answer, ExternalSample)] == [(7000,)] * 3
     assert [(name, error) for name, _, error in observed] == [("good", None)]
+
+
+async def test_two_servers_of_one_kind_are_told_apart_by_a_label():
+    """The label chooses the server; the adapter, which would refuse it, does not get it."""
+    at = dict(zip(("eu", "us"), ports.free(2), strict=True))
+    brokers = [
+        settings.SourceSettings(
+            name=name,
+            adapter="redis",
+            settings={"url": f"redis://127.0.0.1:{at[name]}"},
+            match=(settings.Match(metrics=("redis_*",), labels={"server": name}),),
+        )
+        for name in ("eu", "us")
+    ]
+    queries = [testing.external("redis_list_length", f"key=mail,server={name}") for name in ("us", "eu", "mars")]
+    async with gatherer(*brokers) as asked:
+        asked.announce(queries, HPAIdentity(name="web", target_kind="Deployment", target_name="web"))
+        us, eu, mars = await asked.gather(queries, deadline=60)
+    assert f":{at['us']} refused the connection" in us.message
+    assert f":{at['eu']} refused the connection" in eu.message
+    assert "Redis" not in mars.message
 
 
 async def test_an_announcement_of_a_query_that_no_source_answers_is_ignored():

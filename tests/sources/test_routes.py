@@ -1,5 +1,6 @@
 """Which source answers: routes first, then the sources' own rules, then what their adapters serve."""
 
+import msgspec
 import pytest
 
 from hpad import settings, testing
@@ -128,3 +129,45 @@ def test_a_route_does_not_open_a_source_to_other_namespaces():
     chosen = Plan((settings.Route(match=settings.Match(), source="mine"),), (mine,))
     with pytest.raises(AdapterError, match="is not offered"):
         chosen.source(testing.external("a", namespace="other"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "parameters", "left"),
+    [
+        ({"broker": "eu"}, None, "queue=a"),
+        ({"broker": "eu"}, ("queue",), "queue=a"),
+        ({"broker": "e*"}, ("queue",), "queue=a"),
+        ({"broker": "eu", "queue": "a"}, ("queue",), "queue=a"),
+        ({"broker": "eu", "queue": "[ab]"}, None, "queue=a"),
+        ({"broker": "eu", "queue": "a"}, None, None),
+        # The value says more than the rule, and an adapter that lists no parameters may need it.
+        ({"broker": "e*"}, None, "broker=eu,queue=a"),
+        ({}, ("queue",), "broker=eu,queue=a"),
+    ],
+)
+@pytest.mark.parametrize("by_route", [True, False])
+def test_a_label_that_chose_the_source_is_no_parameter(labels, parameters, left, by_route):
+    rule = settings.Match(metrics=("queue_messages",), labels=labels)
+    other = settings.Match(metrics=("queue_*",), labels={"broker": "us"})
+    offered = None if parameters is None else frozenset(parameters)
+    rabbit = msgspec.structs.replace(RABBITMQ, parameters=offered, match=() if by_route else (rule, other))
+    plan = Plan([settings.Route(match=rule, source="rabbit")] if by_route else [], (rabbit, EXTERNAL_METRICS))
+    query = testing.external("queue_messages", "queue=a,broker=eu")
+    assert plan.source(query) == "rabbit"
+    handed = plan.handed(query, "rabbit")
+    assert (str(handed.selector) if handed.selector is not None else None) == left
+    assert msgspec.structs.replace(handed, selector=query.selector) == query
+
+
+def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
+    """The first one has none."""
+    rules = (settings.Match(metrics=("queue_*",)), settings.Match(labels={"broker": "eu"}))
+    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    assert str(plan.handed(testing.external("queue_messages", "queue=a,broker=eu"), "rabbit").selector) == "queue=a"
+
+
+def test_a_query_without_such_labels_is_handed_over_as_it_is():
+    rules = (settings.Match(labels={"broker": "eu"}),)
+    plan = Plan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
+    for query in (testing.external("queue_messages", "queue=a"), testing.external("queue_messages")):
+        assert plan.handed(query, plan.source(query)) is query

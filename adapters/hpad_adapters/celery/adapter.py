@@ -7,7 +7,7 @@ from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, Query
 from hpad_adapters.celery import settings
 from hpad_adapters.celery.over_rabbitmq import OverRabbitMQ
 from hpad_adapters.celery.over_redis import OverRedis
-from hpad_adapters.celery.wanted import METRICS, Wanted, wanted
+from hpad_adapters.celery.wanted import METRICS, PARAMETERS, Wanted, wanted
 
 
 class Broker(Protocol):
@@ -36,6 +36,7 @@ class Celery:
 
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     metrics = METRICS
+    parameters = PARAMETERS
     knows_members = True
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
 

@@ -12,6 +12,7 @@ TO_CLEAR = "celery_workers_to_clear"
 METRICS = (TASKS, WAITING, UNACKED, TO_CLEAR)
 _OF_QUEUES = ("queue", "task")
 _OF_A_GOAL = ("goal", "startup", "service_time", "prefetch", "concurrency")
+PARAMETERS = _OF_QUEUES + _OF_A_GOAL
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
@@ -40,7 +41,7 @@ def wanted(query: Query, settings: Settings) -> Wanted:
 
 
 def _terms(query: Query) -> dict[str, tuple[str, ...]]:
-    allowed = _OF_QUEUES + (_OF_A_GOAL if query.name == TO_CLEAR else ())
+    allowed = PARAMETERS if query.name == TO_CLEAR else _OF_QUEUES
     found: dict[str, tuple[str, ...]] = {}
     for term in query.selector.requirements if query.selector is not None else ():
         if term.key not in allowed:

@@ -45,6 +45,7 @@ class HttpJson:
 
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
         each = tuple([name for name, metric in settings.metrics.items() if metric.pods == EACH])
+        self.parameters = frozenset(name for metric in settings.metrics.values() for name in metric.params)
         self.metrics = {EXTERNAL: tuple([name for name in settings.metrics if name not in each]), PODS: each}
         self._settings = settings
         self._clock = context.clock

@@ -31,6 +31,7 @@ class Kafka:
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = (LAG,)
+    parameters = ("group", "topic")
     Settings = KafkaSettings
 
     @staticmethod

@@ -93,6 +93,7 @@ class KedaExternal:
     def __init__(self, settings: KedaExternalSettings, context: Context) -> None:
         self._calls: Any = extras.load("hpad_adapters.keda_external.calls", "keda-external").Calls
         self.metrics = tuple(settings.metrics)
+        self.parameters = frozenset(name for metric in settings.metrics.values() for name in metric.params)
         self._settings = settings
         self._clock = context.clock
         self._tls = Tls(settings.tls_options) if settings.tls else None

@@ -25,6 +25,7 @@ class NatsJetStream:
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = tuple(NAMES)
+    parameters = ("stream", "consumer", "account")
     Settings = NatsSettings
 
     def __init__(self, settings: NatsSettings, context: Context) -> None:

@@ -37,6 +37,7 @@ class PostgreSQL:
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         self.metrics = tuple(settings.metrics)
+        self.parameters = frozenset(name for metric in settings.metrics.values() for name, _ in metric.parameters)
         self._settings = settings
         self._clock = context.clock
         self._library: Any = extras.load("hpad_adapters.postgresql.connections", "postgresql")

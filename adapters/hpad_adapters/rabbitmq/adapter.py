@@ -51,6 +51,7 @@ class RabbitMQ:
     serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
     knows_members = True
     metrics: Sequence[str] = tuple(METRICS)
+    parameters = tuple(_EXAMPLES)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
 
     @staticmethod

@@ -26,6 +26,7 @@ class Sqs:
 
     serves = frozenset({EXTERNAL})
     metrics: tuple[str, ...] = tuple(_BUILT_IN)
+    parameters = ("queue",)
     Settings = SqsSettings
 
     @staticmethod
