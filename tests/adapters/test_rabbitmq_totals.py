@@ -242,6 +242,25 @@ async def test_messages_that_no_consumer_can_get_are_no_tasks(stub, rabbit):
     assert [total(answer) for answer in workers] == [2]
 
 
+async def test_a_leader_that_has_not_counted_loses_no_rates(stub, rabbit):
+    """The list has its messages already, and the statistics do not have its consumers yet."""
+    points = [{"sample": 50 * number, "timestamp": 5_000 * number} for number in range(8)]
+    known = {"name": "q", "vhost": "/", "type": "quorum", "state": "running"}
+    sampled = {**known, **NONE, "message_stats": {"publish_details": {"samples": points}}}
+    listed = {**known, "messages": 50, "messages_ready": 50, "messages_unacknowledged": 0}
+
+    async def moved(request: web.BaseRequest) -> web.Response:
+        if request.path == "/api/overview":
+            return web.json_response({"rates_mode": "basic", "disable_stats": False})
+        answers = {"single statistics": sampled, "single totals": {**known, **NONE}}
+        return web.json_response(answers[kind(request)]) if kind(request) in answers else page(listed)
+
+    stub.handler = moved
+    [answer] = await asked(adapter(stub.url, rabbit), "queue=q,goal=50s,service_time=1s", name="queue_workers_to_clear")
+    # By hand: 50 messages within 50 s take 1 worker at 1 s each, and 10 more a second take 10.
+    assert total(answer) == 11
+
+
 async def eventually(source: rabbitmq.RabbitMQ, done: Callable[[Answer], bool], selector: str, **named: str) -> Answer:
     async with asyncio.timeout(SETTLED):
         while True:

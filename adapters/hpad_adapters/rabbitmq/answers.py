@@ -65,7 +65,7 @@ def queue_of(body: bytes, name: str) -> Queue:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             odd.append(f"{field} is {_cut(raw)}")
     if not usable.get("name"):
-        raise AdapterError(f"{name} answered something other than a list of queues")
+        raise AdapterError(f"{name} answered something other than a queue")
     return Queue(**usable, fault=", ".join(odd))
 
 

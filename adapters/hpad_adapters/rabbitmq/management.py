@@ -22,6 +22,8 @@ is down:
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.answers import Page, page_of, queue_of
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
@@ -264,8 +266,8 @@ def _lacks_consumers(queue: Queue) -> bool:
 
 
 def _uncounted(queue: Queue) -> Queue:
-    """Returns the queue without what its statistics say, because its leader has not counted yet."""
-    return Queue(queue.name, queue.vhost, queue.type, fault=queue.fault)
+    """Returns the queue without the counts of its statistics, because its leader has not counted yet."""
+    return msgspec.structs.replace(queue.with_counts(Queue(queue.name)), state="")
 
 
 def _distinct(queues: Iterable[Queue]) -> dict[tuple[str, str], Queue]:
