@@ -56,6 +56,12 @@ function timeAgo(text, className = "") {
   return h("time", { datetime: text, "data-ago": time, class: className, title: moment(time) }, ago(time));
 }
 
+// The text with long words, such as URLs, cut in their middle, so that what follows them has room.
+const withoutLongWords = (text) => text.replace(/[^\s"'(]{41,}/g, (word) => {
+  const letters = [...word];
+  return letters.length > 40 ? `${letters.slice(0, 24).join("")}…${letters.slice(-15).join("")}` : word;
+});
+
 const FACTORS = {
   n: 1e-9, u: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
   Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60,

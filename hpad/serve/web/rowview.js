@@ -157,7 +157,7 @@ class RowView {
       show(this.state, stateMark(row));
       show(this.badges, shownStates(row).map(stateBadge));
     }
-    write(this.saysText, [briefOf(row), ...notesOf(row)].join("; "));
+    write(this.saysText, withoutLongWords([briefOf(row), ...notesOf(row)].join("; ")));
     this.says.classList.toggle("quiet", !last);
     this.decided.set(last?.time);
     this.rescaled.set(row.lastScaleTime);

@@ -15,7 +15,9 @@ from hpad.api.sample import AdapterError, ExternalSample
 from tests.serve.page.conftest import Opening, Site
 
 NAMES = ".row .title"
-REFUSED = "rabbitmq: GET http://rabbit.payments:15672/api/queues/%2F/{}: connection refused"
+HOST = "http://rabbitmq-management.payments.svc.cluster.local:15672"
+QUERY = "disable_stats=true&enable_queue_totals=true"
+REFUSED = f"rabbitmq: GET {HOST}/api/queues/%2F/the-messages-of-{{}}?{QUERY}: connection refused"
 IN_SIGHT = """(selector, text) => {
   const texts = document.createTreeWalker(document.querySelector(selector), NodeFilter.SHOW_TEXT);
   while (texts.nextNode() && !texts.currentNode.data.includes(text));
@@ -95,9 +97,7 @@ async def test_hpas_that_fail_come_first_and_those_with_one_cause_together(site:
 
 async def test_a_cause_of_several_hpas_is_listed_and_finds_them(site: Site) -> None:
     page = await listed(site)
-    assert await page.texts(".causes li") == [
-        "2 HPAs\nrabbitmq: GET http://rabbit.payments:15672/…: connection refused"
-    ]
+    assert await page.texts(".causes li") == [f"2 HPAs\nrabbitmq: GET {HOST}/…: connection refused"]
     await page.click(".causes button")
     await page.until("document.querySelectorAll('.row').length === 2")
     assert await page.texts(NAMES) == ["sender", "mailer"]

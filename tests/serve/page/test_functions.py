@@ -62,6 +62,11 @@ async def js(chromium: str) -> AsyncIterator[Functions]:
         ("short(0.98333)", "0.983"),
         ("plural(1, 'pod')", "1 pod"),
         ("plural(1234, 'policy', 'policies')", "1,234 policies"),
+        ("withoutLongWords('a b')", "a b"),
+        (
+            "withoutLongWords('GET http://rabbit.payments.svc:15672/api/queues/%2F/ledger: refused')",
+            "GET http://rabbit.payments.s…ues/%2F/ledger: refused",
+        ),
         ("countTicks(25)", [0, 10, 20]),
         ("countTicks(1)", [0, 1]),
         ("countTicks(4.3)", [0, 2, 4]),
