@@ -94,8 +94,8 @@ _KNOWN: Final[weakref.WeakValueDictionary[str, Selector]] = weakref.WeakValueDic
 class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """`metav1.LabelSelectorRequirement`: the operator is In, NotIn, Exists or DoesNotExist."""
 
-    key: str
-    operator: str
+    key: str = ""
+    operator: str = ""
     values: tuple[str, ...] = ()
 
 

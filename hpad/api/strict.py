@@ -1,7 +1,8 @@
 """Reads JSON-like values into structs with strict decoding, and reports every error at once with advice.
 
 The errors are unknown fields, with the most similar known one, and values of the wrong type, each with its path. As in
-Go, null equals a missing field. Beyond the API server, a label selector may be text, and an integer may be `3.0`.
+Go, null equals a missing field, and in a map an empty text. Beyond the API server, a label selector may be text, and an
+integer may be `3.0`.
 """
 
 import difflib
@@ -117,9 +118,9 @@ class Reader:
         for name, entry in value.items():
             if not isinstance(name, str):
                 self._wrong(f"{path}[{name}]", name, f'the key must be text: write "{name}" in quotes')
-            elif not isinstance(entry, str):
+            elif not isinstance(entry, str | None):
                 self._wrong(f"{path}[{name}]", entry, _text_advice(entry))
-        return value
+        return {name: "" if entry is None else entry for name, entry in value.items()}
 
     def _scalar(self, value: Any, kind: Any, path: str) -> Any:
         try:

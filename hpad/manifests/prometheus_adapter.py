@@ -14,7 +14,7 @@ import msgspec
 from hpad.api.fields import INVALID, FieldError, invalid
 from hpad.manifests import documents
 from hpad.manifests.keda.conversion import PLACEHOLDER
-from hpad.manifests.keda.fields import Note, split_url
+from hpad.manifests.keda.fields import Note, split_url, without_null
 
 UNKNOWN_URL: Final = f"http://{PLACEHOLDER}:9090"
 _RULES: Final = ("rules", "externalRules", "resourceRules")
@@ -88,16 +88,10 @@ def _read(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[FieldError]]:
         for key in value
         if key not in _RULES
     ]
-    content = {str(key): _without_null(each) for key, each in value.items() if each is not None}
+    content = {str(key): without_null(each) for key, each in value.items() if each is not None}
     if not any(content.values()) and not errors:
         errors.append(FieldError(INVALID, "", f"has no rules: neither {', '.join(_RULES[:2])} nor {_RULES[2]}"))
     return {key: each for key, each in content.items() if each}, errors
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_null(each) for key, each in value.items() if each is not None}
-    return [_without_null(each) for each in value] if isinstance(value, list) else value
 
 
 def _resembles(value: Any) -> bool:
@@ -171,7 +165,7 @@ def _chart_rules(rules: Mapping[str, Any], prefix: str, found: Found) -> dict[st
             detail = f"must be {'an object' if kind is dict else 'a list'}"
             found.errors.append(invalid(f"{prefix}{name}", each, detail))
         elif each:
-            content[part] = _without_null(each)
+            content[part] = without_null(each)
     return content
 
 

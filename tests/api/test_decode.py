@@ -7,6 +7,7 @@ from support.hpas import decoded
 
 from hpad.api import decode
 from hpad.api import hpa as v2
+from hpad.engine.spec import compile_metric
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -216,6 +217,19 @@ def test_null_counts_as_absent() -> None:
     read = decoded(value)
     assert (read.spec.min_replicas, read.spec.metrics) == (None, ())
     assert read.spec.behavior == v2.HorizontalPodAutoscalerBehavior()
+
+
+def test_null_in_a_map_is_an_empty_text() -> None:
+    assert decoded(document(metadata={"name": "web", "labels": {"a": None}})).metadata.labels == {"a": ""}
+
+
+@pytest.mark.parametrize("missing", ["key", "operator"])
+def test_a_requirement_without_key_or_operator_is_the_metric_s_error(missing: str) -> None:
+    """The API server does not validate the selector of a metric; hpad failed while it read the document."""
+    requirement, target = {"key": "a", "operator": "Exists", missing: None}, {"type": "Value", "value": "3"}
+    external = {"metric": {"name": "q", "selector": {"matchExpressions": [requirement]}}, "target": target}
+    [spec] = decoded(document(metrics=[{"type": "External", "external": external}])).spec.metrics or ()
+    assert '""' in (compile_metric(spec, "default").error or "")
 
 
 def test_metadata_fields_that_are_not_read_are_no_errors() -> None:

@@ -196,7 +196,7 @@ def test_an_address_is_split_and_its_password_is_not_copied() -> None:
 def test_an_address_in_a_variable_becomes_a_placeholder() -> None:
     metadata = {"hostFromEnv": "RABBITMQ_HOST", "queueName": "q"}
     found = converted(trigger("rabbitmq", metadata, authenticationRef={"name": "broker"}))
-    assert only_source(found)[0]["url"] == "http://rabbitmq.example.com:15672"
+    assert only_source(found)[0]["url"] == "http://REPLACE-ME:15672"
     note = notes(found)["spec.triggers[0].authenticationRef"]
     assert 'TriggerAuthentication "broker" is not among the documents' in note
 

@@ -61,7 +61,7 @@ def test_a_secret_becomes_a_file_and_the_note_says_what_to_mount_there() -> None
 def test_an_address_in_a_secret_is_named_with_the_example_that_stands_for_it() -> None:
     no_host = trigger("rabbitmq", {"queueName": "orders", "protocol": "amqp"})
     found = converted(no_host, auth(secretTargetRef=held("host", "vhostName", "tls")))
-    assert settings(found)["url"] == "amqp://rabbitmq.example.com:5672"
+    assert settings(found)["url"] == "amqp://REPLACE-ME:5672"
     of = 'of TriggerAuthentication "broker" is not carried over'
     for line, each in zip(lost(found), ("host", "vhostName"), strict=True):
         assert f'"{each}" {of}: key "the-{each}" of Secret shop/rabbit holds it' in line

@@ -323,7 +323,7 @@ def test_the_connection_string_of_a_database_is_taken_apart_without_its_password
                 "oauth2": {
                     "client_id": "REPLACE-ME",
                     "client_secret_file": f"{FOLDER}/password",
-                    "token_url": "https://idp.example.com/token",
+                    "token_url": "https://REPLACE-ME/token",
                 },
             },
         ),
@@ -363,7 +363,7 @@ def test_the_credentials_of_sqs() -> None:
     assert settings(found) == {
         "region": "eu-west-1",
         "endpoint_url": "http://sqs:4566",
-        "role_arn": "arn:aws:iam::123456789012:role/hpad",
+        "role_arn": "arn:aws:iam::REPLACE-ME:role/hpad",
         "access_key_id": "REPLACE-ME",
         "secret_access_key_file": f"{FOLDER}/awsSecretAccessKey",
     }

@@ -60,7 +60,7 @@ class Objects:
     def config_map(self, namespace: str, name: str, key: str) -> Reference:
         """Returns the reference to a key of a ConfigMap, with its text if the ConfigMap is known."""
         place, found = f'key "{key}" of ConfigMap {namespace}/{name}', self._config_maps.get((namespace, name), {})
-        text = str(found[key]) if key in found else None
+        text = ("" if found[key] is None else str(found[key])) if key in found else None
         return Reference(place=place, file=self.path(namespace, name, key), mounts=True, value=text)
 
     def variable(self, target: tuple[str, str, str], container: str, name: str) -> Reference:
@@ -93,7 +93,7 @@ class Objects:
         return None
 
     def _of_entry(self, namespace: str, entry: Mapping[str, Any]) -> Reference | None:
-        if "value" in entry:
+        if entry.get("value") is not None:
             place = f'the variable "{entry["name"]}" of the target\'s container'
             return Reference(place=place, value=str(entry["value"]))
         for kind, found in (("secretKeyRef", self.secret), ("configMapKeyRef", self.config_map)):

@@ -10,6 +10,9 @@ import msgspec
 from hpad.api.fields import FieldError, invalid
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
+FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
+"""Booleans as Go reads them (strconv.ParseBool)."""
 _MAX_INT: Final = 2**31 - 1
 
 
@@ -45,6 +48,19 @@ def split_url(text: str) -> urllib.parse.SplitResult:
     return parts
 
 
+def without_null(value: Any) -> Any:
+    """Returns a value without fields that are null: for Go they are absent."""
+    if isinstance(value, dict):
+        return {key: without_null(each) for key, each in value.items() if each is not None}
+    return [without_null(each) for each in value] if isinstance(value, list) else value
+
+
+def host_of(parts: urllib.parse.SplitResult) -> str:
+    """Returns the host of a URL as it is written, without brackets; `hostname` is in lower case."""
+    host = parts.netloc.rpartition("@")[2]
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
 class Fields:
     """The fields of the object at `path` of a document. Tracks which of them were read.
 
@@ -55,9 +71,11 @@ class Fields:
         self._value = {str(name): each for name, each in value.items() if each is not None}
         self._path = path
         self._read: set[str] = set()
+        self._known: set[str] = set()
         self._within: dict[str, list[Fields]] = {}
 
     def __contains__(self, name: str) -> bool:
+        self._known.add(name)
         return name in self._value
 
     def __iter__(self) -> Iterator[str]:
@@ -84,8 +102,14 @@ class Fields:
         return str(value)
 
     def truth(self, name: str) -> bool:
-        """Returns a boolean, which may be written as a string; False if absent."""
-        return self.text(name).lower() in ("true", "t", "1")
+        """Returns a boolean, which may be written as a string; False if absent.
+
+        Raises ConversionError for text that Go's strconv.ParseBool refuses.
+        """
+        text = self.text(name)
+        if text not in (*_TRUE, *FALSE, ""):
+            raise ConversionError(invalid(self.at(name), text, "must be true or false"))
+        return text in _TRUE
 
     def count(self, name: str, default: int) -> int:
         """Returns a whole number from 0 to 2^31 - 1. Raises ConversionError for anything else."""
@@ -115,6 +139,15 @@ class Fields:
                 raise ConversionError(invalid(path, entry, "must be an object"))
             found.append(Fields(entry, path))
         return found
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The names that were looked up, present or absent."""
+        return frozenset(self._read | self._known)
+
+    def unread_names(self) -> list[str]:
+        """Returns the names of the fields that were not read."""
+        return [name for name in self._value if name not in self._read]
 
     def skip(self) -> None:
         """Marks all fields as read, for an object that has a note as a whole."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.trigger import Trigger
 
-_EXAMPLE: Final = "kafka.example.com:9092"
+_EXAMPLE: Final = f"{PLACEHOLDER}:9092"
 _DEFAULT_LAG: Final = "10"
 _MECHANISMS: Final = {"plaintext": "PLAIN", "scram_sha256": "SCRAM-SHA-256", "scram_sha512": "SCRAM-SHA-512"}
 _BEARER: Final = "oauthbearer"
@@ -44,7 +44,7 @@ def kafka(trigger: Trigger) -> None:
 
 
 def _query(trigger: Trigger, value: str) -> dict[str, Any]:
-    group = trigger.required_text("consumerGroup", "my-group")
+    group = trigger.required_text("consumerGroup", PLACEHOLDER)
     topics = [topic.strip() for topic in (trigger.text("topic") or trigger.unread("topic")).split(",") if topic.strip()]
     policy = trigger.metadata.text("offsetResetPolicy") or "latest"
     if policy not in ("latest", "earliest"):
@@ -108,7 +108,7 @@ def _grant(trigger: Trigger, host: str) -> dict[str, Any]:
     user = _user(trigger, host)
     names = {"username": "client_id", "password_file": "client_secret_file", "password_env": "client_secret_env"}
     grant: dict[str, Any] = {names[name]: value for name, value in user.items()}
-    grant["token_url"] = trigger.required_text("oauthTokenEndpointUri", "https://idp.example.com/token")
+    grant["token_url"] = trigger.required_text("oauthTokenEndpointUri", f"https://{PLACEHOLDER}/token")
     if scopes := trigger.text("scopes") or trigger.unread("scopes"):
         grant["scopes"] = [scope.strip() for scope in scopes.split(",")]
     return grant

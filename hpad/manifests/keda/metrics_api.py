@@ -6,6 +6,7 @@ Source: KEDA 2.21, "Metrics API"; metrics_api_scaler.go.
 import re
 from typing import Any, Final
 
+from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
@@ -28,7 +29,7 @@ def metrics_api(trigger: Trigger) -> None:
         trigger.note_loss("valueLocation", f'"{location}": {reason}')
         return
     value, activation = trigger.target("targetValue"), trigger.number("activationTargetValue")
-    url = trigger.required_text("url", "http://metrics.example.com/")
+    url = trigger.required_text("url", f"http://{PLACEHOLDER}/")
     parts = split_url(url)
     if not parts.hostname or "@" in parts.netloc:
         raise trigger.invalid("url", "…", "must be a URL of http or https without credentials")

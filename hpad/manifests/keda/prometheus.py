@@ -7,6 +7,7 @@ import re
 import urllib.parse
 from typing import Any, Final
 
+from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
@@ -36,14 +37,18 @@ def prometheus(trigger: Trigger) -> None:
 
 def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
     metadata = trigger.metadata
-    address = trigger.required_text("serverAddress", "http://prometheus.example.com:9090")
+    address = trigger.required_text("serverAddress", f"http://{PLACEHOLDER}:9090")
     parts = split_url(address)
     host, user = parts.hostname, urllib.parse.unquote(parts.username or "")
     if parts.scheme not in ("http", "https") or not host or parts.fragment:
         raise trigger.invalid("serverAddress", "…", "must be a URL of http or https")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
     settings: dict[str, Any] = {"url": urllib.parse.urlunsplit(bare).rstrip("/")}
-    params = dict(urllib.parse.parse_qsl(parts.query)) | _pairs(trigger, "queryParameters")
+    of_url = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+    names = [name for name, _ in of_url]
+    for name in sorted({each for each in names if names.count(each) > 1}):
+        trigger.note_loss("serverAddress", f"of the values of {name} in the URL only the last is carried over")
+    params = dict(of_url) | _pairs(trigger, "queryParameters")
     if namespace := metadata.text("namespace"):
         params["namespace"] = namespace
     headers = _headers(trigger, host)

@@ -6,10 +6,10 @@ Source: KEDA 2.21, "RabbitMQ Queue".
 import urllib.parse
 from typing import Any, Final
 
-from hpad.manifests.keda.fields import split_url
+from hpad.manifests.keda.conversion import PLACEHOLDER
+from hpad.manifests.keda.fields import host_of, split_url
 from hpad.manifests.keda.trigger import Trigger
 
-_EXAMPLE_HOST: Final = "rabbitmq.example.com"
 _TLS: Final = '"tls" is left out: the scheme of the URL decides'
 _DEFAULT_LENGTH: Final = "20"
 _MODES: Final = {
@@ -88,10 +88,10 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str, str]:
     if protocol not in ("auto", "http", "amqp"):
         raise trigger.invalid("protocol", protocol, "must be auto, http or amqp")
     scheme = "amqp" if protocol == "amqp" else "http"
-    settings, vhost, host, user = _from_host(trigger, f"{scheme}://{_EXAMPLE_HOST}:{_PORTS[scheme]}")
+    settings, vhost, host, user = _from_host(trigger, f"{scheme}://{PLACEHOLDER}:{_PORTS[scheme]}")
     if protocol != "auto" and not settings["url"].startswith(protocol):
         raise trigger.invalid("protocol", protocol, "must be the one of the host's URL")
-    settings |= trigger.oauth2() or trigger.login(host, user)
+    settings |= trigger.oauth2() or trigger.login(host, user) or trigger.login_of_url("host", host)
     settings |= trigger.file_settings(ca="ca", cert="cert", key="key")
     if trigger.reference("tls") is not None:
         trigger.conversion.note_change(f"{trigger.path}.authenticationRef", _TLS)
@@ -108,16 +108,17 @@ def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str
     The last segment of the path is the vhost; with HTTP the segments before it belong to the address.
     """
     parts = split_url(trigger.required_text("host", example))
-    host = parts.hostname
+    host = host_of(parts)
     if parts.scheme not in _PORTS or not host or parts.fragment:
         raise trigger.invalid("host", "…", "must be a URL of http, https, amqp or amqps")
     if parts.query:
         trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
-    before, _, vhost = parts.path.rpartition("/")
+    *before, vhost = parts.path.split("/")
     address = f"[{host}]" if ":" in host else host
     settings: dict[str, Any] = {"url": f"{parts.scheme}://{address}:{parts.port or _PORTS[parts.scheme]}"}
     if parts.scheme in ("amqp", "amqps"):
         settings["source"] = "amqp"
     else:
-        settings["url"] += before
-    return settings, urllib.parse.unquote(vhost) or "/", host, urllib.parse.unquote(parts.username or "")
+        settings["url"] += "".join(f"/{segment}" for segment in before if segment)
+    vhost = urllib.parse.unquote(vhost) or "/" if trigger.text("host") else PLACEHOLDER
+    return settings, vhost, host, urllib.parse.unquote(parts.username or "")

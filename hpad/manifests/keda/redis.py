@@ -7,11 +7,10 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from hpad.manifests.keda.conversion import Source
-from hpad.manifests.keda.fields import split_url
+from hpad.manifests.keda.conversion import PLACEHOLDER, Source
+from hpad.manifests.keda.fields import host_of, split_url
 from hpad.manifests.keda.trigger import Trigger
 
-_EXAMPLE_HOST: Final = "redis.example.com"
 _PORT, _SENTINEL_PORT = 6379, 26379
 _DEFAULT_ENTRIES: Final = "5"
 _MAX_LABEL: Final = 63
@@ -89,7 +88,9 @@ def _connection(trigger: Trigger) -> tuple[dict[str, Any], str]:
 
 
 def _server(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
-    [(host, address)] = _addresses(trigger, _PORT)[:1]
+    (host, address), *others = _addresses(trigger, _PORT)
+    if others:
+        trigger.conversion.note_change(trigger.field_of(_name(trigger, "address")), "only the first counts, as in KEDA")
     return {"url": f"{'rediss' if encrypted else 'redis'}://{address}/{_database(trigger)}"}, host
 
 
@@ -101,7 +102,7 @@ def _cluster(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
 
 def _sentinel(trigger: Trigger, encrypted: bool) -> tuple[dict[str, Any], str]:
     found = _addresses(trigger, _SENTINEL_PORT)
-    master = trigger.required_text("sentinelMaster", "mymaster")
+    master = trigger.required_text("sentinelMaster", PLACEHOLDER)
     user = trigger.text("sentinelUsername") or trigger.unread("sentinelUsername")
     database = _database(trigger)
     own = {"master": master, "nodes": [address for _, address in found], **_tls(encrypted)}
@@ -135,10 +136,10 @@ def _addresses(trigger: Trigger, port: int) -> list[tuple[str, str]]:
     where hpad cannot read them.
     """
     whole, hosts, ports = (_name(trigger, each) for each in ("address", "host", "port"))
-    if text := trigger.text(whole) or trigger.unread(whole, _EXAMPLE_HOST):
+    if text := trigger.text(whole) or trigger.unread(whole, PLACEHOLDER):
         listed = text.split(",")
     else:
-        named = trigger.required_text(hosts, _EXAMPLE_HOST).split(",")
+        named = trigger.required_text(hosts, PLACEHOLDER).split(",")
         numbers = (trigger.text(ports) or trigger.unread(ports, str(port)) or str(port)).split(",")
         if len(numbers) not in (1, len(named)):
             raise trigger.invalid(ports, ",".join(numbers), f"must be as many as {hosts}")
@@ -155,7 +156,7 @@ def _name(trigger: Trigger, singular: str) -> str:
 
 def _address(trigger: Trigger, name: str, text: str, port: int) -> tuple[str, str]:
     parts = split_url(f"//{text}")
-    if not parts.hostname or "@" in text or "/" in text:
+    host = host_of(parts)
+    if not host or "@" in text or "/" in text:
         raise trigger.invalid(name, "…", "must be of the form host:port")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return parts.hostname, f"{host}:{parts.port or port}"
+    return host, f"{f'[{host}]' if ':' in host else host}:{parts.port or port}"

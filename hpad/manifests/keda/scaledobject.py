@@ -3,7 +3,6 @@
 Source: KEDA 2.21, "ScaledObject specification".
 """
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from hpad.manifests.keda import (
     modifiers,
     names,
     nats,
+    parameters,
     policy,
     postgresql,
     prometheus,
@@ -32,7 +32,7 @@ from hpad.manifests.keda import (
 from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known
 from hpad.manifests.keda.conversion import Conversion, Converted
 from hpad.manifests.keda.environment import Reference
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import ConversionError, Fields, without_null
 from hpad.manifests.keda.trigger import Trigger
 
 KIND: Final = "ScaledObject"
@@ -155,7 +155,7 @@ def _behavior(hpa_config: Fields, on: set[str]) -> dict[str, Any]:
     fields.object("scaleUp")
     fields.object("scaleDown").count(timing.WINDOW, 0)
     fields.skip()
-    behavior: dict[str, Any] = copy.deepcopy(hpa_config.get("behavior") or {})
+    behavior: dict[str, Any] = without_null(hpa_config.get("behavior") or {})
     for switch, direction in (("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")):
         if switch in on:
             behavior[direction] = {**(behavior.get(direction) or {}), "selectPolicy": "Disabled"}
@@ -192,6 +192,8 @@ class _Triggers:
             if len(self._conversion.metrics) == before:
                 entry.skip()  # its note covers all of its fields
                 continue
+            parameters.note_unread(trigger)
+            entry.object("metadata").skip()
             if entry.text("name"):
                 self._conversion.names[entry.text("name")] = before
                 if not self._is_named(before):

@@ -41,7 +41,7 @@ def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
 def _settings_of(sources: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
     """Returns the entry in `sources` with the same adapter and settings, or adds one, named after adapter and host."""
     settings = {"adapter": source.adapter, **source.settings}
-    label = source.host.partition(".")[0]
+    label = source.host.lower().partition(".")[0]
     stem = "-".join(filter(None, (source.adapter, source.host if label.isdigit() else label)))
     name, number = stem, 1
     while True:

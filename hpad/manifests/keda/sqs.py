@@ -6,11 +6,12 @@ Source: KEDA 2.21, "AWS SQS Queue"; aws_sqs_queue_scaler.go: messages in flight 
 import re
 from typing import Any, Final
 
+from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import Trigger
 
 _DEFAULT_LENGTH: Final = "5"
-_EXAMPLE: Final = "https://sqs.eu-central-1.amazonaws.com/123456789012/jobs"
+_EXAMPLE: Final = f"https://{PLACEHOLDER}"
 _KEY: Final = "awsSecretAccessKey"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
@@ -19,7 +20,7 @@ def sqs(trigger: Trigger) -> None:
     """Adds the messages of a queue; raises ConversionError."""
     value, activation = trigger.target("queueLength", _DEFAULT_LENGTH), trigger.number("activationQueueLength")
     query: dict[str, Any] = {"queue": _queue(trigger), "counts": _counts(trigger)}
-    region = trigger.required_text("awsRegion", "eu-central-1")
+    region = trigger.required_text("awsRegion", PLACEHOLDER)
     settings: dict[str, Any] = {"region": region} | _login(trigger, region)
     if endpoint := trigger.text("awsEndpoint"):
         settings["endpoint_url"] = endpoint
@@ -48,7 +49,7 @@ def _login(trigger: Trigger, region: str) -> dict[str, Any]:
     if trigger.reference("awsSessionToken") is not None:
         field = trigger.field_of("awsSessionToken")
         trigger.conversion.note_loss(field, "a session token ends within hours: use a role, or a key without one")
-    role = trigger.text("awsRoleArn") or trigger.unread("awsRoleArn", "arn:aws:iam::123456789012:role/hpad")
+    role = trigger.text("awsRoleArn") or trigger.unread("awsRoleArn", f"arn:aws:iam::{PLACEHOLDER}:role/hpad")
     found: dict[str, Any] = {"role_arn": role} if role else {}
     secret = trigger.secret(_KEY, "secret_access_key_file", region, "secret access key")
     key = trigger.text("awsAccessKeyID") or trigger.unread("awsAccessKeyID")

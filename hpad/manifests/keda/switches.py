@@ -8,7 +8,7 @@ from typing import Any, Final
 from hpad.api.fields import invalid
 from hpad.engine import controls
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import FALSE, ConversionError, Fields
 
 _PREFIX: Final = "autoscaling.keda.sh/"
 _PAUSED, _PAUSED_REPLICAS = f"{_PREFIX}paused", f"{_PREFIX}paused-replicas"
@@ -31,8 +31,6 @@ _BY_SERVERS: Final = (
 )
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MODE: Final = controls.MODE
-_FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")
-"""False by Go's strconv.ParseBool; for KEDA any other text is true."""
 
 
 def pause(annotations: Fields, conversion: Conversion) -> None:
@@ -46,7 +44,7 @@ def pause(annotations: Fields, conversion: Conversion) -> None:
         text = f"{kept}: hpad leaves the replicas as they are, which KEDA has set to {count}"
         text += "; without the mode its metrics wake it" if count == "0" else ""
         conversion.note_change(field, text)
-    if _PAUSED in annotations and annotations.text(_PAUSED) not in _FALSE:
+    if _PAUSED in annotations and annotations.text(_PAUSED) not in FALSE:
         conversion.own[_MODE] = controls.PAUSED
         conversion.note_change(annotations.at(_PAUSED), kept)
 
@@ -55,7 +53,7 @@ def switches(annotations: Fields, conversion: Conversion) -> set[str]:
     """Returns the names, without prefix, of KEDA's other switches that are on."""
     on = set()
     for name, instead in _SWITCHES.items():
-        if (_PREFIX + name) in annotations and annotations.text(_PREFIX + name) not in _FALSE:
+        if (_PREFIX + name) in annotations and annotations.text(_PREFIX + name) not in FALSE:
             conversion.note_change(annotations.at(_PREFIX + name), instead)
             on.add(name)
     return on
@@ -82,6 +80,7 @@ def _labels(labels: Any, annotations: Fields, conversion: Conversion) -> Any:
     excluded = [each.strip() for each in annotations.text(_EXCLUDED_LABELS).split(",")]
     if not isinstance(labels, dict):
         return labels
+    labels = {name: "" if value is None else value for name, value in labels.items()}
     if _EXCLUDED_LABELS in annotations:
         conversion.note_change(annotations.at(_EXCLUDED_LABELS), "is left out: the HPA has the other labels")
         conversion.note_change("metadata.labels", f"are carried over without {', '.join(excluded)}")
@@ -100,7 +99,7 @@ def _annotations(fields: Fields, own: dict[str, str], conversion: Conversion) ->
         elif name == _LAST_APPLIED:
             continue
         elif name in _HANDLED:
-            if name not in (_EXCLUDED_LABELS, _PAUSED_REPLICAS) and str(text) in _FALSE:
+            if name not in (_EXCLUDED_LABELS, _PAUSED_REPLICAS) and str(text) in FALSE:
                 conversion.note_change(field, "is left out: it is off")
         elif "keda.sh/" in name:
             conversion.note_loss(field, "is not carried over")

@@ -1,5 +1,6 @@
 """One trigger of a ScaledObject: its metadata, its authentication, and the metric that it becomes."""
 
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -189,7 +190,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
         Notes at `field`, a path in the ScaledObject, that the secret is not copied.
         """
-        variable = _variable(host, what)
+        variable = self._variable_name(host, what)
         self.conversion.note_change(field, f"the {what} is not copied: give it to hpad as {variable}")
         return variable
 
@@ -200,7 +201,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """
         found = self.reference(name)
         if found is not None and not found.file and found.value is None:
-            variable = _variable(host, what)
+            variable = self._variable_name(host, what)
             self._note_held(name, found, f"give it to hpad as {variable}")
             return {"env": variable}
         if file := self.file(name, setting):
@@ -235,6 +236,23 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         found = self.credentials(host, of_url, field)
         return {"username": self.placeholder("username"), **found} if found and "username" not in found else found
 
+    def login_of_url(self, name: str, host: str) -> dict[str, str]:
+        """Returns placeholders for the user and the password in a URL that hpad cannot read; empty where it can.
+
+        KEDA's Secret has the whole URL, a source reads the password alone: from a file beside that of the URL.
+        """
+        if self.text(name):
+            return {}
+        found, field = self.reference(name), self.field_of(name)
+        login = {"username": PLACEHOLDER}
+        if found is None or not found.file:
+            login["password_env"] = self.variable_of(field, host)
+            return login
+        login["password_file"] = posixpath.join(posixpath.dirname(found.file), "password")
+        text = f"the {name} has user and password: write the user into the source, in place of {PLACEHOLDER}, and the "
+        self.conversion.note_change(field, f"{text}password alone into {login['password_file']}")
+        return login
+
     def oauth2(self) -> dict[str, Any]:
         """Returns the setting `oauth2` of the TriggerAuthentication; empty where it has none."""
         found = self.authentication.oauth2
@@ -247,6 +265,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         settings = {"token_url": found.token_url, "client_id": found.client_id, "client_secret_file": found.secret.file}
         more = {"scopes": list(found.scopes), "params": dict(found.params)}
         return {"oauth2": settings | {name: value for name, value in more.items() if value}}
+
+    def _variable_name(self, host: str, what: str) -> str:
+        """Returns the name of the environment variable of hpad that holds a secret of the host.
+
+        Unknown hosts of several objects may be different ones.
+        """
+        of = f"{self.namespace}-{self.owner}" if PLACEHOLDER in host else host
+        return "HPAD_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in f"{of}_{what}".upper())
 
     # Metrics.
 
@@ -277,8 +303,3 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         index = self.conversion.add(metric, target, source)
         if activation and parse_milli(activation):
             self.conversion.activation[index] = activation
-
-
-def _variable(host: str, what: str) -> str:
-    """Returns the name of the environment variable of hpad that holds a secret of the host."""
-    return "HPAD_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in f"{host}_{what}".upper())
