@@ -17,7 +17,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.clock import Clock
 from hpad.controller.cluster import Cluster
-from hpad.election.owner import NotOwned, Owner
+from hpad.election.owner import NotOwned, Owner, remaining
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 from hpad.telemetry.episode import Episode
@@ -132,6 +132,7 @@ class CostRemoval:
         if mark.failed > 1:  # at first another replica or a user may have changed the pod a moment ago
             self._failing.occurred(pod=str(key), error=error.message)
 
-    def _require(self, key: Key) -> None:
+    def _require(self, key: Key) -> float | None:
         if not self._owner.owns(key):
             raise NotOwned(str(key))
+        return remaining(self._owner)

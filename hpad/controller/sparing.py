@@ -22,6 +22,7 @@ from hpad.engine import spare
 from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
+from hpad.kube.client import Allowed
 from hpad.telemetry.episode import Episodes
 
 _PATIENCE: Final = 0.15
@@ -81,7 +82,7 @@ class Sparing:
         writes += [functools.partial(self._remove, pod, allowed) for pod in left]
         return await self._written(turn, writes[:MOST], worker) if writes else None
 
-    async def _remove(self, pod: Pod, allowed: Callable[[], None]) -> None:
+    async def _remove(self, pod: Pod, allowed: Allowed) -> None:
         """Removes the cost of an earlier scale-down, unless it was changed a moment ago."""
         try:
             await self._cluster.remove_deletion_cost(pod, allowed)

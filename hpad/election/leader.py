@@ -46,6 +46,15 @@ class LeadershipLease:
         return until is not None and self._clock.monotonic() < until.monotonic and self._clock.now() < until.wall
 
     @property
+    def remaining(self) -> float:
+        """The seconds for which this process may still act, by both clocks; 0 if it may not."""
+        until = self._until
+        if until is None:
+            return 0.0
+        left = min(until.monotonic - self._clock.monotonic(), (until.wall - self._clock.now()).total_seconds())
+        return max(0.0, left)
+
+    @property
     def granted(self) -> bool:
         """Whether it was granted and has neither been ended nor been found expired."""
         return self._until is not None
@@ -136,6 +145,11 @@ class Participant(ABC):
     def leading(self) -> bool:
         """Whether this process may act at this moment."""
         return self._leadership.valid
+
+    @property
+    def remaining(self) -> float:
+        """The seconds for which this process may still act without another renewal."""
+        return self._leadership.remaining
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._subscribers.append(callback)

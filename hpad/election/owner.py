@@ -50,6 +50,11 @@ class Everything:
 EVERYTHING = Everything()
 
 
+def remaining(owner: Owner) -> float | None:
+    """Returns the seconds until the right to write ends without another renewal; None without election."""
+    return owner.remaining if isinstance(owner, leader.Participant) else None
+
+
 class Permit(msgspec.Struct, frozen=True, gc=False):
     """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
@@ -58,14 +63,18 @@ class Permit(msgspec.Struct, frozen=True, gc=False):
     hpa: HorizontalPodAutoscaler
     current: Current | None = None
 
-    def require(self) -> None:
-        """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision."""
+    def require(self) -> float | None:
+        """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision.
+
+        Returns the seconds until the right to write ends without another renewal; None without election.
+        """
         if not self.owner.owns(self.key):
             raise NotOwned(str(self.key))
         if self.current is not None:
             found = self.current(self.key)
             if found is not self.hpa and not decides_alike(self.hpa, found):
                 raise Edited(str(self.key))
+        return remaining(self.owner)
 
     @property
     def is_same(self) -> bool:

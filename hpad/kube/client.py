@@ -149,7 +149,8 @@ class Client:
     ) -> bytes:
         """Returns the body of a 2xx answer. Raises ApiError for any other answer, and with status 0 for none.
 
-        Calls `allowed` before it sends a request with a body; an exception of `allowed` reaches the caller.
+        Calls `allowed` where it hands over a request with a body; an exception of `allowed` reaches the caller. The
+        request ends at the latest after the seconds that `allowed` returns: it fails, and nothing more of it is sent.
         """
         waits, refused = 0, False
         media = (accept, None if body is None else content_type)
@@ -235,7 +236,7 @@ class Client:
         began, code = self.clock.monotonic(), _NO_ANSWER
         try:
             target = _target(path, params)
-            answer = await self._sender.send(method, target, head, body, timeout or self._timeout, allowed)
+            answer = await self._permitted(method, target, head, body, timeout or self._timeout, allowed)
             code = str(answer.status)
             if not 200 <= answer.status < 300:
                 raise self._refusal(answer, answer.body, paths.described(method, path))
@@ -246,6 +247,26 @@ class Client:
             raise errors.ApiError(0, failure.reason, message) from failure
         finally:
             self._count(method, code, began)
+
+    async def _permitted(
+        self, method: str, target: str, head: Head, body: bytes | None, timeout: float, allowed: Allowed | None
+    ) -> Answer:
+        """Returns the answer to one request, which is given up when the permission for it ends."""
+        if allowed is None or body is None:
+            return await self._sender.send(method, target, head, body, timeout, None)
+        limit = asyncio.timeout(None)
+
+        def hand_over() -> None:
+            seconds = allowed()
+            if seconds is not None:
+                limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+        try:
+            async with limit:
+                return await self._sender.send(method, target, head, body, timeout, hand_over)
+        except TimeoutError:
+            text = f"{self.config.server} did not answer before the permission for the write ended"
+            raise Failed("Timeout", text) from None
 
     @asynccontextmanager
     async def _streamed(self, path: str, target: str, head: Head, silence: float) -> AsyncIterator[Stream]:

@@ -16,10 +16,11 @@ KEEP_ALIVE_S: Final = 75.0
 """Seconds after which an idle connection is not used again: an API server closes it after 90 s."""
 REPEATED: Final = frozenset({"GET", "PUT"})
 """Methods of which a second request does no harm; a PUT has the resourceVersion that it replaces."""
-Allowed = Callable[[], None]
-"""Called right before the first byte of a write is sent; an exception prevents the write and reaches the caller.
+Allowed = Callable[[], float | None]
+"""Called where a write is handed over to the connection; an exception prevents the write and reaches the caller.
 
-By then a request may have waited for the limiter, for a connection, or for a stopped process to continue.
+Returns for how many seconds the write may be in progress (None: without a limit of its own). Before, a request may have
+waited for the limiter, for a connection, or for a stopped process to continue.
 """
 
 

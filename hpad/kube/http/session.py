@@ -1,5 +1,6 @@
 """Requests and streams by aiohttp: what the pool does not do, which are streams and proxies."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -7,6 +8,7 @@ from typing import Any, Final
 
 import aiohttp
 import yarl
+from aiohttp.abc import AbstractStreamWriter
 
 from hpad import adapter
 from hpad.clock import Clock
@@ -20,24 +22,32 @@ _UNLIMITED: Final = 0  # for watches: each occupies a connection for minutes and
 
 
 class _Body(aiohttp.BytesPayload):
-    """The body of a write with its check; aiohttp passes it to each request that it sends, also to a repeated one."""
+    """The body of a write, which calls its check where it is handed over to the connection.
+
+    aiohttp sends the headers together with the body, and writes the body of a repeated request again. `refusal` is what
+    the check raised.
+    """
 
     def __init__(self, content: bytes, allowed: Allowed | None) -> None:
         super().__init__(content)
-        self.allowed = allowed
+        self.refusal: Exception | None = None
+        self._allowed = allowed
+        self._transport: asyncio.WriteTransport | None = None
 
-
-class _Request(aiohttp.ClientRequest):
-    """Calls the check of a write once there is a connection."""
-
-    def __init__(self, *args: Any, data: _Body | None = None, **options: Any) -> None:
-        self._allowed = None if data is None else data.allowed
-        super().__init__(*args, data=data, **options)
-
-    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         if self._allowed is not None:
-            self._allowed()
-        return await super().send(conn)
+            try:
+                self._allowed()
+            except Exception as refusal:
+                self.refusal = refusal
+                raise
+        self._transport = getattr(writer, "transport", None)
+        await super().write_with_length(writer, content_length)
+
+    def abort(self) -> None:
+        """Closes the connection at once: what it has not sent yet is dropped, which aiohttp would still send."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class _Streamed:
@@ -101,7 +111,15 @@ class Session:
             async with self._request(AT_ONCE, method, target, head, data, limits) as answer:
                 status = answer.status
                 return Answer(status, dict(answer.raw_headers), await self._body(answer))
+        except asyncio.CancelledError:
+            if data is not None:
+                data.abort()
+            raise
         except errors.FOREIGN as error:
+            if data is not None:
+                data.abort()
+                if data.refusal is not None:
+                    raise data.refusal from None
             raise Failed(*errors.explained(self._config.server, error), status) from error
 
     @asynccontextmanager
@@ -153,7 +171,6 @@ class Session:
             )
             session = self._sessions[connections] = aiohttp.ClientSession(
                 connector=connector,
-                request_class=_Request,
                 trust_env=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
