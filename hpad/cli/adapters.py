@@ -33,12 +33,12 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.set_defaults(run=list_all)
-    _add_output(parser, "text")
+    _add_output(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     list_parser = actions.add_parser(
         "list", help="list all adapters, one per line (default)", description="List all installed adapters."
     )
-    _add_output(list_parser, argparse.SUPPRESS)
+    _add_output(list_parser)
     list_parser.set_defaults(run=list_all)
     describe_parser = actions.add_parser(
         "describe",
@@ -46,13 +46,12 @@ def add_parser(commands: Any) -> None:
         description="Describe one adapter: the metrics it answers, and each setting with type, default and meaning.",
     )
     describe_parser.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
-    _add_output(describe_parser, argparse.SUPPRESS)
+    _add_output(describe_parser)
     describe_parser.set_defaults(run=describe)
 
 
-def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds -o. An action suppresses its default, which would replace what stands before its name."""
-    parser.add_argument("-o", "--output", choices=("text", "json"), default=default, help="text (default) or json")
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
 
 
 def loadable() -> dict[str, type[Adapter]]:

@@ -93,6 +93,8 @@ def _count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Explains as the arguments say. Raises Failure."""
     namespace, _, name = args.name.rpartition("/")
+    if "/" in namespace or not name:
+        raise WrongUse(f"NAME: {shown(args.name)} is not of the form NAME or NAMESPACE/NAME")
     if namespace and args.namespace not in (None, namespace):
         raise WrongUse(f"NAME: {shown(args.name)} is not of the namespace {shown(args.namespace)} (-n)")
     args.name, args.namespace = name, namespace or args.namespace or "default"

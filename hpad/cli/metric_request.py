@@ -43,7 +43,7 @@ class MetricRequest(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for source, metric and HPA."""
-    parser.add_argument("--config", dest="file", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in YAML (also HPAD_CONFIG)")
     parser.add_argument("name", metavar="SOURCE", help="name of the source")
     parser.add_argument("metric", metavar="METRIC", help="name of the metric")
     parser.add_argument(

@@ -34,6 +34,20 @@ class HelpAll(argparse._HelpAction):
         parser.exit()
 
 
+class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Keeps the flags that stand before a subcommand, over which argparse puts the defaults of the subcommand."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        given = {name: value for name, value in vars(namespace).items() if value != parser.get_default(name)}
+        super().__call__(parser, namespace, values, option)
+        inner = self.choices[values[0]]
+        for name, value in given.items():
+            if getattr(namespace, name) == inner.get_default(name):
+                setattr(namespace, name, value)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that keeps the line breaks of descriptions and examples, as do the parsers of its subcommands.
 
@@ -43,6 +57,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        self.register("action", "parsers", _Subcommands)
         self._splits = False
         self._rare: frozenset[str] = frozenset()
 

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 def run_query(args: argparse.Namespace) -> int:
     """Runs `sources test` or `sources history`. 0 if there was a value, else 1; raises Failure or SettingsError."""
     logs.configure("error", "text")
-    status: int = asyncio.run(args.read(flags.load(args.file), args))
+    status: int = asyncio.run(args.read(flags.load(args.config), args))
     return status
 
 

@@ -213,6 +213,12 @@ def test_a_name_may_have_its_namespace(run: Run, held: Workload, arguments: list
     assert run(reader, *arguments) == 0
 
 
+@pytest.mark.parametrize("name", ["a/b/c", "shop/", ""])
+def test_a_name_of_another_form_is_wrong_use(run: Run, capsys: Capture, name: str) -> None:
+    assert run(Answers({}), name) == 2
+    assert capsys.readouterr().err == f"hpad: NAME: {name!r} is not of the form NAME or NAMESPACE/NAME\n"
+
+
 def test_two_namespaces_are_an_error(run: Run, capsys: Capture) -> None:
     assert run(Answers({}), "shop/web", "-n", "other") == 2
     assert capsys.readouterr().err == "hpad: NAME: 'shop/web' is not of the namespace 'other' (-n)\n"

@@ -164,6 +164,14 @@ def test_invalid_arguments(arguments, status, message, numbers, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_flag_before_the_action_counts(numbers, capsys):
+    """argparse puts the defaults of a subcommand over what stands before it."""
+    assert main(["sources", "--config", numbers, "test", "mine", "depht"]) == 1
+    assert "there is no source" not in capsys.readouterr().err
+    assert main(["sources", "--config", f"{numbers}.none", "test", "mine", "depth"]) == 1
+    assert f"{numbers}.none" in capsys.readouterr().err
+
+
 def test_without_configured_sources_the_message_says_where_to_configure_them(capsys):
     assert main(["sources", "test", "mine", "depth"]) == 1
     message = (
