@@ -114,6 +114,18 @@ async def test_a_name_that_no_queue_can_have_spoils_no_list(stub, rabbit):
     assert listing.refused == 0
 
 
+@pytest.mark.rabbitmq
+async def test_a_name_that_no_queue_can_have_spoils_no_single_read(broker, rabbit):
+    queue = await broker.declare()
+    source = adapter(broker.url, rabbit, queues={"long": "x" * 9_000})
+    missing, found = await source.answer(
+        [testing.external("queue_messages", f"queue={name}") for name in ("long", queue)]
+    )
+    assert isinstance(missing, AdapterError)
+    assert missing.message.endswith(f'x" does not exist in vhost "/" of rabbitmq at {broker.url}')
+    assert isinstance(found, ExternalSample)
+
+
 async def test_the_prefix_of_a_long_pattern_fits(stub, rabbit):
     stub.handler = listing = Listing(workers(4))
     metrics = {"long": rabbitmq.Metric(queue_regex=f"{'x' * 3_000}.*", on_missing_queue="zero")}

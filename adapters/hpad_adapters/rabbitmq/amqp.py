@@ -26,6 +26,7 @@ from hpad.adapter import AdapterError, Context, reason
 from hpad.adapter_http import Http, failure, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
+from hpad_adapters.rabbitmq.name_filter import possible
 from hpad_adapters.rabbitmq.queues import STREAM, Queue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
@@ -149,7 +150,6 @@ class Link:
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT_SECONDS = "30"
 _NO_QUEUE = "NOT_FOUND - no queue"
-_LONGEST_NAME_BYTES = 255
 _LONGEST_REASON = 300
 _RABBITMQ = "RabbitMQ"
 _OF_A_STREAM = "of queue type rabbit_stream_queue"
@@ -195,8 +195,7 @@ class Amqp:
             await self._drop(vhost)
 
     async def _declared(self, vhost: str, names: list[str]) -> list[Queue]:
-        possible = [name for name in names if len(name.encode()) <= _LONGEST_NAME_BYTES]
-        found = [await self._queue(vhost, name) for name in possible]
+        found = [await self._queue(vhost, name) for name in names if possible(name)]
         return [queue for queue in found if queue is not None]
 
     async def _queue(self, vhost: str, name: str) -> Queue | None:

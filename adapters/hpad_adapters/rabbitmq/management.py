@@ -30,7 +30,7 @@ from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
 from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, Overview, overview, sample_columns, statistics_columns
 from hpad_adapters.rabbitmq.leaders import Leaders
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.name_filter import chunks, name_filter
+from hpad_adapters.rabbitmq.name_filter import chunks, name_filter, possible
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, Queue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
@@ -164,7 +164,7 @@ class Management:
 
     async def _each(self, vhost: str, names: Iterable[str], parameters: Mapping[str, str]) -> list[Queue]:
         """Reads queues one by one. The list then shows whether an absent queue is down."""
-        read = {name: await self._single(vhost, name, parameters) for name in names}
+        read = {name: await self._single(vhost, name, parameters) if possible(name) else None for name in names}
         absent = frozenset(name for name, queue in read.items() if queue is None)
         listed = await self._listed(vhost, Lookup(names=absent), _ALL) if absent else []
         return [*(queue for queue in read.values() if queue is not None), *listed]

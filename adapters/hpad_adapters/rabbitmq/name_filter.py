@@ -20,7 +20,7 @@ def name_filter(lookup: Lookup) -> Mapping[str, str]:
     names, or the literal prefix of a pattern, and its list is filtered again here.
     """
     if not lookup.patterns:
-        return _by_name(_AROUND.format("|".join(sorted(map(re.escape, _possible(lookup.names))))))
+        return _by_name(_AROUND.format("|".join(sorted(map(re.escape, filter(possible, lookup.names))))))
     if not lookup.names and len(lookup.patterns) == 1:
         [pattern] = lookup.patterns
         prefix = _prefix(pattern.pattern)
@@ -31,7 +31,7 @@ def name_filter(lookup: Lookup) -> Mapping[str, str]:
 def chunks(names: Iterable[str]) -> list[frozenset[str]]:
     """Returns the names in sets that each fit into one filter; at least one set."""
     found, chunk, free = list[frozenset[str]](), set[str](), _LONGEST_FILTER - len(_AROUND)
-    for name in sorted(_possible(names)):
+    for name in sorted(filter(possible, names)):
         length = len(re.escape(name).encode()) + 1
         if length > free:
             found.append(frozenset(chunk))
@@ -41,8 +41,9 @@ def chunks(names: Iterable[str]) -> list[frozenset[str]]:
     return [*found, frozenset(chunk)]
 
 
-def _possible(names: Iterable[str]) -> Iterable[str]:
-    return (name for name in names if len(name.encode()) <= _LONGEST_NAME)
+def possible(name: str) -> bool:
+    """Returns whether a queue can have this name; a request with a longer one may be refused."""
+    return len(name.encode()) <= _LONGEST_NAME
 
 
 def _by_name(expression: str) -> Mapping[str, str]:
