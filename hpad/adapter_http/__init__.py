@@ -6,6 +6,7 @@ URL, or the text of a foreign exception, which may repeat the URL.
 
 # "import X as X" makes a name part of this package (PEP 484), from which adapters import it.
 from hpad.adapter_http.client import Http as Http
+from hpad.adapter_http.client import named_redirect as named_redirect
 from hpad.adapter_http.exchange import Request as Request
 from hpad.adapter_http.exchange import RequestFailedError as RequestFailedError
 from hpad.adapter_http.exchange import Response as Response
@@ -13,6 +14,7 @@ from hpad.adapter_http.exchange import TooLargeError as TooLargeError
 from hpad.adapter_http.exchange import count_elements as count_elements
 from hpad.adapter_http.exchange import decoded as decoded
 from hpad.adapter_http.exchange import failure as failure
+from hpad.adapter_http.exchange import first_line as first_line
 from hpad.adapter_http.options import HttpOptions as HttpOptions
 from hpad.adapter_http.options import OAuth2 as OAuth2
 from hpad.adapter_http.options import Secret as Secret

@@ -118,6 +118,8 @@ def _error_code(body: bytes) -> str:
 
 _MAX_REDIRECTS: Final = 3
 _KEEP_METHOD: Final = (307, 308)
+_LONGEST_ADDRESS: Final = 200
+_LEAST_SECRET: Final = 4
 
 
 class Http:
@@ -185,10 +187,12 @@ class Http:
                 return response
             # Other redirects turn a POST into a GET, which loses the form.
             if method != "GET" and response.status not in _KEEP_METHOD:
+                where = named_redirect(response.location, headers)
                 raise RequestFailedError(
-                    f"{name} answers a {method} with the redirect {response.status}: configure the final address"
+                    f"{name} answers a {method} with the redirect {response.status} to {where}: "
+                    "configure the final address"
                 )
-            request = msgspec.structs.replace(request, url=_redirected(request, response.location))
+            request = msgspec.structs.replace(request, url=_redirected(request, response.location, headers))
         raise RequestFailedError(f"{name} redirects more than {_MAX_REDIRECTS} times in succession")
 
     async def _with_params(self, url: str) -> str:
@@ -208,8 +212,15 @@ def _sendable(setting: str, text: str) -> str:
     return text
 
 
-def _redirected(request: Request, location: str) -> str:
-    """Returns the address of a redirect; raises RequestFailedError, naming only the host, if its origin is another."""
+def named_redirect(location: str, headers: Mapping[str, str]) -> str:
+    """Returns the address of a redirect for messages; without its path if that repeats a header of the request."""
+    where = public(location)[:_LONGEST_ADDRESS]
+    repeats = any(word in where for text in headers.values() for word in text.split() if len(word) >= _LEAST_SECRET)
+    return "/".join(where.split("/", 3)[:3]) if repeats else where
+
+
+def _redirected(request: Request, location: str, headers: Mapping[str, str]) -> str:
+    """Returns the address of a redirect; raises RequestFailedError if its origin is another."""
     source = yarl.URL(request.url, encoded=True)
     try:
         target = source.join(yarl.URL(location, encoded=True))
@@ -218,7 +229,8 @@ def _redirected(request: Request, location: str) -> str:
         same, host = False, None
     if not same:
         raise RequestFailedError(
-            f"{request.name} redirects to another host ({host or 'unknown'}): configure the final address",
+            f"{request.name} redirects to another host ({host or 'unknown'}), to {named_redirect(location, headers)}: "
+            "configure the final address",
             lasting=True,
         )
     return str(target)

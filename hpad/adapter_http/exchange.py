@@ -172,6 +172,27 @@ def decoded(
         raise AdapterError(f"{name} answered something other than {expected}") from None
 
 
+_TITLE: Final = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_READ_OF_REFUSAL: Final = 4096
+_LONGEST_REFUSAL: Final = 200
+
+
+def first_line(body: bytes) -> str:
+    """Returns what the body of a refusal says, as ": text" for the end of an error; "" without text.
+
+    That is its first line, the title of a page, or JSON as it is, and at most 200 characters of it. Proxies and servers
+    explain a refusal that way.
+    """
+    text = body[:_READ_OF_REFUSAL].decode("utf-8", "replace").strip()
+    if text.startswith("<"):
+        title = _TITLE.search(text)
+        text = title[1].strip() if title else ""
+    line = " ".join(text.split()) if text[:1] in "{[" else text.partition("\n")[0].strip()
+    if not line:
+        return ""
+    return f": {line[:_LONGEST_REFUSAL]}{'…' if len(line) > _LONGEST_REFUSAL else ''}"
+
+
 def count_elements(body: bytes, limit: int) -> int:
     """Returns the number of values, lists and objects of a JSON text; an empty list or object counts twice.
 

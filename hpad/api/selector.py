@@ -62,6 +62,14 @@ class Selector:
         """Whether the selector matches everything."""
         return self.selectable and not self.requirements
 
+    @property
+    def contradiction(self) -> str:
+        """The first label that no value and no absence can satisfy; "" if there is none."""
+        terms: dict[str, list[Requirement]] = {}
+        for term in self.requirements:
+            terms.setdefault(term.key, []).append(term)
+        return next((key for key, each in terms.items() if _exclude_each_other(each)), "")
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Returns whether the selector matches an object with these labels."""
         for key, value in self._equal:
@@ -80,6 +88,20 @@ class Selector:
     def __str__(self) -> str:
         """Returns the canonical text; empty for the selectors of everything and of nothing."""
         return ",".join(map(str, self.requirements))
+
+
+def _exclude_each_other(terms: list[Requirement]) -> bool:
+    """Returns whether no value of one label, nor its absence, satisfies all; `<` and `>` are not judged."""
+    allowed: set[str] | None = None
+    refused: set[str] = set()
+    for term in terms:
+        if term.operator in _EXACT or term.operator is Operator.IN:
+            allowed = set(term.values) if allowed is None else allowed & set(term.values)
+        elif term.operator in (Operator.NOT_IN, Operator.NOT_EQUALS):
+            refused |= set(term.values)
+    if any(term.operator is Operator.DOES_NOT_EXIST for term in terms):
+        return allowed is not None or any(term.operator is Operator.EXISTS for term in terms)
+    return allowed is not None and not allowed - refused
 
 
 EVERYTHING: Final = Selector()

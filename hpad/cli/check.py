@@ -11,8 +11,10 @@ import msgspec
 from hpad import settings
 from hpad.api import decode
 from hpad.api import hpa as v2
+from hpad.api import selector as selectors
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
+from hpad.api.selector import LabelSelector
 from hpad.cli import check_configuration, output
 from hpad.engine import controls, spare
 from hpad.engine.annotations import PLAIN
@@ -38,9 +40,10 @@ HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernet
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
-StatefulSet, where it has no effect, and a package that a source needs and this installation lacks: the one that runs
-hpad may have it. The exit status is 1 if there is an error; warnings do not change it. A last line names HPAs with an
-External metric and no spec.behavior, whose replicas go on doubling on an empty queue.
+StatefulSet, where it has no effect, a selector of a metric that no label can match, and a package that a source needs
+and this installation lacks: the one that runs hpad may have it. The exit status is 1 if there is an error; warnings
+do not change it. A last line names HPAs with an External metric and no spec.behavior, whose replicas go on doubling
+on an empty queue.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -158,7 +161,7 @@ def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Check
         errors += tuple(_annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
-    warnings = (*_ignored_annotations(document.value), *_without_effect(loaded.hpa))
+    warnings = (*_ignored_annotations(document.value), *_without_effect(loaded.hpa), *_unmatchable(loaded.hpa))
     return Checked(
         document, str(loaded), loaded.name, _placed(document, errors), defaulted, _placed(document, warnings)
     )
@@ -183,6 +186,27 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldErr
     if spare.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
         yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
+
+
+def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldError]:
+    """Warnings about selectors of metrics that no label can match. The API server takes them; their metrics fail."""
+    for index, metric in enumerate(hpa.spec.metrics or () if hpa is not None else ()):
+        for kind, source in (("external", metric.external), ("object", metric.object), ("pods", metric.pods)):
+            selector = None if source is None else source.metric.selector
+            if selector is not None and (why := _never(selector)):
+                yield FieldError(INVALID, f"spec.metrics[{index}].{kind}.metric.selector", why)
+
+
+def _never(selector: LabelSelector) -> str:
+    """Returns why no label can match the selector, "" if one can."""
+    try:
+        found = selectors.from_object(selector)
+    except selectors.SelectorError as error:
+        return f"no label can match the selector: {error}"
+    label = found.contradiction
+    return (
+        f'no label can match the selector "{found}": what it requires of "{label}" excludes each other' if label else ""
+    )
 
 
 def _lacks_behavior(defaulted: dict[str, Any] | None) -> bool:

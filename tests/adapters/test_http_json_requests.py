@@ -114,6 +114,21 @@ async def test_an_api_key_in_a_header_or_a_parameter(
     assert dict(request.query) == {"b": "1", "api_key": SECRET, "c": "é&d"}
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"no such tenant\nmore", ": no such tenant"),
+        (b'{\n "error": "gone"\n}', ': { "error": "gone" }'),
+        (b"<html>", ""),
+    ],
+)
+async def test_a_refusal_is_quoted(stub: Stub, context: Context, body: bytes, said: str) -> None:
+    stub.answers(body, status=400, content_type="text/plain")
+    refused = await ask(context, stub.url)
+    assert isinstance(refused, AdapterError)
+    assert refused.message == f"{stub.url} answers 400{said}"
+
+
 async def test_a_key_in_a_parameter_stays_out_of_errors(stub: Stub, context: Context, secret: dict[str, str]) -> None:
     stub.answers(b"", status=403)
     refused = await ask(context, stub.url, params={"api_key": secret})

@@ -79,7 +79,9 @@ async def test_a_redirect_to_another_host_is_not_followed(stub, context: Context
         port = listener.sockets[0].getsockname()[1]
         for target in (f"http://127.0.0.1:{port}/", f"//localhost:{port}/", f"https://127.0.0.1:{port}/{SECRET}"):
             stub.answers(status=302, Location=target)
-            assert "redirects to another host (" in await refusal(context, stub.url, bearer_token=SECRET)
+            message = await refusal(context, stub.url, bearer_token=SECRET)
+            assert "redirects to another host (" in message
+            assert f":{port}" in message.partition(", to ")[2]
     assert other == []
 
 

@@ -55,8 +55,13 @@ def reply(status: int, body: object = None, **headers: str) -> dict[str, Any]:
     return {"status": status, **kind, **headers}
 
 
+def text(status: int, body: str, kind: str = "text/plain") -> dict[str, Any]:
+    """The arguments of Stub.answers for an answer that is no JSON."""
+    return {"status": status, "body": body, "content_type": kind}
+
+
 @pytest.mark.parametrize(
-    ("answer", "text", "blame"),
+    ("answer", "message", "blame"),
     [
         (reply(401), "401, the credentials are missing or wrong", "source"),
         (reply(403), "403, the credentials do not allow", "source"),
@@ -85,13 +90,47 @@ def reply(status: int, body: object = None, **headers: str) -> dict[str, Any]:
             "source",
         ),
         (reply(200, {"status": "error", "error": "odd"}), "odd", "source"),
+        (
+            text(401, "no org id\n"),
+            "401, the credentials are missing or wrong (username, password, bearer_token, headers): no org id",
+            "source",
+        ),
+        (
+            text(400, '\nmissing route for "/api/v1/query"\ntraceback'),
+            'answers 400: missing route for "/api/v1/query"',
+            "source",
+        ),
+        (text(502, "<html>\n<head><title>502 Bad Gateway</title>"), "answers 502: 502 Bad Gateway", "source"),
+        (text(500, "x" * 500), f"answers 500: {'x' * 200}…", "source"),
+        (text(500, ""), "answers 500", "source"),
+        (text(200, "<title>Log in</title>", "text/html"), "not JSON; is that a Prometheus?: Log in", "source"),
+        (
+            reply(403, {"message": "no Route matched"}),
+            '403, the credentials do not allow this: {"message":"no Route',
+            "source",
+        ),
+        (
+            reply(302, Location=f"//me:{SECRET}@sso.example.com/login?to=x"),
+            "redirect 302 to //sso.example.com/login: ",
+            "source",
+        ),
+        (
+            reply(308, Location="https://other.example.com/prom"),
+            "to https://other.example.com/prom: configure",
+            "source",
+        ),
         (reply(200, ["no", "object"]), "something other than an answer of", "source"),
     ],
 )
-async def test_each_bad_answer_has_its_own_error(server: Stub, answer: dict[str, Any], text: str, blame: str) -> None:
+async def test_each_bad_answer_has_its_own_error(
+    server: Stub, answer: dict[str, Any], message: str, blame: str
+) -> None:
     server.answers(**answer)
     error = await refusal(server.url)
-    assert text in error.message
+    assert message in error.message
+    assert "\n" not in error.message
+    if answer["status"] == 400:
+        assert "credentials" not in error.message
     assert error.blame == blame
     assert len(server.requests) == 1
 

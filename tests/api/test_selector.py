@@ -241,3 +241,15 @@ def test_a_selector_of_more_than_any_user_has_is_refused(text):
     with pytest.raises(selector.SelectorError, match="at most 100 requirements and 4,096 characters") as refused:
         selector.parse(text)
     assert len(str(refused.value)) < 200
+
+
+OF_ONE = st.sampled_from(
+    ["q=a", "q=b", "q==a", "q in (a,b)", "q in (b,c)", "q notin (a)", "q notin (a,b)", "q!=b", "q", "!q"]
+)
+
+
+@given(st.lists(OF_ONE, max_size=5))
+def test_a_selector_contradicts_itself_where_no_label_matches(terms):
+    parsed = selector.parse(",".join(["vhost", *terms]))
+    tried = [{"vhost": "x"}, *({"vhost": "x", "q": value} for value in ("a", "b", "c", "other"))]
+    assert parsed.contradiction == ("" if any(map(parsed.matches, tried)) else "q")

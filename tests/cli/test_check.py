@@ -101,6 +101,47 @@ spec:
 
 
 @pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        (
+            "{matchLabels: {queue: a}, matchExpressions: [{key: queue, operator: NotIn, values: [a]}]}",
+            '"queue" excludes',
+        ),
+        ("{matchLabels: {queue: a}, matchExpressions: [{key: queue, operator: In, values: [b]}]}", '"queue" excludes'),
+        ("{matchLabels: {queue: a}, matchExpressions: [{key: queue, operator: DoesNotExist}]}", '"queue" excludes'),
+        ("queue=a,vhost=x,queue=b", '"queue" excludes'),
+        ("{matchLabels: {queue: a/b}}", 'Invalid value: "a/b"'),
+        ("{matchLabels: {queue: a}, matchExpressions: [{key: queue, operator: In, values: [a, b]}]}", ""),
+        ("{matchExpressions: [{key: queue, operator: DoesNotExist}, {key: queue, operator: NotIn, values: [a]}]}", ""),
+        ("{}", ""),
+    ],
+)
+def test_a_selector_that_no_label_can_match_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], selector: str, why: str
+) -> None:
+    path = tmp_path / "hpa.yaml"
+    path.write_text(f"""apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: web}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
+  maxReplicas: 3
+  metrics:
+  - {{type: Resource, resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 50}}}}}}
+  - type: External
+    external:
+      target: {{type: Value, value: 1}}
+      metric:
+        name: depth
+        selector: {selector}
+""")
+    assert main(["check", str(path)]) == 0
+    shown = capsys.readouterr().out
+    warned = f"{path}:14: HorizontalPodAutoscaler default/web: warning: no label can match the selector" in shown
+    assert (warned, why in shown) == (bool(why), True)
+
+
+@pytest.mark.parametrize(
     ("behavior", "metric", "named"),
     [
         ("", "External", True),

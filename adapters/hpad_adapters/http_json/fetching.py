@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from hpad.adapter import AdapterError, Context, Member, Query, or_error, public
-from hpad.adapter_http import Http, Request
+from hpad.adapter_http import Http, Request, first_line
 from hpad_adapters.http_json import endpoints, times
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
 
@@ -131,7 +131,7 @@ class Fetcher:
     async def _body(self, request: Request) -> bytes:
         response = await self._http.send(request)
         if response.status != 200:
-            raise AdapterError(f"{request.name} answers {response.status}")
+            raise AdapterError(f"{request.name} answers {response.status}{first_line(response.body)}")
         return response.body
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from hpad.adapter import AdapterError, Context, or_error
-from hpad.adapter_http import Http, Request, decoded, failure
+from hpad.adapter_http import Http, Request, decoded, failure, first_line
 from hpad_adapters.nats_jetstream.settings import NatsSettings
 
 _MOST_SERVERS: Final = 32
@@ -137,7 +137,7 @@ class Servers:
     async def _body(self, server: Request, path: str) -> bytes:
         response = await self._http.send(msgspec.structs.replace(server, url=f"{server.url}{path}"))
         if response.status != 200:
-            raise AdapterError(f"{server.name} answers {response.status}")
+            raise AdapterError(f"{server.name} answers {response.status}{first_line(response.body)}")
         return response.body
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import Http, decoded
+from hpad.adapter_http import Http, decoded, first_line
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.server import Server
 
@@ -48,6 +48,15 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _NAMES = msgspec.json.Decoder(list[str] | None)
+
+
+def _is_envelope(body: bytes) -> bool:
+    """Returns whether the server itself answers, not a proxy with JSON of its own."""
+    try:
+        _ENVELOPE.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -110,10 +119,11 @@ class Connection:
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
         """Returns the data of a good answer; raises AdapterError for a failure or a partial answer."""
-        if content_type != "application/json":
-            if status == 200:
-                raise AdapterError(f"{self.name} answers {content_type}, not JSON; is that a Prometheus?")
-            raise AdapterError(self._refusal(status, ""), lasting=status in _LASTING)
+        said = first_line(body)
+        if content_type != "application/json" and status == 200:
+            raise AdapterError(f"{self.name} answers {content_type}, not JSON; is that a Prometheus?{said}")
+        if status != 200 and (content_type != "application/json" or not _is_envelope(body)):
+            raise AdapterError(self._refusal(status, said.removeprefix(": ")), lasting=status in _LASTING)
         envelope = decoded(_ENVELOPE, body, self.name, samples.ANSWER)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _FAULT_OF_THE_QUERY else "source"

@@ -18,7 +18,7 @@ from prometheus_api_client.prometheus_connect import PrometheusConnect
 from requests.adapters import HTTPAdapter
 
 from hpad.adapter import AdapterError, Answer, reason
-from hpad.adapter_http import TooLargeError
+from hpad.adapter_http import TooLargeError, named_redirect
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.batches import Batch
 from hpad_adapters.prometheus.connection import Access, Connection
@@ -128,8 +128,10 @@ class _Session(requests.Session):
             raise TooLargeError(self._connection.name, self._settings.max_bytes)
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
         if 300 <= response.status_code < 400:
+            where = named_redirect(response.headers.get("Location", ""), {k: str(v) for k, v in self.headers.items()})
             raise AdapterError(
-                f"{self._connection.name} redirects, which queries of the past do not follow: correct the url"
+                f"{self._connection.name} redirects, which queries of the past do not follow: "
+                f"correct the url; it names {where or 'no other'}"
             )
         self._connection.checked(response.status_code, kind, body)
         response.raw = io.BytesIO(body)
