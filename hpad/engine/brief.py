@@ -3,10 +3,16 @@
 What failed comes first, or what holds the count and until when: a table cuts off the end of a long text.
 """
 
+from typing import Final
+
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, Halt
 from hpad.engine.propose import Proposal
 from hpad.engine.settle import Outcome
+from hpad.engine.view import DRY_RUN, SHADOW
+
+_BY_MODE: Final = (DRY_RUN, SHADOW)
+"""Why no count of an HPA is written, which its states say."""
 
 
 def brief(decision: Decision, outcome: Outcome | None) -> str:
@@ -17,7 +23,7 @@ def brief(decision: Decision, outcome: Outcome | None) -> str:
     reasons = "; ".join(filter(None, (failed, _held(decision)))) or decision.why
     if not reasons:
         return str(decision)
-    if outcome is None or outcome.failure is None:
+    if outcome is None or outcome.failure is None or outcome.withheld in _BY_MODE:
         return f"{_verb(decision)}: {reasons}"
     return f"{_verb(decision)} not written: {outcome.failure}; {reasons}"
 

@@ -7,7 +7,7 @@ from support.engine import START, Workload, external, resource, series, used
 from hpad.api.sample import AdapterError
 from hpad.engine.brief import brief, cause
 from hpad.engine.settle import Outcome
-from hpad.engine.view import PAUSED, ScaleError, Withheld
+from hpad.engine.view import DRY_RUN, PAUSED, SHADOW, ScaleError, Withheld
 
 QUEUE = external("a_queue_with_a_rather_long_name", {"queue": "orders"}, averageValue="10")
 DOWN = AdapterError("rabbit: connection refused")
@@ -60,6 +60,8 @@ def test_a_count_that_was_not_written_says_why_first() -> None:
     paused = Outcome((), withheld=Withheld(PAUSED, "paused until 2026-01-01T14:00:00Z", able=True))
     assert brief(decision, paused).startswith("2 to 3 not written: paused until 2026-01-01T14:00:00Z; ")
     assert cause(decision, paused) == "", "a pause is no failure"
+    for mode in (DRY_RUN, SHADOW):
+        assert brief(decision, Outcome((), withheld=mode)) == brief(decision, Outcome((3,))), "a state says so"
     failed = Outcome((3,), error="conflict")
     assert brief(decision, failed).startswith("2 to 3 not written: conflict; ")
     assert cause(decision, failed) == "conflict"

@@ -24,12 +24,14 @@ const rescaled = (row) => Date.parse(row.lastScaleTime ?? "") || 0;
 // How full the range of the HPA is: 0 at the minimum, 1 at the maximum.
 const fullness = (row) => (row.desiredReplicas - row.minReplicas) / Math.max(1, row.maxReplicas - row.minReplicas);
 
+const LONGEST_CAUSE = 300; // characters that tell causes apart
+
 const fails = (row) => row.states.includes("failing");
 
 // What failed first, without what differs from HPA to HPA: quoted names, selectors, paths of URLs, durations and addresses.
 function causeOf(row) {
   const text = fails(row) ? (row.lastDecision?.cause ?? "") : "";
-  return text
+  return harmless(text.slice(0, LONGEST_CAUSE))
     .replace(/(\w+:\/\/[^\s/]+)\/\S*?(?=[:;,.]?(?:\s|$))/g, "$1/…")
     .replace(/"[^"]*"|'[^']*'|\{[^}]*\}/g, (found) => `${found[0]}…${found.at(-1)}`)
     .replace(/(?<![\w:.-])[0-9]+(?:(?:\.[0-9]+)+|(?=(?:ms|[smhd%])\b))/g, "…");

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support import axe
 from support.engine import Workload, external, resource
 from support.fleet import END, Fleet, Member
 
@@ -158,3 +159,18 @@ async def test_the_page_of_an_hpa_marks_what_its_chart_has_no_room_for_and_folds
         assert len(await page.text(folded)) < 300
         await page.click(f"{folded} summary")
         await page.until(f"document.querySelector('{folded}').innerText.length > 800")
+
+
+@pytest.mark.skipif(not axe.SCRIPT.exists(), reason=axe.ABSENT)
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
+async def test_causes_and_folds_have_no_finding_and_fit(opening: Opening, width: int, dark: bool) -> None:
+    members = [failing(Key("shop", name), f"{name!r}: " + "why " * 200) for name in ("one", "two")]
+    fleet = Fleet(members)
+    for key in fleet.members:
+        fleet.live(key, END, 3, timedelta(seconds=15))
+    async with opening(fleet) as site:
+        for hash_, part in (("#/", ".causes button"), ("#/hpas/shop/one", ".fold")):
+            page = await site.open(hash_, width, 900, dark=dark)
+            await page.until(f"document.querySelector('{part}')")
+            assert await axe.findings(page) == []
+            assert await page.value("document.documentElement.scrollWidth") <= width

@@ -180,6 +180,8 @@ async def test_proposals_beyond_the_scale_are_found_with_their_peak(js: Function
         ("GET http://rabbit:15672/api/queues/%2F/a: refused", "GET http://rabbit:15672/…: refused"),
         ('no series for up{pod="a"} in the last 5m', "no series for up{…} in the last …m"),
         ("sample is 75.5s old", "sample is …s old"),
+        ("a\nb", "a\\nb"),
+        ("x" * 1000 + "://", "x" * 300),
         ("HTTP 503 from 10.0.0.7:9090", "HTTP 503 from …:9090"),
     ],
 )
