@@ -8,6 +8,7 @@ from hpad.cli.checks import OK, WARNING, Finding
 from hpad.cli.competing import TargetState, target_of
 from hpad.engine import conditions
 from hpad.engine.view import KEDA, View
+from hpad.kube import managed_fields
 from hpad.settings import Settings
 
 
@@ -24,7 +25,7 @@ def check_asleep(
 
 
 def _asleep(settings: Settings, hpa: HorizontalPodAutoscaler, state: TargetState, now: datetime) -> Finding | None:
-    setter = "" if state.owner is None else state.owner.manager
+    setter = managed_fields.setter(state.owner)
     view = View(hpa=hpa, now=now, tunables=settings.tunables, zero_by=setter)
     key, ref = hpa.metadata.key, hpa.spec.scale_target_ref
     if view.zero_taken_over:

@@ -456,7 +456,7 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
         replicas=1 if replicas is None else replicas,
         status_replicas=wire.status.replicas,
         selector=text(bytes(wire.spec.selector)),
-        owner=shared.interned(owner.manager) if owner is not None else "",
+        owner=shared.interned(managed_fields.setter(owner)),
         controller=_controller(head),
     )
     return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)

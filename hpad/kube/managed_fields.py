@@ -62,6 +62,17 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
     return max(ours or owners, key=lambda entry: entry.time, default=None)
 
 
+def setter(entry: Entry | None) -> str:
+    """Returns the name of the client that set the replicas with this entry; "" if it is not known.
+
+    Autoscalers write the scale. A write of the whole object under one of their names is another client's.
+    """
+    if entry is None:
+        return ""
+    by_scale = entry.subresource == SCALE or entry.manager not in view.AUTOSCALERS
+    return entry.manager if by_scale else view.UNNAMED
+
+
 def status_written(known: Iterable[Entry]) -> str:
     """Returns the time at which a client last changed the status, "" if that is not known."""
     return max((entry.time for entry in known if entry.subresource == STATUS), default="")

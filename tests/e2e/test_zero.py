@@ -128,6 +128,16 @@ async def test_what_keda_put_to_sleep_is_woken_and_what_a_user_stopped_is_not(
     assert woken or "kubectl has set it" in zero.condition("web", "ScalingActive")[2]
 
 
+async def test_a_target_that_its_manifest_leaves_at_zero_stays_there(zero: Any, tmp_path: Path) -> None:
+    zero.workload("Deployment", "web", 0)
+    zero.hpa("web", minReplicas=0, metrics=DEPTH, behavior=NOW)
+    await zero.hpad(sources=depth(tmp_path, 30), tunables=ON)
+    await zero.until(lambda: "another client has set it" in zero.condition("web", "ScalingActive")[2])
+    await zero.periods(2)
+    assert zero.replicas("deployments", "web") == 0
+    assert "set its replicas to 1 or more to go on" in zero.condition("web", "ScalingActive")[2]
+
+
 async def test_a_server_without_a_version_does_not_delay_hpad(zero: Any, tmp_path: Path) -> None:
     zero.cluster.faults.add(path="/version", status=403, times=None)
     workload(zero)
