@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,16 @@ async def test_a_document_of_too_many_elements_fails_only_its_own_metrics(body: 
     assert "/large answers more than max_elements (50000)" in refused.message
     assert (refused.blame, refused.alive, refused.lasting) == ("source", True, True)
     assert isinstance(fine, ExternalSample)
+
+
+@pytest.mark.parametrize("number", [b"1:" * 200_000 + b"1", b"0x" + b"f" * 100_000, b"9" * 5000, b"1_" * 5000 + b"1"])
+def test_a_long_number_of_yaml_is_refused_before_it_is_computed(number: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(AdapterError, match="a number that is too long"):
+        documents.tree("yaml", b"a: [" + number + b"]", "x", MOST)
+    assert time.process_time() - began < 3
+    text = documents.tree("yaml", b'a: ["' + b"f" * 5000 + b'"]', "x", MOST)
+    assert text == {"a": ["f" * 5000]}
 
 
 async def test_the_limit_counts_every_element() -> None:

@@ -4,6 +4,7 @@ YAML with anchors, aliases or tags, and XML with a document type (and so with en
 these can stand for a huge tree.
 """
 
+import re
 from typing import Any, Final
 from xml.parsers import expat
 
@@ -16,6 +17,8 @@ from hpad_adapters.http_json.paths import TEXT, Element, Elements
 
 _JSON: Final = msgspec.json.Decoder()
 _DEEPEST: Final = 100
+_LONG_NUMBER: Final = re.compile(r"[-+.:_0-9a-fA-FxX]{400,}")
+"""Text that YAML may take for a number: 1:30 is 90, by arithmetic whose time grows with the square of the length."""
 _BEGINS: Final = (yaml.SequenceStartEvent, yaml.MappingStartEvent)
 _ENDS: Final = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 # The parser in C is some ten times as fast; PyYAML has none without libyaml.
@@ -46,6 +49,8 @@ def _yaml(body: bytes, max_elements: int) -> Any:
             raise _RefusedError("answers YAML with anchors, aliases or tags, which are not read")
         depth += isinstance(event, _BEGINS) - isinstance(event, _ENDS)
         count += isinstance(event, (yaml.ScalarEvent, *_BEGINS))
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and _LONG_NUMBER.fullmatch(event.value):
+            raise _RefusedError("answered something other than YAML: it has a number that is too long")
         _check(count, depth, max_elements)
     return yaml.load(body, _Loader)
 
