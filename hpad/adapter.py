@@ -112,6 +112,7 @@ from hpad.api.text import meant as meant
 from hpad.api.text import reason as reason
 from hpad.api.text import shown as shown
 from hpad.clock import Clock
+from hpad.files import opened as opened
 
 Answer = Sample | AdapterError
 parse_duration = durations.parse

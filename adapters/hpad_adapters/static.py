@@ -1,8 +1,10 @@
 """The source `static`, and the smallest example of an adapter."""
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import yaml
@@ -19,16 +21,20 @@ from hpad.adapter import (
     Sample,
     meant,
     one_by_one,
+    opened,
     reason,
     shown,
 )
+
+_LARGEST = 1 << 20
 
 
 class Static:
     """Numbers in a file, set by hand or by a script.
 
-    The file is YAML or JSON and maps names of metrics to numbers or quantities: `{queue_depth: 80, load: 1500m}`. It
-    is read for every batch. Selectors do not matter. A name that the file does not hold is an error, not zero.
+    The file is YAML or JSON of at most 1 MiB, and is read for every batch. It maps names of metrics to numbers or
+    quantities: `{queue_depth: 80, load: 1500m}`. Selectors do not matter. A name that the file does not hold is an
+    error, not zero.
     """
 
     serves = frozenset({EXTERNAL})
@@ -45,9 +51,11 @@ class Static:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the present numbers; an absent name, or a value that is not a number, is an error."""
         try:
-            numbers = yaml.safe_load(await asyncio.to_thread(self._file.read_bytes))
+            numbers = await asyncio.to_thread(self._read)
         except (OSError, yaml.YAMLError) as error:
-            raise AdapterError(f"{self._file} cannot be read: {reason(error)}") from None
+            raise AdapterError(
+                f"{self._file} cannot be read: {getattr(error, 'strerror', None) or reason(error)}"
+            ) from None
 
         async def number(query: Query) -> Sample:
             if not isinstance(numbers, dict) or query.name not in numbers:
@@ -62,6 +70,13 @@ class Static:
                 ) from None
 
         return await one_by_one(queries, number)
+
+    def _read(self) -> Any:
+        with opened(self._file) as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise OSError(errno.EFBIG, f"larger than {_LARGEST >> 20} MiB")
+        return yaml.safe_load(content)
 
     async def aclose(self) -> None:
         """Does nothing: the adapter has no connections."""

@@ -4,21 +4,18 @@ A document that cannot be parsed becomes a document with `faults`, not an except
 """
 
 import collections
-import contextlib
 import dataclasses
-import errno
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from stat import S_ISREG
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import yaml
 
 from hpad.api.fields import INVALID, FieldError, duplicate
+from hpad.files import opened
 from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
@@ -102,28 +99,6 @@ def read(path: Path, *, pipes: bool = True) -> list[Document]:
         return parse(path.read_bytes(), str(path), path.suffix)
     with opened(path) as file:
         return parse(file.read() or b"", str(path), path.suffix)
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a regular file for reading. Raises OSError, also for anything else, such as a pipe.
-
-    Authors of a folder's files may replace them at any time. So what was opened is checked, and opening or reading it
-    never waits: opening a FIFO without O_NONBLOCK would wait for its writer.
-    """
-    _check_regular(path.stat())  # to open a device may have effects
-    with open(path, "rb", opener=_open_at_once) as file:
-        _check_regular(os.fstat(file.fileno()))
-        yield file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-
-
-def _check_regular(stat: os.stat_result) -> None:
-    if not S_ISREG(stat.st_mode):
-        raise OSError(errno.EINVAL, "not a file")
 
 
 def parse(content: bytes, file: str, suffix: str = "") -> list[Document]:

@@ -25,6 +25,7 @@ from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
 from hpad.api.hpa import HorizontalPodAutoscaler, without_status
 from hpad.api.metadata import Key
 from hpad.clock import Clock
+from hpad.files import opened
 from hpad.manifests import documents, hpas
 from hpad.manifests.hpas import Loaded
 
@@ -229,7 +230,7 @@ class Folder:
     def _read(self, path: Path, known: _File | None) -> _File | None:
         """Reads one file; None if it no longer exists. Returns `known` if it is unreadable or changes. Blocks."""
         try:
-            with documents.opened(path) as file:
+            with opened(path) as file:
                 stamp = _stamp(os.fstat(file.fileno()), self._scale_to_zero)
                 if known is not None and known.stamp == stamp:
                     return known

@@ -1,5 +1,6 @@
 """Numbers from a file."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,15 @@ async def test_a_file_that_cannot_be_read(context: Context, tmp_path: Path, cont
         file.write_text(content)
     with pytest.raises(AdapterError, match=r"numbers\.yaml cannot be read"):
         await Static(Static.Settings(str(file)), context).answer([testing.external("depth")])
+
+
+async def test_a_pipe_or_a_huge_file_holds_no_thread(context: Context, tmp_path: Path) -> None:
+    """A FIFO without a writer would hold a thread of the pool for ever, at each read another one."""
+    os.mkfifo(tmp_path / "numbers.yaml")
+    adapter = Static(Static.Settings(str(tmp_path / "numbers.yaml")), context)
+    with pytest.raises(AdapterError, match="cannot be read: not a file"):
+        await adapter.answer([testing.external("depth")])
+    (tmp_path / "numbers.yaml").unlink()
+    (tmp_path / "numbers.yaml").write_bytes(b"depth: 1\n" + b"#" * (1 << 20))
+    with pytest.raises(AdapterError, match="cannot be read: larger than 1 MiB"):
+        await adapter.answer([testing.external("depth")])
