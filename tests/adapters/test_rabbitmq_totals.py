@@ -178,7 +178,7 @@ async def test_a_queue_that_a_page_holds_twice_counts_once(stub, rabbit, twin, o
         ({"messages_ready": {"a" * 99: 0}}, f'cannot be read: messages_ready is {{"{"a" * 38}…'),
         ({"messages_ready": None}, "has no messages_ready"),
         ({"messages": ""}, "has no messages"),
-        ({"type": None, "messages": -3}, "cannot be read: type is null, messages is -3"),
+        ({"type": None, "leader": None, "messages": -3}, "cannot be read: messages is -3"),
     ],
     ids=["negative", "two", "long", "null", "empty", "type"],
 )

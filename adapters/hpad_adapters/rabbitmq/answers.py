@@ -9,8 +9,8 @@ from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.queues import Queue
 
 _LONGEST_SHOWN = 40
-_ABSENT = b'""'
-"""What RabbitMQ writes for a number that it does not know."""
+_ABSENT = (b'""', b"null")
+"""What RabbitMQ writes for what it does not know."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -59,9 +59,9 @@ def queue_of(body: bytes, name: str) -> Queue:
         fields = decoded(_OBJECT, body, name, "a queue")
     usable, odd = dict[str, Any](), list[str]()
     for field, decoder in _FIELDS.items():
-        raw = bytes(fields.get(field, _ABSENT))
+        raw = bytes(fields.get(field, b"null"))
         try:
-            usable |= {field: decoder.decode(raw)} if raw != _ABSENT else {}
+            usable |= {field: decoder.decode(raw)} if raw not in _ABSENT else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             odd.append(f"{field} is {_cut(raw)}")
     if not usable.get("name"):
