@@ -6,13 +6,14 @@ away from zero as in Kubernetes. Missing is never zero: without a value the answ
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Moment
 from hpad.api.selector import Selector
+from hpad.api.text import begin
 
 RESOURCE = "Resource"
 CONTAINER_RESOURCE = "ContainerResource"
@@ -118,6 +119,10 @@ class ExternalSample(msgspec.Struct, frozen=True, gc=False):
 Sample = PodSample | ObjectSample | ExternalSample
 
 
+_LONGEST_ERROR: Final = 4096
+"""Characters of the message of an error."""
+
+
 class AdapterError(Exception):
     """The reason for a missing sample. Adapters return it in place of a sample, or raise it.
 
@@ -128,6 +133,8 @@ class AdapterError(Exception):
     """
 
     def __init__(self, message: str, blame: str = "source", *, lasting: bool = False, alive: bool = False) -> None:
+        # The texts of servers are in it, and statuses and logs hold it.
+        message = begin(message, _LONGEST_ERROR) if isinstance(message, str) else message
         super().__init__(message)
         self.message = message
         self.blame = blame

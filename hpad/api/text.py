@@ -9,12 +9,15 @@ cannot encode. The escapes are those of JSON, so that JSON keeps its meaning.
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 CONTROLS: Final = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """For a character class; tabs and line breaks are not among them."""
 _IN_LINES: Final = re.compile(f"[{CONTROLS}]")
 _IN_ONE_LINE: Final = re.compile(f"[{CONTROLS}\t\n]")
+_MOST_COMPARED: Final = 1000
+_LONGEST_COMPARED: Final = 100
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -101,8 +104,12 @@ def _in_quotes(text: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Returns ` (did you mean "x"?)` for the most similar known name, "" if none is similar."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    """Returns ` (did you mean "x"?)` for the most similar known name, "" if none is similar.
+
+    Long names are compared with none, since that takes as long as both are, and of the known ones the first thousand.
+    """
+    few = islice(known, _MOST_COMPARED) if len(name) <= _LONGEST_COMPARED else ()
+    close = difflib.get_close_matches(name, [each for each in few if len(each) <= _LONGEST_COMPARED], n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.text import begin
 from hpad.engine import spare
 from hpad.engine.conditions import (
     ANNOTATIONS_VALID,
@@ -25,6 +26,8 @@ from hpad.engine.conditions import (
 from hpad.engine.decide import Decision
 from hpad.engine.view import REASONS, View
 
+_LONGEST_MESSAGE: Final = 8192
+"""Characters of the message of a condition or an event: a hundred metrics may fail with a long error each."""
 _OWN: Final = frozenset({COMPETING_WRITERS, PAUSED, SHADOW, SCHEDULE_ACTIVE, IDLE_FIRST, ANNOTATIONS_VALID})
 """The conditions that `mark_own` sets and removes."""
 
@@ -37,10 +40,11 @@ class Draft(msgspec.Struct):
     now: datetime
 
     def condition(self, kind: str, status: str, reason: str, message: str) -> None:
+        message = begin(message, _LONGEST_MESSAGE)
         self.conditions = with_condition(self.conditions, kind, status, reason, message, self.now)
 
     def warn(self, reason: str, message: str, detail: str = "") -> None:
-        self.events.append(Event(WARNING, reason, message, detail))
+        self.events.append(Event(WARNING, reason, begin(message, _LONGEST_MESSAGE), detail))
 
 
 def mark_own(view: View, draft: Draft, decided: int | None) -> None:

@@ -27,12 +27,15 @@ from hpad.api.metadata import Key
 from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
-from hpad.api.text import shown
+from hpad.api.text import begin, shown
 from hpad.engine.behavior import Behavior, compile_behavior
 from hpad.engine.schedule import Bounds
 
 UTILIZATION: Final = "Utilization"
 VALUE: Final = "Value"
+_LONGEST_NAME: Final = 253
+_LONGEST_SELECTOR: Final = 1024
+"""Characters of a name and of a selector in a message."""
 AVERAGE_VALUE: Final = "AverageValue"
 
 
@@ -129,15 +132,24 @@ def _selector(selector: LabelSelector | None) -> tuple[Selector | None, str | No
         return None, str(error)
 
 
+def _in_text(name: str) -> str:
+    """Returns a name for messages: they reach conditions, events, logs and series, and names may be long."""
+    return begin(name, _LONGEST_NAME)
+
+
+def _written(selector: LabelSelector | None) -> str:
+    return begin(selectors.go_plus_v(selector), _LONGEST_SELECTOR)
+
+
 def _with_selector(name: str, selector: Selector | None) -> str:
-    return name if selector is None or not str(selector) else f"{name}({selector})"
+    return name if selector is None or not str(selector) else f"{name}({begin(str(selector), _LONGEST_SELECTOR)})"
 
 
 def _resource(
     spec: MetricSpec, source: ResourceMetricSource | ContainerResourceMetricSource, namespace: str, container: str
 ) -> CompiledMetric:
     kind, amount, error = _resource_amount(source.target)
-    texts = _resource_texts(spec.type, source.name, kind, container)
+    texts = _resource_texts(spec.type, _in_text(source.name), kind, container)
     return CompiledMetric(
         type=spec.type,
         name=source.name,
@@ -192,6 +204,7 @@ def _resource_amount(target: MetricTarget) -> _Amount:
 
 def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> CompiledMetric:
     name, target = source.metric.name, source.target
+    shown_name = _in_text(name)
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _Amount("", 0, "invalid pods metric source: no average value target was set")
     if target.average_value is not None:
@@ -201,11 +214,11 @@ def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Compile
         name=name,
         kind=kind,
         amount=amount,
-        description=f"pods metric {name}",
-        label=f"pods metric {_with_selector(name, selector)}",
+        description=f"pods metric {shown_name}",
+        label=f"pods metric {_with_selector(shown_name, selector)}",
         wording=Wording(
             reason="FailedGetPodsMetric",
-            fetch=f"unable to get metric {name}: ",
+            fetch=f"unable to get metric {shown_name}: ",
             measure="",
             outer="failed to get pods metric value: ",
         ),
@@ -217,25 +230,26 @@ def _pods(spec: MetricSpec, source: PodsMetricSource, namespace: str) -> Compile
 
 def _object(spec: MetricSpec, source: ObjectMetricSource, namespace: str) -> CompiledMetric:
     name, described = source.metric.name, source.described_object
+    shown_name, kind_name, of = map(_in_text, (name, described.kind, described.name))
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _object_amount(source.target)
     error = selector_error or error
     average = kind == AVERAGE_VALUE
-    formatted = selectors.go_plus_v(source.metric.selector)
+    formatted = _written(source.metric.selector)
     return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
         amount=amount,
         # "external metric" is what Kubernetes writes for AverageValue (horizontal.go: computeStatusForObjectMetric).
-        description=f"external metric {name}({formatted})" if average else f"{described.kind} metric {name}",
-        label=f"{described.kind} metric {_with_selector(name, selector)}",
+        description=f"external metric {shown_name}({formatted})" if average else f"{kind_name} metric {shown_name}",
+        label=f"{kind_name} metric {_with_selector(shown_name, selector)}",
         wording=Wording(
             reason="FailedGetObjectMetric",
-            fetch=f"unable to get metric {name}: {described.kind} on {namespace} {described.name}/",
+            fetch=f"unable to get metric {shown_name}: {kind_name} on {namespace} {of}/",
             measure="",
             outer="failed to get object metric value: "
-            + (f"failed to get {name} object metric: " if average and error is None else ""),
+            + (f"failed to get {shown_name} object metric: " if average and error is None else ""),
         ),
         query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, object=described),
         spec=spec,
@@ -254,22 +268,26 @@ def _object_amount(target: MetricTarget) -> _Amount:
 
 def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) -> CompiledMetric:
     name = source.metric.name
+    shown_name = _in_text(name)
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _external_amount(source.target)
-    formatted = selectors.go_plus_v(source.metric.selector)
-    inner = {AVERAGE_VALUE: f"failed to get {name} external metric: ", VALUE: f"failed to get external metric {name}: "}
+    formatted = _written(source.metric.selector)
+    inner = {
+        AVERAGE_VALUE: f"failed to get {shown_name} external metric: ",
+        VALUE: f"failed to get external metric {shown_name}: ",
+    }
     return CompiledMetric(
         type=spec.type,
         name=name,
         kind=kind,
         amount=amount,
-        description=f"external metric {name}({formatted})",
-        label=f"external metric {_with_selector(name, selector)}",
+        description=f"external metric {shown_name}({formatted})",
+        label=f"external metric {_with_selector(shown_name, selector)}",
         wording=Wording(
             reason="FailedGetExternalMetric",
-            fetch=f"unable to get external metric {namespace}/{name}/{formatted}: ",
+            fetch=f"unable to get external metric {namespace}/{shown_name}/{formatted}: ",
             measure="",
-            outer=f"failed to get {name} external metric value: {inner.get(kind, '')}",
+            outer=f"failed to get {shown_name} external metric value: {inner.get(kind, '')}",
         ),
         query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
         spec=spec,
@@ -293,11 +311,11 @@ def _unknown(spec: MetricSpec, namespace: str) -> CompiledMetric:
         kind="",
         amount=0,
         description="",
-        label=f"metric of type {shown(spec.type)}",
+        label=f"metric of type {shown(_in_text(spec.type))}",
         wording=Wording(reason="InvalidMetricSourceType", fetch="", measure="", outer=""),
         query=Query(type=spec.type, namespace=namespace, name=""),
         spec=spec,
-        error=f'unknown metric source type "{spec.type}"',
+        error=f'unknown metric source type "{_in_text(spec.type)}"',
         spec_error=True,
     )
 

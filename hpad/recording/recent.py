@@ -6,18 +6,14 @@ Two bounds hold: the age of a reconcile, and an estimate of the memory of all of
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from hpad.api.metadata import Key
-from hpad.api.sample import PodSample
 from hpad.clock import Clock
 from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
-
-_RECONCILE_BYTES: Final = 6000
-_POD_BYTES: Final = 300
+from hpad.recording.weight import weight
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +52,7 @@ class RecentReconciles:
         """Adds a reconcile, and drops the oldest ones of all HPAs that are beyond the bounds."""
         if not self.is_on:
             return
-        now, size = self._clock.monotonic(), _estimated(done)
+        now, size = self._clock.monotonic(), weight(done)
         self._entries.append(_Entry(now, size, done))
         self.size += size
         self._drop(now)
@@ -100,11 +96,3 @@ def _scenarios(name: str, reconciles: Sequence[RecordedReconcile]) -> Iterator[b
         last.add(done)
     if line:
         yield bytes(line + LINE_END)
-
-
-def _estimated(done: RecordedReconcile) -> int:
-    size = _RECONCILE_BYTES
-    for answer in done.answers if done.work is None else (*done.answers, *done.work):
-        if isinstance(answer, PodSample):
-            size += len(answer.values) * _POD_BYTES
-    return size

@@ -26,6 +26,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
 from hpad.recording.format import RecordingError
+from hpad.recording.weight import weight
 from hpad.telemetry.episode import Episode
 
 _FILES_PER_LIMIT: Final = 16
@@ -33,6 +34,8 @@ _FILES_PER_LIMIT: Final = 16
 _LOW_WATER: Final = 0.9
 """Deletion goes down to this fraction of the limit, so that the folder is not listed at each write."""
 _MAX_QUEUED: Final = 10_000
+_MAX_BYTES: Final = 1 << 27
+"""The estimated memory of the queue."""
 MAX_FILES: Final = 20_000
 """The number of HPAs whose scenarios can be continued: twice as many as hpad is made for."""
 _NAMES: Final = re.compile(r"\.[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.jsonl$")
@@ -109,7 +112,9 @@ class RecordingWriter:
         self._folder = folder
         self._rotation = Rotation(folder, limit)
         self._clock = clock
-        self._queue: deque[RecordedReconcile] = deque(maxlen=_MAX_QUEUED)
+        self._queue: deque[tuple[RecordedReconcile, int]] = deque()
+        self._queued = 0
+        """The estimated bytes of the queue."""
         self._filled = asyncio.Event()
         self._files: dict[Key, _File] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -138,10 +143,13 @@ class RecordingWriter:
             await self._writer
 
     def note(self, done: RecordedReconcile) -> None:
-        """Queues a reconcile without blocking. If the queue is full, the oldest entry is dropped."""
-        if len(self._queue) == _MAX_QUEUED:
-            self._slow.occurred(waiting=_MAX_QUEUED)
-        self._queue.append(done)
+        """Queues a reconcile without blocking. If the queue is full, the oldest entries are dropped."""
+        size = weight(done)
+        while self._queue and (len(self._queue) >= _MAX_QUEUED or self._queued + size > _MAX_BYTES):
+            self._slow.occurred(waiting=len(self._queue))
+            self._queued -= self._queue.popleft()[1]
+        self._queue.append((done, size))
+        self._queued += size
         self._filled.set()
 
     def __len__(self) -> int:
@@ -155,7 +163,8 @@ class RecordingWriter:
                 self._filled.clear()
                 await self._filled.wait()
                 continue
-            done = self._queue.popleft()
+            done, size = self._queue.popleft()
+            self._queued -= size
             try:
                 await asyncio.to_thread(self._append, done)
                 self._failing.ended()

@@ -70,7 +70,8 @@ class Source:
         self._timer: asyncio.Handle | None = None
         self._rate_limited_until = 0.0
         self._dispatch_scheduled = False
-        self._failed: dict[Query, Answer] = {}
+        self._failed: dict[int, Answer] = {}
+        """The last errors, by the hashes of queries: authors choose how long names and selectors are."""
         self._blocks_loop = False
         self._closed = False
 
@@ -164,10 +165,10 @@ class Source:
         Nor does it hold for queries that timed out only together with others. It holds for all if calls block the
         event loop. A plain source repeats its last answer to the query.
         """
-        if (query not in self._failed or self._slow.must_be_tried_alone(query)) and not self._blocks_loop:
+        if (hash(query) not in self._failed or self._slow.must_be_tried_alone(query)) and not self._blocks_loop:
             return None
         refusal = self._breaker.refusal(now)
-        last = self._failed.get(query)
+        last = self._failed.get(hash(query))
         return last if refusal is not None and self._plain and isinstance(last, AdapterError) else refusal
 
     def _wait(self, query: Query) -> asyncio.Future[Answer]:
@@ -285,8 +286,8 @@ class Source:
 
     def _remember_failed(self, queries: Sequence[Query], found: Sequence[Answer]) -> None:
         for query, answer in zip(queries, found, strict=True):
-            self._failed.pop(query, None)  # a dict keeps the place of a key: the last to fail shall be at its end
-            self._failed[query] = answer
+            self._failed.pop(hash(query), None)  # a dict keeps the place of a key: the last to fail shall be at its end
+            self._failed[hash(query)] = answer
         for _ in range(len(self._failed) - _MOST_FAILED):
             del self._failed[next(iter(self._failed))]
 

@@ -31,10 +31,11 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
@@ -47,6 +48,10 @@ GRACE = timedelta(hours=1)
 """The time for which the state of a deleted HPA is kept, in case the API server or a folder is empty by mistake."""
 MOST_GONE = 1 << 14
 """The number of deleted HPAs whose state is kept; of more, the latest ones."""
+MOST_GONE_BYTES: Final = 1 << 26
+"""The estimated bytes of their state: it has the names of metrics and, without API objects, statuses."""
+_STATE_BYTES: Final = 3000
+_SAMPLE_BYTES: Final = 200
 _PATIENCE = 2.0
 """Seconds that a rescale waits for the backend, and a turn that needs its record reopened waits for the next write."""
 _RETRY = 1.0
@@ -414,19 +419,39 @@ class PersistentStore:
                 self._gone.pop(key, None)
             else:
                 self._gone.setdefault(key, now)
-        surplus = len(self._gone) - MOST_GONE
-        for number, (key, vanished) in enumerate(list(self._gone.items())):  # in the order in which they vanished
-            if number < surplus or now - vanished >= GRACE:
+        kept, size = len(self._gone), self._size_of_gone()
+        for key, vanished in list(self._gone.items()):  # in the order in which they vanished
+            if kept > MOST_GONE or size > MOST_GONE_BYTES or now - vanished >= GRACE:
+                kept, size = kept - 1, size - _size(self._memories.get(key))
                 del self._gone[key]
                 self._memories.pop(key, None)
                 self._reopenings.pop(key, None)
                 self._changed.add(key)
+
+    def _size_of_gone(self) -> int:
+        """Drops what only the page shows of deleted HPAs, and returns the estimated bytes of their state."""
+        for key in self._gone:
+            memory = self._memories.get(key)
+            if memory is not None and memory.last is not None:
+                self._memories[key] = replace(memory, last=None)
+        return sum([_size(self._memories.get(key)) for key in self._gone])
 
     @contextlib.contextmanager
     def _timed(self, operation: str) -> Iterator[None]:
         began = self._clock.monotonic()
         yield
         self._telemetry.store.took(operation, self._clock.monotonic() - began)
+
+
+def _size(memory: Memory | None) -> int:
+    """Returns the estimated bytes of the state of an HPA."""
+    if memory is None:
+        return 0
+    size = _STATE_BYTES + sum([_SAMPLE_BYTES + len(sample.metric) for sample in memory.history.last_samples])
+    if memory.status is not None:
+        size += sum([len(condition.message) for condition in memory.status.conditions])
+        size += _STATE_BYTES * len(memory.status.current_metrics or ())
+    return size
 
 
 def _resolve(waiting: Collection[asyncio.Future[None]]) -> None:

@@ -120,7 +120,7 @@ class _Record:
         self.began: float | None = None
         self.at = 0.0
         self.times = 0
-        self.logged: dict[Hashable, float] = {}
+        self.logged: dict[int, float] = {}
 
     def is_news(self, cause: Hashable, now: float) -> bool:
         """Counts an occurrence and returns whether to log it."""
@@ -128,6 +128,7 @@ class _Record:
             self.began = now
         self.at = now
         self.times += 1
+        cause = hash(cause)  # a cause may be a text of any length
         at = self.logged.get(cause)
         # A cause that was logged since the problem began is not news, however long ago that was.
         if at is not None and (now - at < AGAIN_SECONDS or at >= self.began):

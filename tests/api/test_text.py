@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpad.api.text import reason, shown
+from hpad.api.text import meant, reason, shown
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,11 @@ def caused() -> Exception:
 )
 def test_the_cause_of_an_error_is_described_in_words(error: Exception, text: str) -> None:
     assert reason(error) == text
+
+
+def test_a_long_name_is_compared_with_no_other():
+    """The comparison takes as long as both names are, and the author of an HPA chooses one of them."""
+    known = ["orders", "x" * 100_000]
+    assert meant("order", known) == ' (did you mean "orders"?)'
+    assert meant("x" * 99_999, known) == ""
+    assert meant("x" * 100, known) == ""

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from support.engine import START, Workload, external, object_metric, one, pod, resource, series, used
+from support.engine import (
+    START,
+    Workload,
+    external,
+    object_metric,
+    one,
+    pod,
+    pods_metric,
+    resource,
+    series,
+    used,
+)
 
 from hpad.api.hpa import HorizontalPodAutoscalerCondition as Condition
 from hpad.api.sample import AdapterError, ExternalSample
@@ -357,3 +368,22 @@ def test_a_queue_at_its_target_that_no_pod_consumes_is_named(target: dict[str, s
     assert "consumes" not in str(worker.reconcile(series(60)))
     worker.pods = ()  # not known
     assert "consumes" not in str(worker.reconcile(series(60)))
+
+
+def test_long_names_and_selectors_are_cut_in_every_message() -> None:
+    """A name may have 1,024 characters; it reaches conditions, events, logs and series with at most 253 of them."""
+    selector = {f"k{number}": "v" * 60 for number in range(90)}
+    metrics = [
+        external("e" * 1000, selector, value="1"),
+        pods_metric("p" * 1000, "1"),
+        resource("r" * 1000, averageValue="1"),
+    ]
+    web = Workload(*metrics, object_metric("o" * 1000, selector, value="1"), replicas=3)
+    decision = web.reconcile(*[AdapterError("no answer")] * 4)
+    for proposal in decision.proposals:
+        metric = proposal.metric
+        assert len(metric.name) == 1000
+        assert not re.search(r"(.)\1{253}", f"{metric.label} {metric.description} {metric.wording}")
+        assert len(metric.label) < 1400
+        assert len(proposal.error or "") < 1700
+    assert all(len(event.message) < 2000 for event in web.settled.events)

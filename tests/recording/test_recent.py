@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import msgspec
 import pytest
 from support import recorded_world, virtual_time
 
+from hpad.api.hpa import from_builtins
 from hpad.api.metadata import Key
+from hpad.api.pod import Pod
+from hpad.api.sample import AdapterError, ExternalSample
 from hpad.daemon import saving
+from hpad.engine.conditions import WARNING, Event
 from hpad.recording import recent, replay, save
 from hpad.recording.encode import RecordedReconcile
 from hpad.recording.format import RecordingError
@@ -161,3 +166,48 @@ def test_a_save_that_fails_leaves_no_file_and_replaces_none(tmp_path: Path) -> N
     assert file.read_text() == "other"
     with pytest.raises(RecordingError, match="No such file or directory"):
         save.write(tmp_path / "absent" / "saved.jsonl", recent.lines([done]))
+
+
+def changed(done: RecordedReconcile, **fields: Any) -> RecordedReconcile:
+    return msgspec.structs.replace(done, view=msgspec.structs.replace(done.view, **fields))
+
+
+def _named(text: str) -> Any:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    spec = {"metrics": [{"type": "External", "external": {"metric": {"name": text}, "target": target}}]}
+    return from_builtins({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+
+
+def _annotated(text: str) -> Any:
+    return from_builtins({"metadata": {"name": "web", "namespace": "shop", "annotations": {"hpad.io/fallback": text}}})
+
+
+LONG = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda done: changed(done, hpa=_named(LONG)),
+        lambda done: changed(done, hpa=_annotated(LONG)),
+        lambda done: changed(done, pods=[Pod(name="p", labels={f"l{n}": "x" for n in range(1000)})]),
+        lambda done: changed(done, competing_hpas=(LONG,)),
+        lambda done: msgspec.structs.replace(done, answers=[AdapterError("x" * 4096)] * 15),
+        lambda done: msgspec.structs.replace(done, answers=[ExternalSample((1,) * 2000, done.view.now)]),
+        lambda done: msgspec.structs.replace(
+            done, settlement=msgspec.structs.replace(done.settlement, events=(Event(WARNING, "a", LONG),))
+        ),
+        lambda done: msgspec.structs.replace(done, settlement=msgspec.structs.replace(done.settlement, error=LONG)),
+    ],
+)
+@virtual_time.in_virtual_time
+async def test_the_bound_counts_the_texts_that_others_choose(grow: Callable[[RecordedReconcile], Any]) -> None:
+    """A hundred turns with 50 kB of texts each would take 5 MB, and are taken for 600 kB without them."""
+    (done,) = recorded_world.reconciles(LOAD[:1], most=8)
+    ring = kept(memory=1 << 20)
+    for _ in range(100):
+        ring.note(grow(done))
+    assert 1 < len(ring.all()) <= 22
+    for _ in range(100):
+        ring.note(done)
+    assert len(ring.all()) >= 100

@@ -23,6 +23,7 @@ from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.recording import encode, replay, writer
 from hpad.recording.format import RecordingError, decode_step
+from hpad.recording.weight import weight
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -355,6 +356,17 @@ def test_a_full_disk_is_logged_once_and_its_end_once(tmp_path: Path, monkeypatch
     with structlog.testing.capture_logs() as logged:
         virtual_time.run(main())
     assert [line["event"] for line in logged] == ["not recorded", "reconciles can be recorded again"]
+
+
+async def test_what_waits_for_a_slow_disk_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Authors choose how large an HPA is; 10,000 of the largest would take gigabytes."""
+    monkeypatch.setattr(writer, "_MAX_BYTES", 100_000)
+    waiting = writer.RecordingWriter(tmp_path, virtual_time.VirtualClock())
+    done = reconciles([queue(80)])[0]
+    for _ in range(100):
+        waiting.note(done)
+    assert len(waiting) == 100_000 // weight(done)
+    assert 5 < len(waiting) < 20
 
 
 def test_a_slow_disk_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from support import virtual_time
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.engine.history import History, Last, Memory, PastRecommendation, Rescale
+from hpad.engine.history import History, Last, LastSample, Memory, PastRecommendation, Rescale
 from hpad.store import persistent, record
 from hpad.telemetry import Telemetry
 
@@ -185,7 +185,7 @@ async def test_a_recreated_hpa_has_its_state_as_after_a_restart() -> None:
     bench.store.forget(WEB)
     assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
     await asyncio.sleep(120)
-    assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True)
+    assert bench.store.get(WEB) == msgspec.structs.replace(known, loaded=True, last=None)
     backend.records, backend.lost = {}, True
     bench.store.put(API, Memory(uid="2"))
     await asyncio.sleep(40)
@@ -196,6 +196,22 @@ async def test_a_recreated_hpa_has_its_state_as_after_a_restart() -> None:
     assert bench.store.get(WEB) == known
     await asyncio.sleep(persistent.GRACE.total_seconds() * 2)
     assert bench.store.get(WEB) == known
+    await bench.stop()
+
+
+@in_virtual_time
+async def test_the_state_of_deleted_hpas_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Authors choose the names of metrics, which are part of the state."""
+    monkeypatch.setattr(persistent, "MOST_GONE_BYTES", 100_000)
+    bench = Bench(Backend())
+    keys = [Key("shop", f"job-{number}") for number in range(100)]
+    for key in keys:
+        await bench.store.get_loaded(key)
+        names = tuple(LastSample("m" * 253) for _ in range(100))
+        bench.store.put(key, Memory(uid="1", history=History(last_samples=names)))
+    bench.gone = {*keys}
+    await asyncio.sleep(120)
+    assert set(bench.store.keys()) == {*keys[-2:]}
     await bench.stop()
 
 
