@@ -42,9 +42,10 @@ class Secrets:
     """Replaces secrets in texts: those that are `known` from the start, and the last `MOST` that were added."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = frozenset(form for secret in known for form in _forms(secret))
+        self._known: frozenset[str] = frozenset()
         self._added: dict[str, frozenset[str]] = {}
-        self._all = _sorted(self._known)
+        self._all: tuple[str, ...] = ()
+        self.know(known)
 
     def add(self, secret: str) -> None:
         """Hides a secret from now on. Takes no time for one that was added before. May be called in any thread."""
@@ -55,6 +56,11 @@ class Secrets:
             for oldest in list(self._added)[:-MOST]:
                 self._added.pop(oldest, None)
             self._all = _sorted(self._known.union(*list(self._added.values())))
+
+    def know(self, secrets: Iterable[str]) -> None:
+        """Hides further secrets for good."""
+        self._known |= {form for secret in secrets for form in _forms(secret)}
+        self._all = _sorted(self._known.union(*list(self._added.values())))
 
     def hidden(self, text: str) -> str:
         """Returns the text without the secrets."""

@@ -43,12 +43,10 @@ def without_secrets(adapter: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _public_fields(adapter: str) -> frozenset[str]:
     """Returns the adapter's fields that its schema does not mark as secret; none if the adapter cannot be loaded."""
     try:
-        info = msgspec.inspect.type_info(plugins.adapter_class(adapter).Settings)
+        schema = plugins.adapter_class(adapter).Settings
     except AdapterError:
         return frozenset()
-    assert isinstance(info, msgspec.inspect.StructType)
-    schemas = {field.encode_name: getattr(field.type, "extra_json_schema", None) or {} for field in info.fields}
-    return frozenset(name for name, schema in schemas.items() if not schema.get("writeOnly"))
+    return frozenset(field.encode_name for field in msgspec.structs.fields(schema)) - redact.write_only(schema)
 
 
 def _field(name: str, value: Any) -> Any:

@@ -58,6 +58,7 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
     redactor = Redactor(source.settings)
     try:
         loaded = await plugins.load(source.adapter)
+        redactor.mark(source.settings, loaded.Settings)
         context = redactor.guarded(make(source.name, source.adapter))
         try:
             with redactor.active():

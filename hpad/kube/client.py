@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import structlog
 
 import hpad
-from hpad.api.secrets import Secrets
+from hpad.api.secrets import Secrets, of_url
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
@@ -121,7 +121,7 @@ class Client:
         self._host = urlsplit(config.server).netloc
         self._sender = _sender(config, clock, user_agent, largest)
         self._credentials: Mapping[str, str] | None = None
-        self._secrets = Secrets()
+        self._secrets = Secrets(text for name, text in of_url(config.proxy or "") if name == "password")
         self._heads: dict[tuple[str, str | None], Head] = {}
         """By media types, with `_credentials`."""
 
@@ -243,8 +243,7 @@ class Client:
             return answer
         except Failed as failure:
             code = str(failure.status) if failure.status else _NO_ANSWER
-            message = self._too_large(method, path) if isinstance(failure, TooLarge) else failure.message
-            raise errors.ApiError(0, failure.reason, message) from failure
+            raise self._failed(failure, method, path) from failure
         finally:
             self._count(method, code, began)
 
@@ -282,8 +281,7 @@ class Client:
                     raise self._refusal(answer, body, paths.described("GET", path))
                 yield answer
         except Failed as failure:
-            message = self._too_large("GET", path) if isinstance(failure, TooLarge) else failure.message
-            raise errors.ApiError(0, failure.reason, message) from failure
+            raise self._failed(failure, "GET", path) from failure
         finally:
             self._count("GET", code, began)
 
@@ -293,8 +291,12 @@ class Client:
         error.message = self._secrets.hidden(error.message)
         return error
 
-    def _too_large(self, method: str, path: str) -> str:
-        return f"the answer to {method} {path} is larger than {self._largest / 2**20:g} MiB: not read"
+    def _failed(self, failure: Failed, method: str, path: str) -> errors.ApiError:
+        """Returns the error of a request without an answer; the text of a proxy may repeat its credentials."""
+        message = failure.message
+        if isinstance(failure, TooLarge):
+            message = f"the answer to {method} {path} is larger than {self._largest / 2**20:g} MiB: not read"
+        return errors.ApiError(0, failure.reason, self._secrets.hidden(message))
 
     def _count(self, method: str, code: str, began: float) -> None:
         self.requests[method, code] += 1

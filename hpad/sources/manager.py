@@ -199,6 +199,7 @@ class Gatherer:
             adapter = await plugins.load(source.adapter)
         except AdapterError as error:
             return _broken(source, offer, redactor, f'source "{source.name}": {error.message}', error.blame)
+        redactor.mark(source.settings, adapter.Settings)
         context = redactor.guarded(self._contexts(source.name, source.adapter))
         try:
             offer = replace(offer, serves=adapter.serves, metrics=plugins.offered(source.name, adapter))

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from hpad import adapter as adapters
@@ -60,6 +61,11 @@ class Redactor:
         text = harmless(hide_user_info(text))
         return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
+    def mark(self, settings: Mapping[str, Any], schema: type[msgspec.Struct]) -> None:
+        """Hides the values of the fields that an adapter's schema marks as secrets, whatever their names are."""
+        marked = {name: settings[name] for name in write_only(schema) if name in settings}
+        self._secrets.know(_secrets(marked, hidden=True))
+
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Hides what the code inside reads (`hpad.adapter.hide`), also in its tasks and threads."""
@@ -101,6 +107,14 @@ class _GuardedLog:
         if isinstance(value, list | tuple | set | frozenset):
             return [self._guarded(entry) for entry in value]
         return value
+
+
+def write_only(schema: type[msgspec.Struct]) -> frozenset[str]:
+    """Returns the fields that are marked by msgspec.Meta(extra_json_schema={"writeOnly": True})."""
+    info = msgspec.inspect.type_info(schema)
+    assert isinstance(info, msgspec.inspect.StructType)
+    schemas = {field.encode_name: getattr(field.type, "extra_json_schema", None) or {} for field in info.fields}
+    return frozenset(name for name, each in schemas.items() if each.get("writeOnly"))
 
 
 def _secrets(value: Any, *, hidden: bool) -> Iterator[str]:

@@ -1,8 +1,12 @@
 """Secrets that an adapter reads are hidden without effort of the adapter, also after a rotation, and in its log."""
 
+import asyncio
+import base64
+import re
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -13,6 +17,9 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Answer, Query, hide
 from hpad.adapter_http import Http, HttpOptions, OAuth2, SecretRef, read_secrets
+from hpad.kube import client
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.errors import ApiError
 from hpad.sources import call, limits, manager, plugins
 from hpad.sources.redact import Redactor
 
@@ -93,6 +100,36 @@ async def test_tokens_and_the_parameters_of_a_token_url_are_hidden() -> None:
 def test_secrets_in_urls_of_the_settings_are_hidden(name: str) -> None:
     redactor = Redactor({"metrics": {"depth": {"url": f"http://h/x?page=10000&{name}=pl4%2Fnted"}}})
     assert redactor("10000 pl4/nted pl4%2Fnted") == "10000 *** ***"
+
+
+class Marked(msgspec.Struct):
+    seed: Annotated[str, msgspec.Meta(extra_json_schema={"writeOnly": True})] = ""
+    plain: str = ""
+
+
+def test_fields_that_a_schema_marks_as_secrets_are_hidden() -> None:
+    redactor = Redactor({"seed": SECRET, "plain": OLD})
+    redactor.mark({"seed": SECRET, "plain": OLD}, Marked)
+    assert redactor(f"{SECRET} {OLD}") == f"*** {OLD}"
+
+
+async def test_a_proxy_before_the_api_server_does_not_show_its_password() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        found = re.search(rb"(?i)proxy-authorization: (.*)\r", head)
+        said = base64.b64encode(f"hpad:{SECRET}".encode()).decode() if found is None else found[1].decode()
+        writer.write(f"HTTP/1.1 407 {said} {SECRET}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        proxy = f"http://hpad:{SECRET}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        config = ClusterConfig("https://10.0.0.1:6443", ssl=ssl.create_default_context(), proxy=proxy)
+        async with client.Client(config, clocks.SystemClock()) as api:
+            with pytest.raises(ApiError) as refused:
+                await api.request("GET", "/version")
+    assert "the proxy before https://10.0.0.1:6443 answered 407" in refused.value.message
+    assert SECRET not in refused.value.message
+    assert base64.b64encode(f"hpad:{SECRET}".encode()).decode() not in refused.value.message
 
 
 async def test_the_errors_of_a_source_that_cannot_be_set_up_are_redacted() -> None:
