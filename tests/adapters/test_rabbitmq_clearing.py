@@ -330,6 +330,19 @@ async def test_a_real_broker_shows_how_many_workers_a_backlog_needs(broker, sour
 
 
 @pytest.mark.rabbitmq
+async def test_a_real_long_message_counts_while_it_is_in_work(broker, source):
+    """No message is finished in this test: 200 wait for one worker, and two are needed to begin with."""
+    name = await broker.declare()
+    await asyncio.to_thread(send, broker, name, 200)
+    selector = f"queue={name},goal=60s"
+    await until(source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,)) == (1_000,))
+    async with working(broker, name, 1, 900.0):
+        await until(
+            source, "queue_workers_to_clear", selector, lambda answer: getattr(answer, "values", (0,)) == (2_000,)
+        )
+
+
+@pytest.mark.rabbitmq
 async def test_a_real_spike_on_a_new_queue_asks_for_what_the_formula_says(broker, source):
     """80 messages of 4 s in 20 s: 16 workers, which hold two messages each. Read until the work is done.
 
