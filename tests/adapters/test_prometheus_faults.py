@@ -1,6 +1,7 @@
 """Faults between the adapter and its server: each has its own error, and no error holds a secret."""
 
 import asyncio
+import re
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -221,6 +222,31 @@ async def test_a_slow_query_fails_only_its_own_metric(server: Stub) -> None:
     assert isinstance(late, AdapterError)
     assert "did not answer within" in late.message
     assert isinstance(fine, ExternalSample)
+
+
+@pytest.mark.parametrize("refused", ["q77", "q3|q77", "q"])
+async def test_a_metric_that_the_server_refuses_fails_alone(server: Stub, refused: str) -> None:
+    """A limit on series or bytes is that of a request, and one request is for many HPAs."""
+    bad = set(refused.split("|"))
+
+    async def limited(request: web.BaseRequest) -> web.StreamResponse:
+        asked = re.findall(r"q\d+", str((await request.post())["query"]))
+        if bad & set(asked) or bad == {"q"}:
+            body = {"status": "error", "errorType": "execution", "error": "too many series"}
+            return web.json_response(body, status=422)
+        rows = [{"metric": {"queue": queue}, "value": [lab.NOW, "1"]} for queue in asked]
+        return web.json_response({"status": "success", "data": {"resultType": "vector", "result": rows}})
+
+    server.handler = limited
+    query = "sum(depth{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+    settings = msgspec.convert({"url": server.url, "metrics": {"depth": {"query": query}}}, Prometheus.Settings)
+    async with testing.context("prom", clock=lab.FrozenClock()) as context:
+        asked = [testing.external("depth", f"queue=q{number}") for number in range(200)]
+        answers = await Prometheus(settings, context).answer(asked)
+    failed = {f"q{number}" for number, answer in enumerate(answers) if isinstance(answer, AdapterError)}
+    assert failed == (bad if bad != {"q"} else {f"q{number}" for number in range(200)})
+    assert len(server.requests) <= 1 + 2 * 32
+    assert all("too many series" in answer.message for answer in answers if isinstance(answer, AdapterError))
 
 
 async def test_the_timeout_includes_the_wait_for_a_slot(server: Stub) -> None:

@@ -24,12 +24,15 @@ from hpad.adapter import (
     or_error,
     parse_duration,
 )
+from hpad.adapter_http import TooLargeError
 from hpad_adapters.lists import LabelIndex
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import Connection
 from hpad_adapters.prometheus.queries import Entry
 
 _PAGE = "500"
+_SPLITS = 32
+"""How often a batch that the server refuses is halved, all its parts together."""
 PodSelection = tuple[str, Selector]
 
 
@@ -101,7 +104,7 @@ class Prometheus:
         answers: dict[Query, Answer] = {query: each for query, each in made.items() if isinstance(each, AdapterError)}
         entries = [each for each in made.values() if isinstance(each, Entry)]
         planned = batches.planned(entries, batches.MOST_AT_ONCE[self._settings.method])
-        for batch_answers in await asyncio.gather(*map(self._answers, planned)):
+        for batch_answers in await asyncio.gather(*(self._answers(batch, iter(range(_SPLITS))) for batch in planned)):
             answers |= batch_answers
         return [answers[query] for query in queries]
 
@@ -171,14 +174,22 @@ class Prometheus:
             raise AdapterError(f'no pods in "{query.namespace}" match the target\'s selector "{query.pods}"', "spec")
         return entry
 
-    async def _answers(self, batch: batches.Batch) -> dict[Query, Answer]:
-        """Returns the answers of one request; its error is the answer to all queries of the batch."""
+    async def _answers(self, batch: batches.Batch, splits: Iterator[int]) -> dict[Query, Answer]:
+        """Returns the answers of one request; its error is the answer to all queries of the batch.
+
+        A query that the server refuses, because it has too many series for instance, is asked again in halves while
+        there are `splits` left: a single metric may be the cause.
+        """
         now = self._context.clock.now()
         try:
             series = await self._connection.query(batch.expression(), now.timestamp())
             parts = list(batch.answers(series))
         except AdapterError as error:
-            return dict.fromkeys((entry.query for entry in batch.entries), error)
+            halves = list(batch.halves()) if error.blame == "spec" or isinstance(error, TooLargeError) else []
+            if not halves or next(splits, None) is None:
+                return dict.fromkeys((entry.query for entry in batch.entries), error)
+            first, second = await asyncio.gather(*(self._answers(half, splits) for half in halves))
+            return first | second
         answers: dict[Query, Answer] = {}
         for entry, rows in parts:
             try:

@@ -35,6 +35,13 @@ class Batch(msgspec.Struct, frozen=True):
         window = window or first.recipe.window
         return text if window is None else _ranged(text, window)
 
+    def halves(self) -> Iterator["Batch"]:
+        """Yields two batches of half the entries; nothing if all entries are one query."""
+        if len(_queries(self.entries)) > 1:
+            middle = len(self.entries) // 2
+            yield Batch(self.entries[:middle], self.apart)
+            yield Batch(self.entries[middle:], self.apart)
+
     def answers(self, series: Iterable[samples.Series]) -> Iterator[tuple[Entry, Sequence[samples.Row]]]:
         """Yields each entry with its rows."""
         rows = self._indexed(series)
@@ -104,11 +111,17 @@ def _grouped_by(entry: Entry, apart: Iterable[str]) -> tuple[str, ...]:
 
 
 def _equal_ones(entries: list[Entry]) -> Iterator[Batch]:
+    for group in _queries(entries):
+        yield Batch(tuple(group), ())
+
+
+def _queries(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Returns the entries by the query that each has alone."""
     equal: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
-        equal.setdefault((tuple(entry.exact.values()), entry.names), []).append(entry)
-    for group in equal.values():
-        yield Batch(tuple(group), ())
+        names = entry.names if entry.by_pod_names else None
+        equal.setdefault((tuple(entry.exact.values()), names), []).append(entry)
+    return list(equal.values())
 
 
 def _ranged(expression: str, window: Window) -> str:
