@@ -271,11 +271,17 @@ async def test_a_large_hash_of_fetched_tasks_is_not_read(shops: Shops, server: S
 
 
 async def test_large_tasks_are_read_up_to_a_limit(shops: Shops, server: Server) -> None:
-    bind(server, "mail", ("mail", "mail"))
+    for queue in ("celery", "mail", "reports"):
+        bind(server, queue, (queue, queue))
     hold(server, [json.dumps([{"body": "x" * 20_000}, "", "mail"])] * 400)
-    server.cli("config", "resetstat")
-    [many] = await shops().ask((TASKS, "queue=mail"))
+    many, every = await shops().ask((TASKS, "queue=mail"), (TASKS, None))
     assert "workers have fetched 400 tasks, too many to read whose they are" in message(many)
+    assert values(every) == 400
+    hold(server, [json.dumps([{"body": "x" * 1_000_000}, "", "mail"])] * 400)
+    [huge] = await shops().ask((TASKS, "queue=mail"))
+    assert "sent more than 4 MiB, too much for an answer" in message(huge)
+    assert isinstance(huge, AdapterError)
+    assert huge.lasting  # so that it is not read again at once
 
 
 def sent(server: Server) -> int:

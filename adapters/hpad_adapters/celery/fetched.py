@@ -33,7 +33,7 @@ Source = tuple[str, str]
 class Fetched(msgspec.Struct, frozen=True):
     """The size of the hash, and how many tasks may be of each set of queues: mostly one.
 
-    Of a hash with more than MOST_ENTRIES only a sample is known: it is not `whole`.
+    Of a hash beyond MOST_ENTRIES or MOST_BYTES only a sample is known: it is not `whole`.
     """
 
     size: int = 0
@@ -75,10 +75,8 @@ async def _sources(servers: Servers, key: str, size: int) -> tuple[Counter[Sourc
         cursor, page = await _step(servers, key, cursor, min(max(_STEP_BYTES // average, _FEWEST), _MOST))
         received += sum(map(len, page.values()))
         entries |= {tag: _source(entry) for tag, entry in page.items()}
-        if cursor == "0" or len(entries) >= wanted:
+        if cursor == "0" or len(entries) >= wanted or received > MOST_BYTES:
             return _counted(entries.values()), cursor == "0"
-        if received > MOST_BYTES:
-            break
     raise _too_many(size)
 
 

@@ -70,7 +70,8 @@ class OverRedis:
         try:
             total = self._total(wanted, replies, found)
         except AdapterError as error:
-            return AdapterError(f"{self._servers.name}: {error.message}", error.blame)
+            text = f"{self._servers.name}: {error.message}"
+            return AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
         return ExternalSample((total * 1000,), self._clock.now())
 
     def _total(self, wanted: Wanted, replies: Replies, found: fetched.Fetched | AdapterError) -> int:

@@ -85,7 +85,7 @@ class Session:
                 incoming = Replies(reader, lambda: self._clock.sleep(0), self._budget)
                 replies = [await incoming.next() for _ in sent]
         except ProtocolError as error:
-            raise AdapterError(f"{name} {error}") from None
+            raise AdapterError(f"{name} {error}", lasting=True) from None
         except (OSError, EOFError, UnicodeError) as error:
             raise AdapterError(f"{name} {failure(error)}") from None
         opened = len(self._opening)
