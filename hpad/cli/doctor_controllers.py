@@ -5,7 +5,7 @@ Read from metadata.managedFields, which have the time of each client's last chan
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,8 @@ from hpad.kube.client import Client
 from hpad.settings import Settings
 
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+_SILENCE = timedelta(seconds=60)
+"""Four periods, in which a controller that is on writes the status of an HPA whose metrics change."""
 _OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
 
 
@@ -34,7 +36,7 @@ async def check_controllers(client: Client, settings: Settings, found: Sequence[
         return [_beside(manager, each) for manager, each in _by_manager(writes)]
     if writes:
         begin = await _leads_since(client, settings)
-        still = [each for each in writes if each.time > max(begin, each.ours)]
+        still = [each for each in writes if _goes_on(each, begin)]
         earlier = [each for each in writes if each not in still]
         return [
             *(_other_controller(manager, each) for manager, each in _by_manager(still)),
@@ -73,6 +75,18 @@ def _status_writes(found: Iterable[msgspec.Raw]) -> list[_StatusWrite]:
     ]
 
 
+def _goes_on(write: _StatusWrite, begin: str) -> bool:
+    """Returns whether another client writes beside hpad, which leads since `begin` ("": unknown).
+
+    A controller that wrote while hpad led is still on, unless it has been silent since while hpad wrote.
+    """
+    if write.time <= begin:
+        return False
+    if not begin or write.time > write.ours:
+        return write.time > write.ours
+    return msgspec.convert(write.ours, datetime) - msgspec.convert(write.time, datetime) < _SILENCE
+
+
 def _is_ours(entry: managed_fields.Entry) -> bool:
     return entry.manager == managed_fields.OURS
 
@@ -100,8 +114,8 @@ async def _leads_since(client: Client, settings: Settings) -> str:
 
 def _other_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
     last, names = max(each.time for each in writes), listed([each.hpa for each in writes])
-    after, beside = (" after hpad did", "") if any(each.ours for each in writes) else ("", "with hpad, ")
-    says = f"{manager} writes the status of {names}{after}, last at {last}: {beside}two controllers own the same HPAs"
+    beside = " beside hpad, last at {0}: " if any(each.ours for each in writes) else ", last at {0}: with hpad, "
+    says = f"{manager} writes the status of {names}{beside.format(last)}two controllers own the same HPAs"
     do = (
         f"run kube-controller-manager with {_OFF}, or give hpad HPAs of its own (--manifests); to look at what hpad "
         "would do beside it, use --dry-run"
