@@ -12,7 +12,7 @@ from support import prometheus_lab as lab
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, ObjectSample, PodSample, Query
 from hpad.lab.servers.prometheus import PrometheusServer
-from hpad_adapters.prometheus import Prometheus
+from hpad_adapters.prometheus import Prometheus, configuration
 
 pytestmark = pytest.mark.prometheus
 
@@ -292,3 +292,27 @@ async def test_an_unreadable_rules_file_is_the_error_of_each_query(tmp_path: Pat
             adapter = Prometheus(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)), context)
             answers = await adapter.answer(queries)
         assert all(isinstance(answer, AdapterError) and str(file) in answer.message for answer in answers)
+
+
+def test_null_fields_are_absent_ones_as_for_prometheus_adapter(tmp_path: Path) -> None:
+    rule = {"seriesQuery": "up", "metricsQuery": "<<.Series>>", "resources": {"template": "kube_<<.Resource>>"}}
+    empty = {**rule, "name": None, "seriesFilters": None, "resources": {**rule["resources"], "overrides": None}}
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"rules": [empty], "externalRules": None, "resourceRules": None}))
+    url = "http://127.0.0.1:9"
+    read = [
+        configuration.read(Prometheus.Settings(url=url, **given))
+        for given in (
+            {"rules": {"rules": [rule]}},
+            {"rules": yaml.safe_load(file.read_text())},
+            {"rules_file": str(file)},
+        )
+    ]
+    assert read[1:] == read[:1] * 2
+
+
+def test_a_rules_file_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("rules: &rules\n- *rules\n")
+    with pytest.raises(AdapterError, match="nested too deeply"):
+        configuration.read(Prometheus.Settings(url="http://127.0.0.1:9", rules_file=str(file)))

@@ -131,11 +131,21 @@ def read(settings: Settings) -> Configuration:
             ) from None
     where = settings.rules_file or "rules"
     try:
-        return msgspec.convert({} if content is None else content, Configuration)
+        content = _without_null({} if content is None else content)
+        return msgspec.convert(content, Configuration)
+    except RecursionError:
+        raise AdapterError(f"{where}: nested too deeply", "spec") from None
     except msgspec.ValidationError as error:
         # msgspec reports the first error only; the operator needs those of all rules.
         messages = _by_rule(content) or [str(error)]
         raise AdapterError("; ".join(f"{where}: {each}" for each in messages), "spec") from None
+
+
+def _without_null(value: Any) -> Any:
+    """Returns a value without null fields: for Go, and so for prometheus-adapter, they are absent."""
+    if isinstance(value, dict):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    return [_without_null(each) for each in value] if isinstance(value, list) else value
 
 
 def _by_rule(content: Any) -> list[str]:
