@@ -211,10 +211,10 @@ class _Work:
             self._hpa(document)
         elif (found := prometheus_adapter.find(value)) is not None:
             self._rules(document, found)
-        elif "kind" not in value:
+        elif (kind := value.get("kind") or _kind_of_file(document.file)) is None:
             self._print_errors(document, "", (*document.faults, FieldError(INVALID, "", f"has no kind: {_EXPECTED}")))
-        elif value["kind"] not in environment.WORKLOADS:
-            self.skipped.append(str(value["kind"]))
+        elif kind not in environment.WORKLOADS:
+            self.skipped.append(str(kind))
 
     def note_authentication(self, document: Document) -> None:
         """Prints the notes on a TriggerAuthentication."""
@@ -326,6 +326,11 @@ class _Work:
         for error in errors:
             place = document.place(document.line_of(error.field))
             print(f"{place}: {f'{subject}: ' if subject else ''}{error.message}", file=sys.stderr)
+
+
+def _kind_of_file(file: str) -> str | None:
+    """Returns the kind of a file that needs to name none; None for other files."""
+    return "Kustomization" if Path(file).stem == "kustomization" else None
 
 
 def _old_group(hpa: HorizontalPodAutoscaler) -> Note | None:

@@ -49,7 +49,7 @@ def find(value: Mapping[str, Any]) -> Found | None:
     """Returns the configurations in a document; None for any other document."""
     if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), dict):
         return _in_config_map(value)
-    if "kind" in value or "apiVersion" in value:
+    if value.get("kind") is not None or "apiVersion" in value:
         return None
     for prefix, values in ((f"{_CHART}.", value.get(_CHART)), ("", value)):
         if isinstance(values, dict) and _are_values(values):
@@ -113,7 +113,7 @@ def _is_rule(entry: Any) -> bool:
 def _meant(name: str, known: Iterable[str]) -> str:
     """Returns the known name that a misspelt one means, "" for none."""
     names = {each.lower(): each for each in known}
-    [found] = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.8) or [""]
+    [found] = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.85) or [""]
     return names.get(found, "")
 
 

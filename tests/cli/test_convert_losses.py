@@ -263,6 +263,13 @@ def test_other_config_maps_are_skipped(convert: Convert) -> None:
     assert (status, printed, err[1].partition(": expected")[0]) == (1, [], "hpad: nothing to convert")
 
 
+def test_a_kustomization_beside_manifests_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kustomization.yaml").write_text("resources: [web.yaml]\n")
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(HPA))
+    assert main(["convert", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "hpad: skipped 1 document of other kinds: Kustomization\n"
+
+
 def test_a_list_of_kubectl_counts_as_its_items(convert: Convert) -> None:
     status, printed, _ = convert({"apiVersion": "v1", "kind": "List", "items": [GOOD, {**HPA}]})
     assert status == 0

@@ -57,6 +57,7 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
         ({"rules": None}, "has no rules"),
         ("rules: []\nrules: []\n", 'duplicate field "rules"'),
         ({"groups": [{"name": "x"}]}, "has no kind: expected are HPAs"),
+        ({"kind": None, "apiVersion": "v1"}, "has no kind: expected are HPAs"),
         (
             {"rules": {"externl": [RULE]}},
             "rules.externl: unknown value, which the chart ignores; did you mean",

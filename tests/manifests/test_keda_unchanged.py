@@ -105,6 +105,12 @@ def test_the_monitoring_address_of_nats(endpoint: str, url: str, text: str) -> N
     assert ("left out" in texts or "usual port" in texts) == bool(text)
 
 
+def test_the_account_of_nats_is_the_one_that_keda_takes() -> None:
+    found = converted(NATS, account="name", accountID="ID")
+    assert settings(found)["account"] == "ID"
+    assert not lost(found)
+
+
 def test_nats_without_an_account_is_refused_as_by_keda() -> None:
     bare = {**NATS, "metadata": {name: each for name, each in NATS["metadata"].items() if name != "account"}}
     with pytest.raises(ConversionError, match=r"metadata\.account: Required value"):

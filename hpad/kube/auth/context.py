@@ -162,7 +162,7 @@ class KubeContext:
             path = _folder(user) / str(named)
             token = _read_token(path)
             if not token and not user.content.get("token"):
-                self._fail(f"tokenFile: {path}: {'is empty' if path.is_file() else 'no such file'}")
+                self._fail(f"tokenFile: {path}: {'cannot be read, or is empty' if path.is_file() else 'no such file'}")
             user.content["token"] = token or user.content["token"]
         names = ("username", "password")
         if any(user.content.get(name) for name in names):

@@ -54,7 +54,8 @@ def _url(trigger: Trigger, endpoint: str) -> tuple[str, str]:
 
 
 def _account(trigger: Trigger) -> str:
-    """Returns the account; raises ConversionError without one, as KEDA does."""
-    named = ("account", "accountID")
-    found = next(filter(None, map(trigger.text, named)), "") or next(filter(None, map(trigger.unread, named)), "")
-    return found or trigger.required_text("account", PLACEHOLDER)
+    """Returns the account, in KEDA's order; raises ConversionError without one, as KEDA does."""
+    known = [trigger.text(name) for name in ("accountID", "account")]
+    if any(known):
+        return next(filter(None, known))
+    return trigger.unread("accountID") or trigger.required_text("account", PLACEHOLDER)
