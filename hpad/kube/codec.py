@@ -381,12 +381,12 @@ def _compact(wire: _Pod) -> Pod:
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     return Pod(
         name=wire.metadata.name,
-        namespace=shared.interned(wire.metadata.namespace),
+        namespace=shared.short(wire.metadata.namespace),
         labels=labels(wire.metadata.labels),
-        phase=shared.interned(status.phase),
+        phase=shared.short(status.phase),
         deleted=wire.metadata.deletion_timestamp is not None,
         start_time=shared.shared_time(status.start_time),
-        ready=shared.interned(ready.status) if ready else None,
+        ready=shared.short(ready.status) if ready else None,
         ready_since=shared.shared_time(ready.last_transition_time) if ready else None,
         containers=shared.containers(requests),
         pod_requests=_pod_requests(spec),
@@ -421,9 +421,10 @@ def _address_number(text: str) -> int:
 def _controller(head: _PodMeta) -> Owner | None:
     for each in head.owner_references or ():
         if each.controller:
-            ref = limits.reference(CrossVersionObjectReference(each.kind, each.name, each.api_version))
-            group = ref.api_version.rpartition("/")[0]
-            return Owner(shared.interned(group), shared.interned(ref.kind), ref.name, each.uid)
+            group = each.api_version.rpartition("/")[0]
+            if len(group) + len(each.kind) + len(each.name) > limits.NAME:
+                return None  # no object has such a name
+            return Owner(shared.short(group), shared.short(each.kind), each.name, each.uid)
     return None
 
 
@@ -464,7 +465,8 @@ def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedOb
 
 def labels(raw: msgspec.Raw) -> dict[str, str]:
     """Decodes labels, with interned keys; {} for null."""
-    return {shared.interned(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
+    short = shared.short
+    return {short(key): value for key, value in (_TEXTS.decode(raw) or {}).items()}
 
 
 @kept(lambda raw: 2 * len(raw))

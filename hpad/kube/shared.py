@@ -25,11 +25,12 @@ _AMOUNTS: Final = msgspec.json.Decoder(dict[str, str | int | float] | None)
 
 def interned(text: str) -> str:
     """Returns the same object for equal texts. Unlike sys.intern, it does not keep every text for ever."""
-    return _same(text) if len(text) <= _LONGEST else text
+    return short(text) if len(text) <= _LONGEST else text
 
 
 @functools.lru_cache(maxsize=_SHARED)
-def _same(text: str) -> str:
+def short(text: str) -> str:
+    """Returns the same object for equal texts whose length the API server limits, such as keys of labels."""
     return text
 
 
