@@ -19,7 +19,7 @@ from hpad.api.hpa import (
     MetricSpec,
 )
 from hpad.api.selector import LabelSelector
-from hpad.api.selector_syntax import MOST_REQUIREMENTS
+from hpad.api.selector_syntax import LONGEST, MOST_REQUIREMENTS
 
 SPEC_BYTES: Final = 1 << 16
 """The JSON of `spec`."""
@@ -91,9 +91,8 @@ def _metric_fault(metric: MetricSpec) -> str | None:
     if longest > NAME:
         return _too_long("", longest)
     for named in _identifiers(metric):
-        count = 0 if named.selector is None else _requirements(named.selector)
-        if count > MOST_REQUIREMENTS:
-            return f".metric.selector has {count:,} requirements; hpad takes at most {MOST_REQUIREMENTS}"
+        if named.selector is not None and (found := _selector_fault(named.selector)) is not None:
+            return f".metric.selector has {found}"
     return None
 
 
@@ -117,8 +116,13 @@ def _identifiers(metric: MetricSpec) -> Iterator[MetricIdentifier]:
             yield source.metric
 
 
-def _requirements(selector: LabelSelector) -> int:
-    return len(selector.match_labels) + len(selector.match_expressions)
+def _selector_fault(selector: LabelSelector) -> str | None:
+    count = len(selector.match_labels) + len(selector.match_expressions)
+    if count > MOST_REQUIREMENTS:
+        return f"{count:,} requirements; hpad takes at most {MOST_REQUIREMENTS}"
+    size = sum([len(key) + len(value) for key, value in selector.match_labels.items()])
+    size += sum([len(term.key) + sum(map(len, term.values)) for term in selector.match_expressions])
+    return f"{size:,} characters; hpad takes at most {LONGEST:,}" if size > LONGEST else None
 
 
 def _behavior_fault(*directions: HPAScalingRules | None) -> str | None:

@@ -57,8 +57,13 @@ def test_a_larger_hpa_is_refused_and_nothing_large_is_left_of_it(raw: bytes, fau
     assert len(found.metadata.labels or ()) <= 256
 
 
-@pytest.mark.parametrize(("selector", "refused"), [(_FEW, False), (_MANY, True)])
-def test_the_selector_of_a_metric_has_at_most_a_hundred_requirements(selector: dict[str, Any], refused: bool) -> None:
+_VALUES = {"matchExpressions": [{"key": "a", "operator": "In", "values": [f"v{n}" for n in range(1500)]}]}
+
+
+@pytest.mark.parametrize(("selector", "refused"), [(_FEW, False), (_MANY, True), (_VALUES, True)])
+def test_the_selector_of_a_metric_has_at_most_a_hundred_requirements_and_4096_characters(
+    selector: dict[str, Any], refused: bool
+) -> None:
     metric = {
         "type": "External",
         "external": {"metric": {"name": "m", "selector": selector}, "target": {"type": "Value"}},
