@@ -151,13 +151,13 @@ def _at_the_limits(case: Objects) -> None:
     case.annotate("ignore-containers", ",".join(f"c{number}" for number in range(100)))
     selector = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(90)]
     case.deployment["spec"]["selector"]["matchExpressions"] = selector
-    for number in range(300):
+    for number in range(100):
         case.pod(labels={f"l{each}-{number}": "x" for each in range(100)})
 
 
 def _metrics_of_many_pods(case: Objects) -> None:
     _metrics(case, [_of_pods("cpu", f"c{number}") for number in range(100)])
-    for _ in range(300):
+    for _ in range(100):
         case.pod()
 
 
