@@ -168,3 +168,12 @@ def test_a_trace_with_fields_of_a_later_version_is_read() -> None:
     read = compact.unpack_trace(packed)
     assert read is not None
     assert read.time - make_trace(web.evidence).time == timedelta(0)
+
+
+def test_a_trace_of_very_many_values_is_stored_without_its_pods() -> None:
+    """To choose a hundred pods of each metric takes as long as there are pods and metrics, in the event loop."""
+    assert (compact.most_pods(1000, 25), compact.most_pods(1001, 25)) == (compact.MOST_PODS, 0)
+    web = Workload(resource("cpu", averageUtilization=50), replicas=3)
+    web.reconcile(used([100] * 3))
+    (metric,) = make_trace(web.evidence, None, 0).metrics
+    assert (metric.pods, metric.pods_omitted) == ((), 3)

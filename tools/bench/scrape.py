@@ -26,7 +26,7 @@ def run(*, decisions: bool) -> tuple[float, bytes]:
         key = Key(f"namespace-{index % 50}", f"application-{index}")
         telemetry.controller.desired(key, 3, 10, 0.0)
         if decisions:
-            telemetry.controller.decisions.decided(key, FIGURES)
+            telemetry.controller.decisions.decided(key, lambda: FIGURES)
     found = []
     for _ in range(RUNS):
         begin = time.perf_counter()

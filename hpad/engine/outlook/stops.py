@@ -4,6 +4,7 @@ from hpad.engine import trace
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED
 from hpad.engine.outlook.types import STOPPED, Outlook
 from hpad.engine.outlook.words import clock
+from hpad.engine.view import TOO_LARGE
 
 
 def stopped(made: trace.Trace) -> Outlook | None:
@@ -32,6 +33,8 @@ def _halted(made: trace.Trace, halt: trace.HaltTrace) -> str:
     target = f"{made.target.kind}/{made.target.name}"
     if halt.reason == STALE_CACHE:
         return "decides again once hpad's view of the cluster is up to date"
+    if halt.reason == TOO_LARGE:
+        return f"decides once it is within the limits of hpad: {halt.message}"
     if halt.kind == UNREACHABLE:
         return f"decides again once the scale of {target} can be read"
     if halt.kind == DISABLED:
