@@ -53,8 +53,9 @@ Optional methods for commands, which never run in a reconcile:
 
 Both raise AdapterError, and neither returns a secret.
 
-Errors and log lines lose the secrets of the settings, and those that `hpad.adapter_http.read_secrets` has returned, for
-some time also after a rotation; see `hide` for others.
+Errors and log lines lose the secrets of the settings, and those that `hpad.adapter_http.read_secrets` has read, for
+some time also after a rotation; see `hide` for others. Fields hold secrets by their names, such as `password`, or by
+the mark `msgspec.Meta(extra_json_schema={"writeOnly": True})`.
 
 `hpad check` and `hpad doctor` report all errors of the settings at once. Each field is checked by itself. __post_init__
 may report several errors, a line each: "field: text". A static method `flaws(settings)` may check the files that the
@@ -200,8 +201,8 @@ HIDING: ContextVar[Callable[[str], object]] = ContextVar("hiding", default=lambd
 def hide(secret: str) -> None:
     """Keeps a secret out of all errors and log lines of this source, also percent-encoded, in JSON and in base64.
 
-    `hpad.adapter_http.read_secrets` calls it for each secret. An adapter calls it for those that it gets in another
-    way, such as a token of an identity provider, in __init__ or `answer`, each time that it uses the secret.
+    `hpad.adapter_http.read_secrets` calls it for what files and variables hold. An adapter calls it for secrets that it
+    gets in another way, such as a token of an identity provider, in __init__ or `answer`, each time that it uses one.
     """
     HIDING.get()(secret)
 

@@ -50,8 +50,8 @@ def secret_error(settings: object, name: str) -> str:
 async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
     """Returns the text of each secret by the name of its setting, which errors repeat.
 
-    Errors and log lines of the source lose these texts. Files are read in a thread. Raises AdapterError naming the file
-    or variable that is absent, empty or unreadable.
+    Errors and log lines of the source lose what files and variables hold. Files are read in a thread. Raises
+    AdapterError naming the file or variable that is absent, empty or unreadable.
     """
 
     def read_all() -> dict[str, str]:
@@ -65,14 +65,14 @@ async def read_secrets(secrets: Mapping[str, Secret]) -> dict[str, str]:
 
 def read_secret(setting: str, value: Secret) -> str:
     """Returns the text of one secret; blocks. Raises AdapterError as `read_secrets` does."""
+    if isinstance(value, str):
+        return value  # hpad hides it by the name of its field: other texts of the settings may be in any message
     text = _text(setting, value)
     hide(text)
     return text
 
 
-def _text(setting: str, value: Secret) -> str:
-    if isinstance(value, str):
-        return value
+def _text(setting: str, value: SecretRef) -> str:
     if value.env:
         where, text = f"the environment variable {value.env}", os.environ.get(value.env)
         if text is None:

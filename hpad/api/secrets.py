@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from hpad.api.text import harmless, visible
 
 HIDDEN: Final = "***"
-MOST: Final = 64
+MOST: Final = 256
 """The secrets that are remembered, those used last: one that was replaced stays for as many replacements."""
 _SHORTEST: Final = 4
 _LONGEST: Final = 1 << 16

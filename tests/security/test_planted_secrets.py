@@ -66,11 +66,13 @@ async def test_a_rotated_secret_of_a_foreign_adapter_stays_hidden(tmp_path: Path
     assert logged[1]["of"] == {"token": "***"}
 
 
-async def test_a_source_knows_the_secrets_of_no_other() -> None:
+async def test_a_source_knows_the_secrets_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     redactors = [Redactor({}), Redactor({})]
     for redactor, secret in zip(redactors, (SECRET, OLD), strict=True):
+        monkeypatch.setenv("HPAD_TEST_PLANTED", secret)
         with redactor.active():
-            await read_secrets({"x": secret})
+            await read_secrets({"x": SecretRef(env="HPAD_TEST_PLANTED"), "queue": "orders"})
+    assert redactors[0]("orders") == "orders"
     hide(TOKEN)  # outside every source
     assert [redactor(f"{SECRET} {OLD} {TOKEN}") for redactor in redactors] == [
         f"*** {OLD} {TOKEN}",
