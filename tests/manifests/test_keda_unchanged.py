@@ -7,7 +7,7 @@ import pytest
 from manifests.test_keda_authentication import auth, deployment, held, lost, settings
 from manifests.test_keda_authentication import converted as with_objects
 from manifests.test_keda_losses import SHAPES, at, leaves
-from support.scaled_objects import CRON, PROMETHEUS, RABBITMQ, REDIS, scaled, trigger
+from support.scaled_objects import CRON, METRICS_API, PROMETHEUS, RABBITMQ, REDIS, scaled, trigger
 
 from hpad.cli import check, convert
 from hpad.manifests import documents
@@ -53,6 +53,24 @@ def test_what_keda_ignores_is_no_loss(base: dict[str, Any], name: str, text: str
     assert (found.hpa, found.sources) == (before.hpa, before.sources)
     [note] = notes_at(found, name)
     assert (note.lost, text in note.text) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "condition"),
+    [
+        (KAFKA, "unsafeSsl", "with TLS only"),
+        (KAFKA, "saslTokenProvider", "with sasl oauthbearer only"),
+        (KAFKA, "awsRegion", "with AWS MSK IAM only"),
+        (REDIS, "sentinelMaster", "in a trigger of Redis Sentinel only"),
+        (REDIS, "host", "without another form of the address only"),
+        (METRICS_API, "keyParamName", "with authMode apiKey only"),
+    ],
+)
+def test_what_has_no_effect_here_is_no_loss(base: dict[str, Any], name: str, condition: str) -> None:
+    found = converted(base, **{name: "false"})
+    [note] = notes_at(found, name)
+    assert (note.lost, condition in note.text) == (False, True)
+    assert not lost(found)
 
 
 @pytest.mark.parametrize("name", ["ca", "cert", "key", "tls"])
