@@ -202,6 +202,7 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"sum(x{{{LM}}}) by ({GB}) # {GB}", False),
         (f"clamp_max(x{{{LM}}}, scalar(y))", False),
         (f"x{{{LM}}} default 0", False),
+        (f"x{{{LM}}} @ NaN", False),
         ("(" * 20_000 + f"x{{{LM}}}" + ")" * 20_000, False),
     ],
 )

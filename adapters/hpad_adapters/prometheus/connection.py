@@ -119,11 +119,13 @@ class Connection:
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
         """Returns the data of a good answer; raises AdapterError for a failure or a partial answer."""
-        said = first_line(body)
-        if content_type != "application/json" and status == 200:
+        is_json = content_type == "application/json"
+        if status == 200 and not is_json:
+            said = first_line(body)
             raise AdapterError(f"{self.name} answers {content_type}, not JSON; is that a Prometheus?{said}")
-        if status != 200 and (content_type != "application/json" or not _is_envelope(body)):
-            raise AdapterError(self._refusal(status, said.removeprefix(": ")), lasting=status in _LASTING)
+        if status != 200 and not (is_json and _is_envelope(body)):
+            said = first_line(body).removeprefix(": ")
+            raise AdapterError(self._refusal(status, said), lasting=status in _LASTING)
         envelope = decoded(_ENVELOPE, body, self.name, samples.ANSWER)
         if status != 200 or envelope.status != "success":
             blame = "spec" if status in _FAULT_OF_THE_QUERY else "source"

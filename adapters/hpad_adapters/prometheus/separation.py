@@ -33,18 +33,25 @@ class _MixedError(ValueError):
     """The query may mix the series of several values."""
 
 
-@functools.lru_cache(maxsize=1 << 10)
 def separable(text: str, labels: frozenset[str]) -> bool:
     """Returns whether the answer for several values of these labels holds, apart, the answers for each value.
 
     `text` is the query with VALUES for each of the labels, and with GROUP instead of the labels in `<<.GroupBy>>`.
     """
-    if len(text) > _LONGEST or "__name__" in labels:
-        return False
+    return len(text) <= _LONGEST and "__name__" not in labels and _separable(text, labels)
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _separable(text: str, labels: frozenset[str]) -> bool:
     reading = _Reading(labels)
     try:
         reading.kept(promql_parser.parse(text))
     except (ValueError, RecursionError):  # also what the parser does not know, such as an extension of PromQL
+        return False
+    except BaseException as error:
+        # A panic of the library, as for `x @ NaN`: its class cannot be imported, and is not an Exception.
+        if type(error).__name__ != "PanicException":
+            raise
         return False
     # Any other place, such as a string or a second matcher, makes another query of several values.
     marks = [text.count(value) for value in VALUES]
