@@ -18,6 +18,7 @@ commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[am
 marshal = pytest.importorskip("pamqp.frame").marshal
 MIB = 1 << 20
 HEARTBEAT = 8
+DECLARE = struct.pack(">HH", 50, 10)
 LARGEST_MEMORY = 8 * MIB
 """Bytes for the buffers of the library and of the test's server, far less than these servers send."""
 
@@ -26,7 +27,8 @@ class Broker:
     """Opens a connection as a broker does, then sends `after` until the client stops reading.
 
     `tuned` is the frame size that it offers, `waiting` what it reports of messages and consumers; `before` is sent
-    instead of an opening. `agreed` is the client's.
+    instead of an opening. `agreed` is the client's. `each`: more declarations follow, each
+    answered by `after`.
     """
 
     def __init__(
@@ -34,10 +36,12 @@ class Broker:
         *,
         tuned: int = 131072,
         waiting: tuple[int, int] = (7, 1),
+        each: bool = False,
         before: Callable[[], Iterator[bytes]] | None = None,
         after: Callable[[], Iterator[bytes]] | None = None,
     ) -> None:
         self.agreed = 0
+        self._each = each
         self._tuned, self._waiting, self._before, self._after = tuned, waiting, before, after
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,9 +58,11 @@ class Broker:
         await self._send(writer, iter([marshal(commands.Channel.OpenOk(), channel)]))
         await self._frame(reader)  # confirm.select, which the library sends first
         await self._send(writer, iter([marshal(commands.Confirm.SelectOk(), channel)]))
-        await self._frame(reader)  # queue.declare
         answer = marshal(commands.Queue.DeclareOk("a", *self._waiting), channel)
-        await self._send(writer, self._after() if self._after is not None else iter([answer]))
+        while (await self._frame(reader))[1].startswith(DECLARE):
+            await self._send(writer, self._after() if self._after is not None else iter([answer]))
+            if not self._each:
+                break
         await reader.read()
 
     async def _open(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,14 +99,18 @@ async def listening(broker: Broker) -> AsyncIterator[str]:
 
 
 async def ask(url: str) -> Answer:
+    (answer,) = await ask_all(url, "a")
+    return answer
+
+
+async def ask_all(url: str, names: str) -> list[Answer]:
     settings = rabbitmq.Settings(url=url, source="amqp", username="u", password="p", request_timeout="60s")
     async with testing.context("mq") as context:
         source = rabbitmq.RabbitMQ(settings, context)
         try:
-            (answer,) = await source.answer([testing.external("queue_messages_ready", "queue=a")])
+            return await source.answer([testing.external("queue_messages_ready", f"queue={name}") for name in names])
         finally:
             await source.aclose()
-    return answer
 
 
 async def refusal(broker: Broker) -> str:
@@ -196,6 +206,28 @@ async def test_the_refusal_of_a_queue_is_quoted_and_says_what_is_needed() -> Non
         f'queue "a" in vhost "/" of rabbitmq at {url} cannot be read: the broker answers {said}; from RabbitMQ '
         "4.2.6 on, the user needs a permission on each queue (docs/rabbitmq.md)"
     )
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "c", "ab", "ac"])
+async def test_a_queue_that_breaks_the_connection_fails_alone(bad: str) -> None:
+    """A fault of RabbitMQ itself ends the connection (INTERNAL_ERROR). A second one is taken for one of the broker."""
+    declared = iter("abc")
+    crashed = marshal(commands.Connection.Close(541, "INTERNAL_ERROR", 50, 10), 0)
+
+    def after() -> Iterator[bytes]:
+        name = next(declared)
+        return iter([crashed if name in bad else marshal(commands.Queue.DeclareOk(name, 7, 1), 1)])
+
+    async with listening(Broker(after=after, each=True)) as url:
+        answers = await ask_all(url, "abc")
+    failed = {name for name, answer in zip("abc", answers, strict=True) if isinstance(answer, AdapterError)}
+    assert failed == set(bad if len(bad) == 1 else "abc")
+    for name in bad if len(bad) == 1 else ():
+        error = answers["abc".index(name)]
+        assert isinstance(error, AdapterError)
+        assert error.blame == "spec"
+        assert error.message.startswith(f'queue "{name}" in vhost "/" of rabbitmq at {url} cannot be read: ')
+        assert "the connection broke" in error.message
 
 
 async def test_the_type_of_a_queue_is_asked_of_rabbitmq_only() -> None:

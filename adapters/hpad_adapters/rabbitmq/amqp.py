@@ -195,7 +195,17 @@ class Amqp:
             await self._drop(vhost)
 
     async def _declared(self, vhost: str, names: list[str]) -> list[Queue]:
-        found = [await self._queue(vhost, name) for name in names if possible(name)]
+        """Returns the queues that exist. One that breaks the connection fails alone; with a second one, all do."""
+        found, broken = list[Queue | None](), False
+        for name in filter(possible, names):
+            try:
+                found.append(await self._queue(vhost, name))
+            except AdapterError as error:
+                if broken or len(names) == 1:
+                    raise
+                found.append(Queue(name, vhost, fault=error.message))
+                broken = True
+                await self._drop(vhost)
         return [queue for queue in found if queue is not None]
 
     async def _queue(self, vhost: str, name: str) -> Queue | None:
