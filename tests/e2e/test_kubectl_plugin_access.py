@@ -161,6 +161,6 @@ async def test_a_token_is_sent_only_to_an_hpad_that_the_user_names(tmp_path: Pat
     files = Secure(tmp_path)
     async with started(tmp_path, kubectl_path, serving=files.serving) as (world, hpad):
         grant(world)
-        err = await hpad.refused(f"status --token-file {files.tokens} --cacert {files.authority}")
+        err = await hpad.refused(f"status --token-file {files.tokens} --cacert {files.authority}", status=2)
         assert err.startswith("kubectl-hpad: --token-file: name hpad's Service with --service NAMESPACE/NAME: ")
         assert world.cluster.log.count("create", "pods", "portforward") == 0

@@ -209,12 +209,12 @@ async def run_to_end(*arguments: str) -> tuple[int | None, str]:
 @pytest.mark.parametrize("arguments", [["--as", "joe", "--hpad"], ["--as", "joe", "--rbac"]])
 async def test_the_option_as_requires_rbac_and_hpad(arguments):
     status, error = await run_to_end(*arguments)
-    assert (status, "--as names hpad's user: it needs --hpad and --rbac" in error) == (1, True)
+    assert (status, "--as names hpad's user: it needs --hpad and --rbac" in error) == (2, True)
 
 
 async def test_the_option_config_requires_hpad(tmp_path):
     status, error = await run_to_end("--config", str(tmp_path / "hpad.yaml"))
-    assert (status, "--config has hpad's settings: it needs --hpad" in error) == (1, True)
+    assert (status, "--config has hpad's settings: it needs --hpad" in error) == (2, True)
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "65536", "99999"])

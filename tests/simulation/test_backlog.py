@@ -169,18 +169,18 @@ def test_the_command_names_its_assumptions(files: tuple[str, str], capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("text", "status", "error"),
     [
-        ("queue_messages", "METRIC=PUBLISHED,ACKED is needed"),
-        ("queue_messages=published", "METRIC=PUBLISHED,ACKED is needed"),
-        ("queue_messages=published,acked,fast", "the messages per second of a replica: 'fast' is not a number"),
-        ("mails=published,acked,1", "the queue mails is no metric of the HPA; it has queue_messages"),
-        ("queue_messages=sent,acked", "the history has no column sent of the queue queue_messages"),
+        ("queue_messages", 2, "METRIC=PUBLISHED,ACKED is needed"),
+        ("queue_messages=published", 2, "METRIC=PUBLISHED,ACKED is needed"),
+        ("queue_messages=published,acked,fast", 2, "the messages per second of a replica: 'fast' is not a number"),
+        ("mails=published,acked,1", 1, "the queue mails is no metric of the HPA; it has queue_messages"),
+        ("queue_messages=sent,acked", 1, "the history has no column sent of the queue queue_messages"),
     ],
 )
 def test_a_wrong_queue_is_named(
-    files: tuple[str, str], capsys: pytest.CaptureFixture[str], text: str, error: str
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str], text: str, status: int, error: str
 ) -> None:
     manifest, past = files
-    assert main(["backtest", manifest, "--csv", past, "--queue", text]) == 1
+    assert main(["backtest", manifest, "--csv", past, "--queue", text]) == status
     assert error in capsys.readouterr().err

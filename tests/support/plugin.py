@@ -68,10 +68,10 @@ class Plugin:
     async def json(self, line: str) -> Any:
         return json.loads(await self(f"{line} -o json"))
 
-    async def refused(self, line: str) -> str:
-        """Runs a command line that fails; returns its error output."""
-        status, out, err = await self.run(*line.split())
-        assert (status, out) == (1, ""), f"kubectl hpad {line}: {out}{err}"
+    async def refused(self, line: str, status: int = 1) -> str:
+        """Runs a command line that fails with this exit status; returns its error output."""
+        found, out, err = await self.run(*line.split())
+        assert (found, out) == (status, ""), f"kubectl hpad {line}: {out}{err}"
         return err
 
 
