@@ -122,7 +122,8 @@ async def test_a_name_that_no_queue_can_have_spoils_no_single_read(broker, rabbi
         [testing.external("queue_messages", f"queue={name}") for name in ("long", queue)]
     )
     assert isinstance(missing, AdapterError)
-    assert missing.message.endswith(f'x" does not exist in vhost "/" of rabbitmq at {broker.url}')
+    assert missing.blame == "spec"
+    assert missing.message.startswith('queue "xxx')
     assert isinstance(found, ExternalSample)
 
 
