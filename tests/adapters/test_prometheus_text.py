@@ -203,6 +203,8 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
         (f"clamp_max(x{{{LM}}}, scalar(y))", False),
         (f"x{{{LM}}} default 0", False),
         (f"x{{{LM}}} @ NaN", False),
+        (f"{'-' * 140}x{{{LM}}}", True),
+        (f"{'-' * 150}x{{{LM}}}", False),
         ("(" * 20_000 + f"x{{{LM}}}" + ")" * 20_000, False),
     ],
 )

@@ -17,7 +17,11 @@ GROUP: Final = "hpad_group"
 """The name that stands for the labels in `<<.GroupBy>>`, because a query for one value does not group by them."""
 _MATCHED: Final = "|".join(VALUES)
 _LONGEST: Final = 4_000
-"""A longer query is not judged, because the parser recurses on the stack of the process."""
+_MOST_LEVELS: Final = 150
+"""A query with more is not judged: the parser recurses, and copies each part of its result once per level above it."""
+_LEVEL: Final = re.compile(
+    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|`[^`]*`|([-+*/%^(<>=!\[]|\b(?:and|or|unless|atan2)\b)", re.IGNORECASE
+)
 _AGGREGATIONS: Final = frozenset({"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "quantile"})
 _BY_SERIES: Final = re.compile(
     "(avg|count|last|max|min|present|quantile|stddev|stdvar|sum)_over_time|rate|irate|increase|delta|idelta|deriv"
@@ -38,14 +42,17 @@ def separable(text: str, labels: frozenset[str]) -> bool:
 
     `text` is the query with VALUES for each of the labels, and with GROUP instead of the labels in `<<.GroupBy>>`.
     """
-    return len(text) <= _LONGEST and "__name__" not in labels and _separable(text, labels)
+    return "__name__" not in labels and len(text) <= _LONGEST and _separable(text, labels)
 
 
 @functools.lru_cache(maxsize=1 << 8)
 def _separable(text: str, labels: frozenset[str]) -> bool:
+    if sum(bool(sign) for sign in _LEVEL.findall(text)) > _MOST_LEVELS:
+        return False
     reading = _Reading(labels)
     try:
-        reading.kept(promql_parser.parse(text))
+        if reading.kept(promql_parser.parse(text)) is None:
+            return False
     except (ValueError, RecursionError):  # also what the parser does not know, such as an extension of PromQL
         return False
     except BaseException as error:
@@ -66,12 +73,15 @@ class _Reading:
         self.groups = 0
         self.matchers = 0
 
-    def kept(self, expression: object) -> frozenset[str]:
+    def kept(self, expression: object) -> frozenset[str] | None:
         """Returns which of the labels the series have even if the query is for one value; for several they have all.
 
-        Raises _MixedError for an expression that may mix series.
+        Returns None for a number, which is the same whatever series there are. Raises _MixedError for an expression
+        that may mix series.
         """
         match expression:
+            case promql_parser.NumberLiteral():
+                return None
             case promql_parser.ParenExpr() | promql_parser.UnaryExpr() | promql_parser.SubqueryExpr():
                 return self.kept(expression.expr)
             case promql_parser.VectorSelector():
@@ -98,9 +108,9 @@ class _Reading:
         self.matchers += len(matched)
         return self._labels
 
-    def _aggregated(self, aggregation: promql_parser.AggregateExpr) -> frozenset[str]:
+    def _aggregated(self, aggregation: promql_parser.AggregateExpr) -> frozenset[str] | None:
         modifier, parameter = aggregation.modifier, aggregation.param
-        if str(aggregation.op) not in _AGGREGATIONS or not (parameter is None or _is_number(parameter)):
+        if str(aggregation.op) not in _AGGREGATIONS or not (parameter is None or self.kept(parameter) is None):
             raise _MixedError
         if modifier is None or modifier.type != promql_parser.AggModifierType.By:
             raise _MixedError
@@ -108,36 +118,26 @@ class _Reading:
         if GROUP not in by and not by >= self._labels:
             raise _MixedError
         self.groups += modifier.labels.count(GROUP)
-        return self.kept(aggregation.expr) & by
+        kept = self.kept(aggregation.expr)
+        return None if kept is None else kept & by
 
     def _called(self, call: promql_parser.Call) -> frozenset[str]:
         buckets = call.func.name in _BY_BUCKETS and "le" not in self._labels
-        vectors = [each for each in call.args if not _is_number(each)]
-        if not (buckets or _BY_SERIES.fullmatch(call.func.name)) or len(vectors) != 1:
+        if not (buckets or _BY_SERIES.fullmatch(call.func.name)):
             raise _MixedError
-        return self.kept(vectors[0])
+        vectors = [each for each in map(self.kept, call.args) if each is not None]
+        if len(vectors) != 1:
+            raise _MixedError
+        return vectors[0]
 
-    def _combined(self, binary: promql_parser.BinaryExpr) -> frozenset[str]:
-        vectors = [each for each in (binary.lhs, binary.rhs) if not _is_number(each)]
-        if not vectors or (len(vectors) == 2 and _matches_by_some_labels(binary.modifier)):
-            raise _MixedError
-        kept = {self.kept(each) for each in vectors}
+    def _combined(self, binary: promql_parser.BinaryExpr) -> frozenset[str] | None:
+        left, right = self.kept(binary.lhs), self.kept(binary.rhs)
+        if left is None or right is None:
+            return left if right is None else right
         # Of one value, series with the label would not match series without it; of several all have it.
-        if len(kept) > 1:
+        if left != right or _matches_by_some_labels(binary.modifier):
             raise _MixedError
-        return kept.pop()
-
-
-def _is_number(expression: object) -> bool:
-    """Returns whether the expression is a number, whatever series there are."""
-    match expression:
-        case promql_parser.NumberLiteral():
-            return True
-        case promql_parser.ParenExpr() | promql_parser.UnaryExpr():
-            return _is_number(expression.expr)
-        case promql_parser.BinaryExpr():
-            return _is_number(expression.lhs) and _is_number(expression.rhs)
-    return False
+        return left
 
 
 def _matches_by_some_labels(modifier: promql_parser.BinModifier | None) -> bool:
