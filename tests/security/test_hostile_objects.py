@@ -72,6 +72,15 @@ class Pauses:
         return found
 
 
+async def shown(daemon: App, case: Objects) -> None:
+    """Asks for what people look at: the series, the list of the page, the HPA with its last decision, its history."""
+    await daemon.telemetry.exposition()
+    assert daemon.server is not None
+    one = f"/api/v1/hpas/evil/{case.hpa['metadata']['name']}"
+    for path in ("/api/v1/hpas", one, f"{one}/history?traces=true", f"{one}/decision"):
+        await asyncio.to_thread(request, daemon.server.url, "GET", path)
+
+
 @contextlib.asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Path]:
     """Starts the embedded cluster as a process; yields the path of its kubeconfig."""
@@ -153,7 +162,7 @@ async def test_no_object_holds_up_the_loop_or_fills_the_memory(tmp_path: Path) -
                     await asyncio.to_thread(create, server, case)
                     await turns(daemon, Key("evil", case.hpa["metadata"]["name"]), 3)
                     await turns(daemon, Key("evil", "good"), 2)
-                    await daemon.telemetry.exposition()
+                    await shown(daemon, case)
                     found[name] = pauses.take()
                     print(f"{name}: {found[name][0] * 1e3:.1f} ms, {resident() - before:.0f} MiB", flush=True)
                     await asyncio.to_thread(delete, server, case)
