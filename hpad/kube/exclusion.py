@@ -239,15 +239,16 @@ class Exclusion:
         self._store.listing("")
         self._store.list_begins_beside()
         path, timeout = self._resource.collection(""), self._options.list_timeout
+        batches = watch.Batches()
         pages = watch.pages(self._client, path, self._params, limit, timeout)
         async with aclosing(pages):
             async for page in pages:
                 version = page.metadata.resource_version
-                for number, raw in enumerate(page.items or (), 1):
+                for raw in page.items or ():
                     if self._list is not mine:
                         return
                     self._take(raw, mine)
-                    if number % watch.BATCH == 0:
+                    if batches.ends(raw):
                         await self._clock.sleep(0)
         if self._list is mine:
             self._complete(mine, version)

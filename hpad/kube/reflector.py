@@ -193,10 +193,13 @@ class Reflector(Generic[T]):
 
     async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
         """Applies the changes of a watch until the server ends it. Raises ApiError."""
+        batches = watch.Batches()
         async with aclosing(watch.lines(self._client, self._path, params, silence, watch.TOGETHER)) as received:
             async for lines in received:
                 for line in lines:
                     self._apply(line)
+                    if batches.ends(line):
+                        await self._clock.sleep(0)  # lets other tasks run
                 self._answered()
 
     async def _check(self) -> Outcome:
@@ -304,7 +307,7 @@ class Reflector(Generic[T]):
     async def _read_stream(self) -> None:
         """Reads all objects as ADDED changes, up to the bookmark that ends them; applies changes in between."""
         seen: set[Key | None] = set()
-        timeout = self._options.list_timeout
+        batches, timeout = watch.Batches(), self._options.list_timeout
         initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
         params = {**self._params, **initial, "timeoutSeconds": str(int(timeout))}
         async with aclosing(watch.lines(self._client, self._path, params, timeout)) as received:
@@ -319,18 +322,21 @@ class Reflector(Generic[T]):
                     elif (meta := codec.meta(change.object)).complete:
                         self._complete(seen, meta.resource_version)
                         return
+                    if batches.ends(line):
+                        await self._clock.sleep(0)  # lets other tasks run
         raise errors.ApiError(0, "BadAnswer", "the list ended before it was complete")
 
     async def _read_pages(self, limit: int) -> None:
         seen: set[Key | None] = set()
         version = ""
+        batches = watch.Batches()
         pages = watch.pages(self._client, self._path, self._params, limit, self._options.list_timeout)
         async with aclosing(pages):
             async for page in pages:
                 self.last_received, version = self._clock.monotonic(), page.metadata.resource_version
-                for index, raw in enumerate(page.items or (), 1):
+                for raw in page.items or ():
                     seen.add(self.put_listed(raw))
-                    if index % watch.BATCH == 0:
+                    if batches.ends(raw):
                         await self._clock.sleep(0)  # lets other tasks run
         self._complete(seen, version)
 

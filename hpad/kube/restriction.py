@@ -201,16 +201,17 @@ class Restriction:
         self._reading[namespace] = touched
         self._store.listing(namespace)
         path, options = self._resource.collection(namespace), self._options
+        batches = watch.Batches()
         pages = watch.pages(self._client, path, self._params, options.page_size, options.list_timeout)
         try:
             async with aclosing(pages):
                 async for page in pages:
-                    for number, raw in enumerate(page.items or (), 1):
+                    for raw in page.items or ():
                         if self._reading.get(namespace) is not touched:
                             return
                         if codec.place(raw).key not in touched:
                             reader.put_listed(raw)
-                        if number % watch.BATCH == 0:
+                        if batches.ends(raw):
                             await self._client.clock.sleep(0)
             if self._reading.get(namespace) is touched:
                 self._complete.add(namespace)

@@ -15,7 +15,10 @@ TOGETHER: Final = 0.1
 """Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
 own writes are read before the changes that they cause."""
 BATCH: Final = 64
-"""Objects of a page that are handled before other tasks run: one or two milliseconds."""
+"""Objects that are handled before other tasks run: one or two milliseconds."""
+_BATCH_BYTES: Final = 1 << 19
+_OBJECT: Final = _BATCH_BYTES // BATCH
+"""What an object counts beside its bytes: 64 small objects make a batch, and one of a megabyte does."""
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
@@ -111,6 +114,21 @@ class Lines:
         *lines, rest = (bytes(self._rest) + chunk if self._rest else chunk).split(b"\n")
         self._rest = bytearray(rest)
         return [line for line in lines if line.strip()]
+
+
+class Batches:
+    """Tells after which objects other tasks are to run: authors choose how large an object is."""
+
+    def __init__(self) -> None:
+        self._left = _BATCH_BYTES
+
+    def ends(self, raw: bytes | msgspec.Raw) -> bool:
+        """Counts an object that was handled; returns whether the batch ends with it."""
+        self._left -= _OBJECT + len(raw)
+        if self._left > 0:
+            return False
+        self._left = _BATCH_BYTES
+        return True
 
 
 def decode(line: bytes) -> Change:

@@ -116,3 +116,10 @@ def test_the_heading_of_a_recorded_line_is_what_the_line_says(recorded, name):
 @pytest.mark.parametrize("line", [b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":{"meta', b"\xff"])
 def test_a_line_that_is_no_change_has_no_heading(line):
     assert watch.heading(line) is None
+
+
+def test_a_batch_ends_after_64_small_objects_or_one_that_is_large() -> None:
+    """Authors choose how large a pod is: 64 of a megabyte would hold up the loop for seconds."""
+    batches = watch.Batches()
+    assert [batches.ends(b"") for _ in range(128)] == [*([False] * 63), True] * 2
+    assert [watch.Batches().ends(b"x" * 1_000_000) for _ in range(3)] == [True] * 3

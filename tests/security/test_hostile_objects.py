@@ -167,6 +167,15 @@ async def test_no_object_holds_up_the_loop_or_fills_the_memory(tmp_path: Path) -
                     print(f"{name}: {found[name][0] * 1e3:.1f} ms, {resident() - before:.0f} MiB", flush=True)
                     await asyncio.to_thread(delete, server, case)
             grown = resident() - before
+        case = dict(hostile.cases())["labels of pods"]
+        await asyncio.to_thread(create, server, case)
+        with pauses.measured():  # a restart reads all at once
+            pauses.take()
+            async with App(chosen) as daemon:
+                await daemon.ready()
+                await turns(daemon, Key("evil", case.hpa["metadata"]["name"]), 1)
+            found["restart"] = pauses.take()
+            print(f"restart: {found['restart'][0] * 1e3:.1f} ms {found['restart'][1]}", flush=True)
     assert {name: pause for name, pause in found.items() if pause[0] > LONGEST} == {}
     assert grown < MEMORY
 
