@@ -18,6 +18,7 @@ from hpad.lab.cluster import Cluster, discovery
 
 METRIC = {"name": "depth"}
 DEPTH = [{"type": "External", "external": {"metric": METRIC, "target": {"type": "AverageValue", "averageValue": "10"}}}]
+KEDA = "keda/v0.0.0 (linux/amd64)"
 NOW = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 ON = Tunables(gates=Gates(HPAScaleToZero=True))
 OFF = {"tunables": Tunables(), "names_zero": True}
@@ -105,15 +106,40 @@ async def test_a_minimum_of_zero_in_a_manifest_depends_on_the_server(
     assert any("0 needs the feature gate HPAScaleToZero" in each for each in daemon.problems()) != accepted
 
 
-@pytest.mark.parametrize(("agent", "woken"), [("keda/v0.0.0 (linux/amd64)", True), ("kubectl/v1", False)])
+async def stop(world: Any, agent: str) -> None:
+    """Sets the replicas to zero as a client with this user agent does."""
+    body = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "default"}}
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+    async with another_client(world, agent) as other:
+        await other.request("PUT", path, body=json.dumps({**body, "spec": {"replicas": 0}}).encode())
+
+
+async def test_a_target_is_woken_once_the_hpa_of_keda_is_deleted(zero: Any, tmp_path: Path) -> None:
+    """The ScaledObject was deleted while its target was asleep; until its HPA is gone, hpad yields to it."""
+    zero.workload("Deployment", "web", 2)
+    await stop(zero, KEDA)
+    zero.hpa("web", metrics=DEPTH)
+    folder = tmp_path / "hpas"
+    folder.mkdir()
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": ref, "minReplicas": 0, "maxReplicas": 9, "metrics": DEPTH}
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "mine"}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
+    with structlog.testing.capture_logs() as lines:
+        await zero.hpad(sources=depth(tmp_path, 30), manifests=folder, tunables=ON)
+        await zero.until(lambda: any("hpad does not scale the target" in line["event"] for line in lines))
+        await zero.periods(3)
+        assert zero.replicas("deployments", "web") == 0
+        zero.cluster.delete("horizontalpodautoscalers", "web")
+        await zero.until(lambda: zero.replicas("deployments", "web") == 3)
+
+
+@pytest.mark.parametrize(("agent", "woken"), [(KEDA, True), ("kubectl/v1", False)])
 async def test_what_keda_put_to_sleep_is_woken_and_what_a_user_stopped_is_not(
     zero: Any, tmp_path: Path, agent: str, woken: bool
 ) -> None:
     zero.workload("Deployment", "web", 2)
-    async with another_client(zero, agent) as other:
-        body = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "web", "namespace": "default"}}
-        path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-        await other.request("PUT", path, body=json.dumps({**body, "spec": {"replicas": 0}}).encode())
+    await stop(zero, agent)
     zero.hpa("web", minReplicas=0, metrics=DEPTH, behavior=NOW)
     with structlog.testing.capture_logs() as lines:
         await zero.hpad(sources=depth(tmp_path, 30), tunables=ON)
