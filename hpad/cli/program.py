@@ -40,7 +40,8 @@ class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        given = {name: value for name, value in vars(namespace).items() if value != parser.get_default(name)}
+        flags = {action.dest: action.default for action in parser._actions if action.option_strings}
+        given = {name: value for name, value in vars(namespace).items() if name in flags and value != flags[name]}
         super().__call__(parser, namespace, values, option)
         inner = self.choices[values[0]]
         for name, value in given.items():

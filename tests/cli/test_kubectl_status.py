@@ -1,11 +1,12 @@
 """The table of `kubectl hpad status`. What a cluster answers is in tests/e2e/test_kubectl_plugin.py."""
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from hpad.cli.kubectl import connection, main, status
+from hpad.cli.kubectl import connection, flags, main, make_parser, status
 from hpad.cli.kubectl.fleet import Fleet
 from hpad.cli.output import Failure
 
@@ -143,3 +144,19 @@ def test_the_address_of_the_environment_counts_unless_a_cluster_is_named(
     monkeypatch.setattr(connection, "_in_cluster", in_cluster)
     assert main(["status", "-n", "shop", *arguments]) == 0
     assert asked == ([f"http://{listen}"] if direct else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["explain", "web"], {"output": "text", "namespace": None}),
+        (["-n", "shop", "explain", "web"], {"output": "text", "namespace": "shop"}),
+        (["--context", "x", "status", "-A"], {"output": "", "context": "x", "all_namespaces": True}),
+        (["-v", "version", "-o", "json"], {"output": "json", "verbose": True}),
+    ],
+)
+def test_flags_stand_on_either_side_of_the_command(arguments: list[str], expected: dict[str, Any]) -> None:
+    parser, _ = make_parser()
+    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**flags.DEFAULTS))
+    assert unknown == []
+    assert {name: getattr(args, name) for name in expected} == expected

@@ -103,6 +103,6 @@ async def test_an_unknown_hpa_and_two_ways_at_once_are_errors(
     capsys.readouterr()
     assert await explain(world, "wob", "--save", str(tmp_path / "web.jsonl")) == 1
     assert "there is no HPA" in capsys.readouterr().err
-    assert await explain(world, "web", "--save", str(tmp_path / "web.jsonl"), "--last", "3") == 1
+    assert await explain(world, "web", "--save", str(tmp_path / "web.jsonl"), "--last", "3") == 2
     assert "exclude each other" in capsys.readouterr().err
     assert await names(tmp_path) == []
