@@ -23,6 +23,10 @@ __init__ must not block.
 a namespace. It makes one attempt and may be cancelled at any time. Timeouts, retries, circuit breaking, coalescing and
 caching belong to hpad; so do reducing many values to one and checking the age of a sample.
 
+An ExternalSample may have a `note`: a short remark about its values for people, such as 'no consumer holds a message of
+the queue "orders"'. It follows "but" in the sentence of a decision that this metric leads while pods are ready, and
+changes no decision. Like error messages it loses secrets.
+
 An optional `group(query)` returns a hashable value that is equal for queries that one call can answer, such as the
 namespace of a list, or None. The turns of HPAs are spread over the period. Together with one query, hpad sends the
 queries of its group that are expected soon, and caches their answers.

@@ -21,6 +21,8 @@ PODS = "Pods"
 OBJECT = "Object"
 EXTERNAL = "External"
 SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
+LONGEST_NOTE: Final = 300
+"""Characters of the note of a sample."""
 
 
 class HPAIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -110,10 +112,15 @@ class ObjectSample(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExternalSample(msgspec.Struct, frozen=True, gc=False):
-    """Answer to External: the values of all matching series in milli-units; the engine sums them."""
+    """Answer to External: the values of all matching series in milli-units; the engine sums them.
+
+    `note` is a remark about the values for people, as it follows "but" in the sentence of a decision ("": none). It
+    changes no decision, is shown while pods of the target are ready, and is cut after LONGEST_NOTE characters.
+    """
 
     values: tuple[int, ...]
     timestamp: datetime
+    note: str = ""
 
 
 Sample = PodSample | ObjectSample | ExternalSample

@@ -154,7 +154,7 @@ def _as_text(answer: Answer) -> Iterator[str]:
         yield f"an HPA:     {_UNANSWERED}"
         return
     age = (SystemClock().now() - answer.timestamp).total_seconds()
-    yield f"timestamp:  {answer.timestamp.isoformat()} ({age:.1f}s ago)"
+    yield f"timestamp:  {answer.timestamp.isoformat()} ({abs(age):.1f}s {'ahead' if age < 0 else 'ago'})"
     if isinstance(answer, PodSample):
         count = len(answer.values)
         yield f"an HPA:     sees the value{'' if count == 1 else 's'} of {count} pod{'' if count == 1 else 's'}"
@@ -165,3 +165,5 @@ def _as_text(answer: Answer) -> Iterator[str]:
     else:
         of = f", the sum of {len(answer.values)} values" if len(answer.values) > 1 else ""
         yield f"an HPA:     sees {quantity(sum(answer.values))}{of}"
+        if answer.note:
+            yield f"note:       {answer.note}"

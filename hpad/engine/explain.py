@@ -124,8 +124,10 @@ def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, curre
 
 def _unserved(proposal: Proposal) -> str:
     """Says of a queue and the like that nothing is done about it."""
-    no_pod = proposal.usage is not None and proposal.usage.unserved
-    return ", but none of the pods is ready, so that none consumes it" if no_pod else ""
+    usage = proposal.usage
+    if usage is not None and usage.unserved:
+        return ", but none of the pods is ready, so that none consumes it"
+    return f", but {usage.note}" if usage is not None and usage.note else ""
 
 
 def _shrinks(proposal: Proposal, current: int) -> bool:

@@ -29,16 +29,20 @@ def total(
     """
     average = metric.kind == AVERAGE_VALUE
     used = min(MAX_INT64, sample.value) if isinstance(sample, ObjectSample) else _sum(sample.values, average, gates)
-    unserved = used > 0 and bool(pods) and not any(map(_is_ready, pods))
+    served = any(map(_is_ready, pods))
+    unserved = used > 0 and bool(pods) and not served
+    note = sample.note if isinstance(sample, ExternalSample) and served else ""
     if not average:
         ready = sum(map(_is_ready, pods)) if pods else None
-        return Usage(ratio=quotient(float(used), float(metric.amount)), value=used, pods=ready, unserved=unserved)
+        ratio = quotient(float(used), float(metric.amount))
+        return Usage(ratio=ratio, value=used, pods=ready, unserved=unserved, note=note)
     return Usage(
         ratio=quotient(float(used), float(metric.amount) * float(status_replicas)),
         value=_share(sample, used, status_replicas, gates),
         pods=status_replicas,
         total=used,
         unserved=unserved,
+        note=note,
     )
 
 

@@ -127,6 +127,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     the ratio with unready and missing pods counted in, None where there are none; `pods` then includes them. `total`
     is the undivided sum in milli-units of an AverageValue metric of the whole target. `pods` is None where no pod was
     found and none was needed. `unserved`: a metric of the whole target is above zero while none of its pods is ready.
+    `note` is that of the sample ("": none).
     """
 
     ratio: float
@@ -139,6 +140,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     missing: int = 0
     ignored: int = 0
     unserved: bool = False
+    note: str = ""
 
 
 def requests(pods: Sequence[Pod], query: Query) -> dict[str, int]:

@@ -74,7 +74,7 @@ def _times(answer: ExternalSample | ObjectSample | AdapterError, factor: float) 
         return answer
     if isinstance(answer, ObjectSample):
         return ObjectSample(round(answer.value * factor), answer.timestamp)
-    return ExternalSample(tuple(round(value * factor) for value in answer.values), answer.timestamp)
+    return msgspec.structs.replace(answer, values=tuple(round(value * factor) for value in answer.values))
 
 
 def _shared_among(sample: PodSample, before: Sequence[Pod], now: Sequence[Pod]) -> PodSample:

@@ -196,7 +196,7 @@ def _reading(answer: Answer) -> Reading:
         return Reading(pods=dict(answer.values), timestamp=answer.timestamp)
     if isinstance(answer, ObjectSample):
         return Reading(value=answer.value, timestamp=answer.timestamp)
-    return Reading(values=answer.values, timestamp=answer.timestamp)
+    return Reading(values=answer.values, timestamp=answer.timestamp, note=answer.note)
 
 
 def metrics_lists(

@@ -18,7 +18,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
 - `work` of a step: the answers about the unfinished work of each pod, for a scale-down that spares busy pods.
 - `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
-  API, and two External metrics with one name.
+  API, two External metrics with one name, and samples with a note.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,12 +87,16 @@ class _List(_Lenient, Generic[_Item], frozen=True):
 
 
 class Reading(_Lenient, frozen=True):
-    """The answer of a metric source: values of pods, of one object or of several series, or an error."""
+    """The answer of a metric source: values of pods, of one object or of several series, or an error.
+
+    `note` belongs to the values of series.
+    """
 
     pods: dict[str, PodValue] | None = None
     value: int | None = None
     values: tuple[int, ...] | None = None
     timestamp: Moment | None = None
+    note: str = ""
     error: str | None = None
     blame: str = "source"
 
@@ -303,7 +307,7 @@ def _answer(reading: Reading) -> Answer:
     if reading.pods is not None:
         return PodSample(reading.pods, when)
     if reading.values is not None:
-        return ExternalSample(reading.values, when)
+        return ExternalSample(reading.values, when, reading.note)
     if reading.value is not None:
         return ObjectSample(reading.value, when)
     raise RecordingError("answers, work: an entry needs one of pods, values, value or error")

@@ -5,7 +5,7 @@ labels and selectors, in every text of the recording. One name has one replaceme
 Pods of a StatefulSet keep their ordinals, on which its floor at busy pods depends.
 
 Fields that the format does not know, such as annotations, are left out. Kept are numbers, times, the names of metrics,
-and words of error texts, unless they contain one of the names.
+and words of errors and notes, unless they contain one of the names.
 """
 
 import re

@@ -70,4 +70,4 @@ def _of_answer(answer: Answer) -> int:
         return _POD * len(answer.values)
     if isinstance(answer, AdapterError):
         return len(answer.message)
-    return _VALUE * len(answer.values) if isinstance(answer, ExternalSample) else 0
+    return _VALUE * len(answer.values) + len(answer.note) if isinstance(answer, ExternalSample) else 0

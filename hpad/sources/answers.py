@@ -154,6 +154,8 @@ def _external_fault(answer: Any) -> str | None:
         return "values that are not a list"
     if not answer.values:
         return "no values at all (which would read as zero) instead of an AdapterError"
+    if not isinstance(answer.note, str):
+        return "a note that is not a text"
     return next(filter(None, map(_value_fault, answer.values)), None)
 
 

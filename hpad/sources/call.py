@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from hpad.adapter import PODS, Adapter, AdapterError, Answer, Log, Query
+from hpad.adapter import PODS, Adapter, AdapterError, Answer, ExternalSample, Log, Query
+from hpad.api.sample import LONGEST_NOTE
+from hpad.api.text import begin
 from hpad.clock import Clock
 from hpad.sources import answers, redact
 from hpad.sources.limits import Limits
@@ -218,7 +220,9 @@ class Caller:
 
 
 def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
-    """Returns the answer, an error without secrets and without its traceback, whose frames keep whole responses."""
+    """Returns the answer without secrets; an error without its traceback, whose frames keep whole responses."""
+    if isinstance(answer, ExternalSample) and answer.note:
+        return msgspec.structs.replace(answer, note=begin(redactor(answer.note), LONGEST_NOTE))
     if not isinstance(answer, AdapterError):
         return answer
     error = answers.error(source, answer)

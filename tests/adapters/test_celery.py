@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from support import redis_lab
 from support.celery_shop import PASSWORD, Application, message
+from support.virtual_time import ManualClock
 
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample
@@ -101,6 +102,24 @@ async def test_all_queues_of_an_application_are_those_with_tasks(shop: Applicati
         [some] = await shop.ask(every, queues=["ma*", "report?"])
         assert isinstance(some, ExternalSample)
         assert sorted(some.values) == [1_000, 2_000]
+
+
+@on("rabbitmq")
+async def test_workers_of_another_queue_are_noticed(shop: Application) -> None:
+    """Tasks wait, and a worker runs, but it takes those of another queue."""
+    await shop.send("mail.send:3:0")
+    clock = ManualClock()
+    async with shop.worker("reports"), testing.context("celery") as context:
+        adapter = Celery(msgspec.convert(shop.options, Settings), msgspec.structs.replace(context, clock=clock))
+        notes = []
+        for _ in range(2):
+            [tasks] = await adapter.answer([testing.external("celery_tasks", "queue=mail")])
+            assert isinstance(tasks, ExternalSample)
+            assert sum(tasks.values) == 3_000
+            notes.append(tasks.note)
+            clock.advance(15)
+        await adapter.aclose()
+    assert notes == ["", 'no consumer holds a message of the queue "mail"']
 
 
 @on("rabbitmq")

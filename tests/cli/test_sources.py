@@ -1,17 +1,22 @@
 """`hpad sources` and `hpad sources test`."""
 
+import asyncio
 import http.server
 import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import free_ports
 
+from hpad.adapter import ExternalSample
 from hpad.cli import client, main, output
+from hpad.cli import sources as cli_sources
+from hpad.clock import SystemClock
 from hpad_adapters import static
 
 ROWS = [
@@ -108,6 +113,19 @@ def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys):
     shown = capsys.readouterr().out
     assert 'External "depth" in namespace "default"' in shown
     assert "an HPA:     sees 7" in shown
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(-200, "(200.0s ahead)"), (200, "(200.0s ago)")])
+def test_the_age_of_a_sample_is_never_negative(numbers, capsys, monkeypatch, seconds, said):
+    """A source whose clock is ahead dates its samples ahead. The note is shown as well."""
+    now = SystemClock().now()
+    sample = ExternalSample((7000,), now - timedelta(seconds=seconds), "no consumer takes any")
+    monkeypatch.setattr(static.Static, "answer", lambda self, queries: asyncio.sleep(0, [sample]))
+    monkeypatch.setattr(cli_sources, "SystemClock", lambda: SimpleNamespace(now=lambda: now))
+    assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert "note:       no consumer takes any" in shown
 
 
 def test_an_error_is_shown_with_its_blame(numbers, capsys):

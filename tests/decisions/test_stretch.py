@@ -37,6 +37,13 @@ def test_turns_whose_usage_varies_are_one_entry() -> None:
     assert entry.ended - entry.began == timedelta(seconds=15 * 99)
 
 
+def test_a_note_that_comes_and_goes_makes_no_entry() -> None:
+    diary = Diary(one_queue())
+    for turn in range(20):
+        diary.turn(msgspec.structs.replace(series(50), note="no consumer holds a message" if turn % 2 else ""))
+    assert diary.counts() == [(20, 5, 5)]
+
+
 def test_each_rescale_is_an_entry_even_if_it_is_the_same_again() -> None:
     diary = Diary(one_queue(replicas=1))
     for _ in range(3):

@@ -387,3 +387,14 @@ def test_long_names_and_selectors_are_cut_in_every_message() -> None:
         assert len(metric.label) < 1400
         assert len(proposal.error or "") < 1700
     assert all(len(event.message) < 2000 for event in web.settled.events)
+
+
+@pytest.mark.parametrize("kind", ["averageValue", "value"])
+def test_the_note_of_a_sample_is_said_while_pods_are_ready(kind: str) -> None:
+    worker, note = Workload(external("queue", **{kind: "60"}), replicas=2), "no consumer holds a message"
+    noted = msgspec.structs.replace(series(120 if kind == "averageValue" else 60), note=note)
+    said = str(worker.reconcile(msgspec.structs.replace(noted, note="")))
+    assert "keep 2: external metric queue at its target (60 / 60 " in said
+    assert str(worker.reconcile(noted)) == f"{said}, but {note}"
+    worker.pods = (pod("web-0", ready="False"),)
+    assert note not in str(worker.reconcile(noted))

@@ -21,7 +21,7 @@ from hpad.engine import decide, examine, fallback_policy, settle
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
-from hpad.recording import encode, replay, writer
+from hpad.recording import encode, format, replay, writer
 from hpad.recording.format import RecordingError, decode_step
 from hpad.recording.weight import weight
 
@@ -133,6 +133,26 @@ def test_a_replay_gives_the_recorded_results(tmp_path: Path) -> None:
     check_replay([recorded])
     assert any(step["expect"]["scaleTo"] for step in recorded["steps"])
     assert [("spec" in step) for step in recorded["steps"]] == [False, False, False, True, False, False, False]
+
+
+def test_a_note_is_recorded_and_replayed(tmp_path: Path) -> None:
+    """The sentence is the same, and samples without a note are written as before."""
+    note = 'no consumer holds a message of the queue "orders"'
+    done = reconciles([msgspec.structs.replace(queue(10), note=note), queue(10)])
+    ready = [[msgspec.structs.replace(pod, ready="True") for pod in each.view.pods] for each in done]
+    done = [
+        msgspec.structs.replace(each, view=msgspec.structs.replace(each.view, pods=pods))
+        for each, pods in zip(done, ready, strict=True)
+    ]
+    record(tmp_path, done)
+    (recorded,) = scenarios(tmp_path)
+    check_replay([recorded])
+    assert [each.get("answers") for each in recorded["steps"]] == [
+        [{"values": [10000], "timestamp": "2026-01-01T00:00:00Z", "note": note}],
+        None,
+    ]
+    first, second = map(str, (each.decision for each in replay.run(format.decode_scenario(recorded))))
+    assert (first, second) == (f"{second}, but {note}", second)
 
 
 @pytest.mark.parametrize("withheld", [DRY_RUN, yielded(Competitor("hpa", "shop/other"))])

@@ -61,6 +61,7 @@ def test_a_valid_answer_is_passed_on(query, answer):
         (DEPTH, ExternalSample((2**63,), NOW), "beyond 64 bits"),
         (DEPTH, ExternalSample(80, NOW), "values that are not a list"),
         (DEPTH, ExternalSample((1,), NAIVE), "a timestamp without a time zone"),
+        (DEPTH, ExternalSample((1,), NOW, None), "a note that is not a text"),
         (DEPTH, ExternalSample((1,), None), "a timestamp that is not a time"),
         (RATE, ObjectSample("7", NOW), "the value '7', which is not a whole number of thousandths"),
         (CPU, PodSample([1], NOW), "values that are not values of pods"),

@@ -298,6 +298,16 @@ async def test_an_answer_that_is_an_error_holds_no_secret():
     assert error.message == "login as admin:*** at http://***@broker failed"
 
 
+@in_virtual_time
+async def test_a_note_is_short_on_one_line_and_holds_no_secret():
+    async def behave(queries: Sequence[Query]) -> Any:
+        return [ExternalSample((1,), virtual_time.START, "of admin:hunter22\nat http://admin:x@broker " + "x" * 2000)]
+
+    sample = await opened(Scripted(behave)).ask(A)
+    assert sample.note.startswith("of admin:***\\nat http://***@broker xxx")
+    assert len(sample.note) == 300
+
+
 HIDING = (
     "pwd", "pw", "auth", "basic_auth", "privateKey", "account_key", "access_key_id", "header", "signature", "dsn",
     "connection_string", "ConnectionString", "passphrase", "credentials",

@@ -15,6 +15,7 @@ from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL, MODES, UNSUMMABLE, Metric, compiled
 from hpad_adapters.rabbitmq.queues import Queue
 from hpad_adapters.rabbitmq.settings import Settings
+from hpad_adapters.rabbitmq.unconsumed import Unconsumed
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader, TooManyQueuesError, Values
 
 METRICS = {
@@ -64,6 +65,7 @@ class RabbitMQ:
         self._settings = configured
         self._clock = context.clock
         self._values = Values(configured, context)
+        self._unconsumed = Unconsumed(context.clock.monotonic)
         kind = Amqp if configured.source == "amqp" else Management
         self._reader: Reader = kind(configured, context)
         self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
@@ -132,9 +134,10 @@ class RabbitMQ:
             else:
                 queues += (queue for name, each in found.items() if plan.matches(name) for queue in each)
         try:
-            return ExternalSample(self._values.of(plan, queues, absent, self._place(plan)), self._clock.now())
+            values = self._values.of(plan, queues, absent, self._place(plan))
         except AdapterError as error:
             return error
+        return ExternalSample(values, self._clock.now(), self._unconsumed.note(queues))
 
     def _place(self, plan: QueueQuery) -> str:
         if ANY_VHOST in plan.vhosts:
