@@ -221,7 +221,7 @@ def test_long_texts_are_cut_in_the_entry_and_not_in_the_trace() -> None:
     (entry,) = diary.entries(traces=True)
     assert (len(entry.sentence), len(entry.error)) == (MOST_TEXT, MOST_TEXT)
     assert entry.trace is not None
-    assert len(entry.trace.sentence) > 10_000
+    assert len(entry.trace.sentence) > MOST_TEXT
 
 
 def test_a_window_that_changes_the_bounds_begins_an_entry() -> None:
