@@ -69,10 +69,7 @@ class Tokens:
         """Requests a token; returns it with its life in seconds."""
         response = await self._requested()
         if response.status != 200:
-            code = _error_code(response.body)
-            raise AdapterError(
-                f"{self._name} answered {response.status}{code}: check client_id, client_secret and scopes"
-            )
+            raise AdapterError(f"{self._name} answered {response.status}{_refusal(response)}")
         granted = decoded(_GRANTED, response.body, self._name, "a token")
         try:
             life = float(granted.expires_in)
@@ -104,16 +101,28 @@ class Tokens:
             raise AdapterError(error.message) from None
 
 
-def _error_code(body: bytes) -> str:
-    """Returns the provider's error code (RFC 6749, section 5.2) in parentheses.
+_ADVICE: Final = {
+    "invalid_client": "check client_id, client_secret and client_auth",
+    "unauthorized_client": "the client may not request tokens by client_credentials",
+    "invalid_scope": "check scopes",
+}
+"""What to do about the error codes of RFC 6749, section 5.2, that the settings cause."""
+
+
+def _refusal(response: Response) -> str:
+    """Returns the provider's error code in parentheses, and what to do where that is known.
 
     Nothing else of the answer is repeated, because it may hold a secret.
     """
     try:
-        code = _REFUSED.decode(body).error
+        found = _REFUSED.decode(response.body).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
+        found = ""
+    code = f" ({found})" if _ERROR_CODE.fullmatch(found) else ""
+    if 300 <= response.status < 400:
+        return f"{code}, a redirect to {named_redirect(response.location, {})}: write the address where tokens are granted"
+    advice = _ADVICE.get(found) or (_ADVICE["invalid_client"] if response.status == 401 else "")
+    return f"{code}: {advice}" if advice else code
 
 
 _MAX_REDIRECTS: Final = 3

@@ -32,7 +32,7 @@ async def test_a_token_is_kept_until_shortly_before_it_expires(stub, context, li
 async def test_a_token_request_is_never_redirected(stub, context: Context) -> None:
     stub.answers(status=307, Location="/token2")
     oauth2 = OAuth2(token_url=f"{stub.url}/token", client_id="hpad", client_secret=SECRET)
-    with pytest.raises(AdapterError, match="answered 307: check client_id") as caught:
+    with pytest.raises(AdapterError, match="answered 307, a redirect to /token2") as caught:
         await get(context, stub.url, oauth2=oauth2)
     assert SECRET not in caught.value.message
     assert [each.path for each in stub.requests] == ["/token"]
