@@ -120,7 +120,9 @@ def _refusal(response: Response) -> str:
         found = ""
     code = f" ({found})" if _ERROR_CODE.fullmatch(found) else ""
     if 300 <= response.status < 400:
-        return f"{code}, a redirect to {named_redirect(response.location, {})}: write the address where tokens are granted"
+        return (
+            f"{code}, a redirect to {named_redirect(response.location, {})}: write the address where tokens are granted"
+        )
     advice = _ADVICE.get(found) or (_ADVICE["invalid_client"] if response.status == 401 else "")
     return f"{code}: {advice}" if advice else code
 

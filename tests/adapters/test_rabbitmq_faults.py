@@ -53,7 +53,11 @@ def page(*items: dict[str, object], pages: int = 1) -> str:
             {"status": 401},
             r'refused user "monitor" \(401\): it needs the tag "monitoring" and a permission',
         ),
-        ({"status": 404, "body": "404 page not found", "content_type": "text/plain"}, "answered 404 Not Found"),
+        (
+            {"status": 404, "body": "404 page not found", "content_type": "text/plain"},
+            "answered 404 Not Found: 404 page not found",
+        ),
+        ({"status": 502, "body": "<html><title>no upstream</title>"}, "answered 502 Bad Gateway: no upstream"),
         ({"status": 301, "Location": "http://localhost:1/"}, r"redirects to another host \(localhost\)"),
         ({"status": 204}, "answered 204 No Content"),
         ({"body": ""}, "gave an empty answer"),

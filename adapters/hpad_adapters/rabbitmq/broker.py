@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import Http, RequestFailedError, Response
+from hpad.adapter_http import Http, RequestFailedError, Response, first_line
 from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
@@ -106,11 +106,11 @@ class Broker:
         )
 
     def _reason(self, response: Response) -> str:
-        """Returns RabbitMQ's reason. A body of another form is not repeated, because it may hold a secret."""
+        """Returns RabbitMQ's reason as ": text"; of a body of another form, such as a proxy's, the first line."""
         problem = _problem(response.body)
-        text = (problem.reason or problem.error)[:_MAX_REASON] if problem is not None else ""
+        text = first_line(response.body) if problem is None else f": {(problem.reason or problem.error)[:_MAX_REASON]}"
         password = self._settings.password
-        return f": {text.replace(password, '***') if password else text}" if text else ""
+        return text.replace(password, "***") if password else text
 
 
 def _problem(body: bytes) -> _Problem | None:
