@@ -84,6 +84,18 @@ async def test_a_filter_that_is_refused_is_left_out(stub, rabbit, longest):
     assert listing.filters.count(None) <= 2 + 2 * 3  # the pages of the names, and those of the pattern for two lists
 
 
+@pytest.mark.parametrize("status", [400, 414])
+async def test_a_filter_is_left_out_whatever_the_words_of_the_refusal(stub, rabbit, status):
+    listing = Listing(workers(30))
+
+    async def proxied(request: web.BaseRequest) -> web.Response:
+        refused = web.Response(text="<html>too long</html>", status=status, content_type="text/html")
+        return refused if "name" in request.query else await listing(request)
+
+    stub.handler = proxied
+    assert await counted(adapter(stub.url, rabbit, page_size=10), workers(15)) == 15
+
+
 async def test_another_refusal_is_quoted(stub, rabbit):
     stub.answers('{"error": "bad_request", "reason": "invalid range parameters"}', status=400)
     [answer, *_] = await adapter(stub.url, rabbit).answer(

@@ -14,6 +14,8 @@ from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
 _JSON = "application/json"
+_REFUSALS = (400, 414)
+"""Bad Request, and URI Too Long."""
 
 
 class NotFoundError(AdapterError):
@@ -21,7 +23,7 @@ class NotFoundError(AdapterError):
 
 
 class RefusedError(AdapterError):
-    """RabbitMQ itself answers 400: it does not accept the parameters."""
+    """RabbitMQ, or a proxy in front of it, does not accept the parameters."""
 
 
 class _RefusedByNodeError(RequestFailedError):
@@ -78,7 +80,7 @@ class Broker:
         if status == 404 and _problem(response.body) is not None:
             raise NotFoundError(f"{name} has no such queue or vhost", "spec")
         if status != 200:
-            kind = _RefusedByNodeError if status == 400 and _problem(response.body) else RequestFailedError
+            kind = _RefusedByNodeError if status in _REFUSALS else RequestFailedError
             raise kind(f"{name} answered {status} {response.reason}".rstrip() + self._reason(response))
         if not response.body.strip():
             raise RequestFailedError(f"{name} gave an empty answer")
