@@ -198,6 +198,45 @@ async def test_an_odd_count_is_the_fault_of_its_queue_alone(stub, rabbit, odd, t
     assert '"odd"' in everything.message
 
 
+@pytest.mark.parametrize("status", [200, 400, 500, 502])
+async def test_a_queue_whose_read_fails_fails_alone(stub, rabbit, status):
+    """Two such queues are taken for a fault of the broker, so that a batch waits twice at most."""
+    others = one_of([{"name": name, "vhost": "/", "type": "classic", "state": "running", **FIVE} for name in "ab"])
+
+    async def answers(request: web.BaseRequest) -> web.Response:
+        return web.Response(text="crash", status=status) if "bad" in _named(request) else await others(request)
+
+    stub.handler = answers
+    bad, *good = await asked(adapter(stub.url, rabbit), "queue=bad", "queue=a", "queue=b")
+    assert [total(answer) for answer in good] == [5, 5]
+    assert isinstance(bad, AdapterError)
+    assert 'queue "bad" in vhost "/" of' in bad.message
+    assert f"cannot be read: rabbitmq at {stub.url}" in bad.message
+    assert bad.blame == "spec"
+    asked_before = len(stub.requests)
+    failed = await asked(adapter(stub.url, rabbit), "queue=bad", "queue=bad-too", "queue=a")
+    assert {total(answer) for answer in failed} == {None}
+    assert {answer.blame for answer in failed if isinstance(answer, AdapterError)} != {"spec"}
+    assert len(stub.requests) - asked_before <= 3
+
+
+async def test_an_odd_count_in_statistics_confirms_no_zero(stub, rabbit):
+    own = {"name": "q", "vhost": "/", "type": "quorum", "state": "running", "consumers": 1}
+
+    async def answers(request: web.BaseRequest) -> web.Response:
+        counts = NONE if "totals" in kind(request) else FIVE | {"messages_ready": -3}
+        queue = own | counts
+        if request.path == "/api/overview":
+            return web.json_response({"rates_mode": "basic", "disable_stats": False})
+        return web.json_response(queue) if _named(request) else page(queue)
+
+    stub.handler = answers
+    for selector in ("queue=q", "queue in (q,a,b,c,d)"):
+        [answer] = await asked(adapter(stub.url, rabbit, on_missing_queue="zero"), selector)
+        assert isinstance(answer, AdapterError)
+        assert "cannot be read: messages_ready is -3" in answer.message
+
+
 async def test_a_page_of_more_queues_than_asked_for_is_refused(stub, rabbit):
     """An odd value makes its queue slow to decode, so that there may not be any number of them."""
     stub.handler = one_of([{"name": f"q{number}", "messages": -1} for number in range(501)])

@@ -19,12 +19,12 @@ is down:
   totals and statistics hold all queues. While a leader moves, a list may hold its queue twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError, Context, or_error
 from hpad_adapters.rabbitmq.answers import Page, page_of, queue_of
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
 from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, Overview, overview, sample_columns, statistics_columns
@@ -119,7 +119,7 @@ class Management:
         """
         if known is None:
             return queue.without_counts()
-        if known.complete or not known.state or known.unavailable:
+        if known.complete or known.fault or not known.state or known.unavailable:
             return known
         return queue if self._leaders.has_counted(queue) else queue.without_counts()
 
@@ -162,12 +162,23 @@ class Management:
     def _few(self, vhost: str, lookup: Lookup) -> bool:
         return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
 
-    async def _each(self, vhost: str, names: Iterable[str], parameters: Mapping[str, str]) -> list[Queue]:
-        """Reads queues one by one. The list then shows whether an absent queue is down."""
-        read = {name: await self._single(vhost, name, parameters) if possible(name) else None for name in names}
-        absent = frozenset(name for name, queue in read.items() if queue is None)
-        listed = await self._listed(vhost, Lookup(names=absent), _ALL) if absent else []
-        return [*(queue for queue in read.values() if queue is not None), *listed]
+    async def _each(self, vhost: str, names: Collection[str], parameters: Mapping[str, str]) -> list[Queue]:
+        """Reads queues one by one. The list then shows whether an absent queue is down.
+
+        A queue whose read fails fails alone; with a second one, the fault is taken for one of the broker.
+        """
+        found, absent, failed = list[Queue](), set[str](), False
+        for name in names:
+            read = await or_error(self._single(vhost, name, parameters)) if possible(name) else None
+            if isinstance(read, AdapterError):
+                if failed or len(names) == 1:
+                    raise read
+                read, failed = Queue(name, vhost, fault=read.message), True
+            if read is None:
+                absent.add(name)
+            else:
+                found.append(read)
+        return [*found, *await self._listed(vhost, Lookup(names=frozenset(absent)), _ALL)] if absent else found
 
     async def _single(self, vhost: str, name: str, parameters: Mapping[str, str]) -> Queue | None:
         path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
