@@ -211,8 +211,6 @@ async def test_what_is_not_known_is_left_out(
         ([consumer("c")], [], 1, "its user needs the tag monitoring, unless they are a few seconds old"),
         ([], [], None, 'has not counted the messages of queue "jobs"'),
         ({"error": "no"}, [], 0, "a list of consumers"),
-        ([], [{"name": "c", "messages_unacknowledged": -1}], 0, "a list of channels"),
-        ([], [{"name": "c", "messages_unacknowledged": "3"}], 0, "a list of channels"),
     ],
 )
 async def test_faults_are_errors(
@@ -222,6 +220,20 @@ async def test_faults_are_errors(
     answer = await asked(stub.url, context)
     assert isinstance(answer, AdapterError)
     assert text in answer.message
+
+
+@pytest.mark.parametrize("odd", [-1, "3", "", 1.5, True, None])
+async def test_an_odd_count_of_a_channel_spoils_no_other_pod(stub: Any, context: Context, odd: object) -> None:
+    consumers = [consumer("c", peer="10.0.0.1"), consumer("d", peer="10.0.0.3")]
+    nameless = {"name": None, "messages_unacknowledged": 7}
+    stub.handler = broker_of(consumers, [{"name": "c", "messages_unacknowledged": odd}, nameless, *channels(d=2)], 5)
+    assert values(await asked(stub.url, context)) == {"job-b": 2}
+
+
+async def test_a_consumer_without_address_and_tag_spoils_no_pod(stub: Any, context: Context) -> None:
+    hidden = consumer("c") | {"consumer_tag": None, "channel_details": {"name": "c", "peer_host": None}}
+    stub.handler = broker_of([hidden, consumer("d", peer="10.0.0.3")], channels(c=3, d=2), 5)
+    assert values(await asked(stub.url, context)) == {"job-b": 2}
 
 
 async def test_a_missing_queue_is_an_error(stub: Any, context: Context) -> None:

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -24,7 +25,7 @@ from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodVa
 from hpad.adapter_http import decoded
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.queues import Count, Queue
+from hpad_adapters.rabbitmq.queues import Queue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader
 
@@ -36,13 +37,20 @@ _MOST_WORDS = 32
 
 
 class _Channel(msgspec.Struct, frozen=True):
-    name: str = ""
-    messages_unacknowledged: Count | None = None
+    """A channel; a count that is none is not known, and spoils no other channel."""
+
+    name: str | None = None
+    messages_unacknowledged: Any = None
+
+    @property
+    def held(self) -> int | None:
+        count = self.messages_unacknowledged
+        return count if type(count) is int and count >= 0 else None
 
 
 class _ChannelOf(msgspec.Struct, frozen=True):
-    name: str = ""
-    peer_host: str = ""
+    name: str | None = None
+    peer_host: str | None = None
 
 
 class _QueueOf(msgspec.Struct, frozen=True):
@@ -54,7 +62,7 @@ class Consumer(msgspec.Struct, frozen=True):
     """A consumer as the broker lists it; `channel_details` is an empty list while the channel is not known."""
 
     queue: _QueueOf
-    consumer_tag: str = ""
+    consumer_tag: str | None = None
     ack_required: bool = True
     channel_details: _ChannelOf | list[object] | None = None
 
@@ -138,7 +146,7 @@ class PodWork:
             raise AdapterError(f'vhost "{vhost}" does not exist at {self._broker}', "spec") from None
         found = decoded(_CONSUMERS, consumers, str(self._broker), "a list of consumers")
         listed = decoded(_CHANNELS, channels, str(self._broker), "a list of channels")
-        return Seen(found, {each.name: each.messages_unacknowledged for each in listed})
+        return Seen(found, {each.name: each.held for each in listed if each.name})
 
     def _sample(
         self, plan: QueueQuery, seen: Sequence[Seen], queues: Sequence[Queue], members: Sequence[Member]
@@ -172,7 +180,7 @@ class PodWork:
                 )
             mixed = {consumer.channel.name for consumer in each.consumers if not plan.matches(consumer.queue.name)}
             for consumer in own:
-                channel = consumer.channel.name
+                channel = consumer.channel.name or ""
                 amount = each.channels.get(channel) if consumer.ack_required else None
                 held.add(pods.of(consumer), amount, channel, mixed=channel in mixed)
         return held
@@ -219,7 +227,7 @@ class Pods:
 
     def of(self, consumer: Consumer) -> str | None:
         """Returns the name of the pod, None for a consumer outside these pods."""
-        return self._by_address.get(consumer.channel.peer_host) or self._named(consumer.consumer_tag)
+        return self._by_address.get(consumer.channel.peer_host or "") or self._named(consumer.consumer_tag or "")
 
     def _named(self, tag: str) -> str | None:
         """Returns the longest name of a pod that stands in the tag as whole words."""
