@@ -47,6 +47,19 @@ async def test_a_host_and_a_port_are_a_valid_address(tmp_path, cluster, scheme):
     assert loaded.server == f"{scheme}://localhost:6443"
 
 
+@pytest.mark.parametrize("value", ["false", "true", 0, 1, "", []])
+def test_verification_of_tls_is_left_out_only_by_a_boolean(tmp_path, value):
+    """Text such as "false" counts as true in Python; kubectl refuses it."""
+    path = kubeconfig(tmp_path / "k", server="https://a", cluster={"insecure-skip-tls-verify": value})
+    assert "the cluster 'c' has an insecure-skip-tls-verify that is neither true nor false" in refused(path)
+
+
+@pytest.mark.parametrize("value", [None, False, True])
+async def test_tls_is_verified_unless_the_cluster_says_otherwise(tmp_path, value):
+    path = kubeconfig(tmp_path / "k", server="https://a", cluster={"insecure-skip-tls-verify": value})
+    assert (await load(path)).ssl.check_hostname is (value is not True)
+
+
 def test_a_file_without_content_is_refused(tmp_path):
     (tmp_path / "k").write_text("# nothing yet")
     assert refused(str(tmp_path / "k")) == f"{tmp_path / 'k'}: has no content"
@@ -168,10 +181,22 @@ async def test_the_proxy_comes_from_the_kubeconfig_or_else_from_the_environment(
     assert "ssh -L 6443:SERVER:6443" in str(caught.value), "what to do instead"
 
 
+async def test_a_proxy_of_the_environment_may_lack_its_scheme(tmp_path, monkeypatch):
+    """Source: golang.org/x/net, http/httpproxy/proxy.go: parseProxy."""
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    loaded = await load(kubeconfig(tmp_path / "k", server="https://api.example"))
+    assert loaded.proxy == "http://proxy.example:3128"
+
+
+def test_a_proxy_of_a_kubeconfig_needs_its_scheme(tmp_path):
+    path = kubeconfig(tmp_path / "k", cluster={"proxy-url": f"u:{SECRET}@proxy:3128"})
+    assert refused(path) == "proxy-url: this is not an address such as http://proxy.example:3128"
+
+
 @pytest.mark.parametrize("proxy", ["http://[::1", f"http://u:{SECRET}@proxy:x", "http://", "http://proxy:0"])
 def test_a_proxy_that_is_not_an_address_is_refused_and_not_quoted(tmp_path, proxy):
     path = kubeconfig(tmp_path / "k", cluster={"proxy-url": proxy})
-    assert refused(path) == "proxy http://…: this is not an address such as http://proxy.example:3128"
+    assert refused(path) == "proxy-url: this is not an address such as http://proxy.example:3128"
 
 
 def test_a_server_with_a_user_in_its_address_is_refused_and_not_quoted(tmp_path):

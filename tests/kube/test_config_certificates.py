@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 from support.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused
 from support.scripted_server import Script, says, serving
 
+from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.kube.client import Client
 from hpad.kube.errors import ApiError
 
@@ -121,6 +122,19 @@ async def test_an_authority_without_key_identifiers_is_accepted(tmp_path, clock)
         async with Client(dataclasses.replace(loaded, ssl=strict), clock) as client:
             with pytest.raises(ApiError, match="certificate"):
                 await client.request("GET", PATH)
+
+
+def test_a_plugin_is_not_run_beside_a_client_certificate(tmp_path, authority):
+    """As in kubectl 1.32 (client-go, plugin/pkg/client/auth/exec: UpdateTransportConfig)."""
+    mine = authority.issue_cert("hpad@example.org")
+    mine.cert_chain_pems[0].write_to_path(str(tmp_path / "hpad.crt"))
+    mine.private_key_pem.write_to_path(str(tmp_path / "hpad.key"))
+    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./missing"}}
+    key = {"client-key-data": encoded(mine.private_key_pem)}
+    path = kubeconfig(tmp_path / "k", server="https://a", user={"client-certificate": "hpad.crt", **key, **plugin})
+    assert load_cluster_config(path).certified
+    alone = kubeconfig(tmp_path / "k", server="https://a", user={"client-certificate": "hpad.crt", **plugin})
+    assert "missing cannot be run" in refused(alone), "a certificate without a key is no credential"
 
 
 def test_an_error_names_the_unusable_certificate(tmp_path):

@@ -36,6 +36,7 @@ _FILE_FIELDS = {
     "client-key": "client-key-data",
 }
 """Fields of clusters and users that name a file, each with the field that takes precedence over it."""
+_PAIR = ("certificate", "key")
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -143,6 +144,7 @@ class KubeContext:
         cluster = self._entry(merged, "clusters", context.get("cluster"))
         user = self._entry(merged, "users", context["user"])
         cluster.content["server"] = self._address(cluster, user.content)
+        self._check_cluster(cluster)
         self._check_user(user)
         self._resolve_files(cluster)
         self._resolve_files(user)
@@ -155,7 +157,8 @@ class KubeContext:
         """Puts the token that counts into `token`, and removes a plugin that is not needed.
 
         A token in a file counts before one in the kubeconfig while it can be read, and both before a plugin, as do user
-        and password. Source: client-go, transport/token_source.go; plugin/pkg/client/auth/exec: UpdateTransportConfig.
+        and password, and a client certificate.
+        Source: client-go, transport/token_source.go; plugin/pkg/client/auth/exec: UpdateTransportConfig.
         """
         named = user.content.pop("tokenFile", None)
         if named:
@@ -167,7 +170,9 @@ class KubeContext:
         names = ("username", "password")
         if any(user.content.get(name) for name in names):
             user.content.update({name: user.content.get(name) or "" for name in names})
-        if user.content.get("exec") is None or any(user.content.get(name) for name in ("token", *names)):
+        certified = all(user.content.get(f"client-{name}") or user.content.get(f"client-{name}-data") for name in _PAIR)
+        others = certified or any(user.content.get(name) for name in ("token", *names))
+        if user.content.get("exec") is None or others:
             user.content.pop("exec", None)
 
     def _address(self, cluster: _Entry, user: Mapping[str, Any]) -> str:
@@ -190,6 +195,12 @@ class KubeContext:
                 "not an address such as https://10.0.0.1:6443"
             )
         return address
+
+    def _check_cluster(self, cluster: _Entry) -> None:
+        """Refuses text in place of a boolean: the loader takes the text "false" for true."""
+        if not isinstance(cluster.content.get("insecure-skip-tls-verify", False), bool):
+            problem = "has an insecure-skip-tls-verify that is neither true nor false"
+            self._fail(f"the cluster {shown(cluster.name)} {problem}")
 
     def _check_user(self, user: _Entry) -> None:
         """Refuses fields that the loader ignores, and auth-providers."""
@@ -236,6 +247,7 @@ class KubeContext:
                 entry[kind] = entry.get(kind) or {}
                 if not isinstance(entry[kind], dict):
                     self._fail(f"the {kind} {shown(name)} is no mapping")
+                entry[kind] = {field: each for field, each in entry[kind].items() if each is not None}
                 return _Entry(name, entry[kind], str(getattr(node, "path", None) or self.files[0]))
             known.append(shown(entry.get("name")))
         self._fail(f"there is no {shown(name)} among the {section}: {', '.join(known) or 'none'}")

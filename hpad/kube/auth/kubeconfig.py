@@ -118,14 +118,18 @@ def _proxy(host: str, configured: str | None) -> str | None:
     url = urlsplit(host)
     proxies: Mapping[str, str] = getproxies()
     bypassed = _is_loopback(url.hostname or "") or proxy_bypass(url.netloc)
-    chosen = configured or (None if bypassed else proxies.get(url.scheme))
+    field, chosen = (
+        ("proxy-url", configured) if configured else ("proxy", None if bypassed else proxies.get(url.scheme))
+    )
     if not chosen:
         return None
-    scheme = chosen.partition(":")[0]
-    if scheme not in {"http", "https"}:  # the error does not quote it, because it may contain a password
-        raise ConfigError(f"proxy {scheme}://…: only http and https proxies can be used{_TUNNEL}")
+    if not configured and "://" not in chosen:
+        chosen = f"http://{chosen}"  # as in Go (golang.org/x/net, http/httpproxy: parseProxy)
+    scheme, separator, _ = chosen.partition("://")
+    if separator and scheme not in {"http", "https"}:  # errors do not quote it, because it may contain a password
+        raise ConfigError(f"{field} {scheme}://…: only http and https proxies can be used{_TUNNEL}")
     if not is_address(chosen):
-        raise ConfigError(f"proxy {scheme}://…: this is not an address such as http://proxy.example:3128")
+        raise ConfigError(f"{field}: this is not an address such as http://proxy.example:3128")
     return chosen
 
 
