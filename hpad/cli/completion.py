@@ -1,6 +1,6 @@
 """`hpad completion`: scripts that complete the commands and flags of hpad in bash and zsh.
 
-A script calls `hpad completion SHELL --words WORDS` for each completion, so it fits every later version of hpad.
+A script calls `hpad completion SHELL --words=WORDS` for each completion, so it fits every later version of hpad.
 """
 
 import argparse
@@ -18,7 +18,7 @@ examples:
 _BASH: Final = """\
 _hpad() {
     local IFS=$'\\n'
-    COMPREPLY=($(\"$1\" completion bash --words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    COMPREPLY=($(\"$1\" completion bash --words="${COMP_WORDS[*]:1:COMP_CWORD}" 2>/dev/null))
 }
 complete -o default -F _hpad hpad
 """
@@ -26,7 +26,7 @@ _ZSH: Final = """\
 #compdef hpad
 _hpad() {
     local -a found
-    found=("${(@f)$("${words[1]}" completion zsh --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$("${words[1]}" completion zsh --words="${(F)words[2,CURRENT]}" 2>/dev/null)}")
     if [[ -n "${found[1]}" ]]; then compadd -a found; else _files; fi
 }
 if [ "$funcstack[1]" = "_hpad" ]; then _hpad "$@"; else compdef _hpad hpad; fi
@@ -42,7 +42,8 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help="bash or zsh")
-    parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    # One argument with a line for each word, since argparse takes no "--" into a list.
+    parser.add_argument("--words", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.words is None:
         print(_SCRIPTS[args.shell], end="")
         return 0
-    *words, begun = args.words or [""]
+    *words, begun = args.words.split("\n")
     parser, _ = cli.make_parser(words)
     for each in completing.place(parser, words, begun).words:
         if each.startswith(begun):

@@ -32,12 +32,14 @@ from hpad.cli import COMMANDS
         (["completion", ""], ["bash", "zsh"]),
         (["nonsense", ""], []),
         (["check", "--sca"], ["--scale-to-zero"]),
+        (["adapters", "--"], ["--help", "--output", "--version"]),
+        (["check", "--", ""], []),
     ],
 )
 def test_words_are_offered_by_the_parsers(
     words: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["completion", "bash", "--words", *words]) == 0
+    assert cli.main(["completion", "bash", "--words=" + "\n".join(words)]) == 0
     captured = capsys.readouterr()
     assert (captured.out.splitlines(), captured.err) == (expected, "")
 
@@ -69,8 +71,14 @@ def test_the_script_completes_in_bash(path: str) -> None:
         COMP_WORDS=(hpad sources tes) COMP_CWORD=2
         _hpad hpad tes sources
         echo "${COMPREPLY[@]}"
+        COMP_WORDS=(hpad adapters --) COMP_CWORD=2
+        _hpad hpad -- adapters
+        echo "${COMPREPLY[@]}"
+        COMP_WORDS=(hpad completion "") COMP_CWORD=2
+        _hpad hpad "" completion
+        echo "${COMPREPLY[@]}"
     """
-    assert shell("bash", script, path) == ["test"]
+    assert shell("bash", script, path) == ["test", "--help", "--output", "--version", "bash", "zsh"]
 
 
 def test_the_script_completes_in_zsh(path: str) -> None:
@@ -78,11 +86,13 @@ def test_the_script_completes_in_zsh(path: str) -> None:
     script = """
         compdef() { true }
         source <(hpad completion zsh)
-        compadd() { print -l "${(@P)2}" }
+        compadd() { print -l -- "${(@P)2}" }
         _files() { print files }
         words=(hpad sources "") CURRENT=3
+        _hpad
+        words=(hpad adapters --) CURRENT=3
         _hpad
         words=(hpad check "") CURRENT=3
         _hpad
     """
-    assert shell("zsh", script, path) == ["test", "history", "files"]
+    assert shell("zsh", script, path) == ["test", "history", "--help", "--output", "--version", "files"]
