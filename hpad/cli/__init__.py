@@ -73,7 +73,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         and arguments[0].startswith("-")
         and arguments[0].partition("=")[0] not in parser._option_string_actions
     ):
-        parser.error(_too_early(arguments, commands.choices))
+        parser.error(_too_early(arguments, parser, commands.choices))
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = program.called(parser, arguments)
@@ -82,13 +82,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _too_early(arguments: Sequence[str], commands: Mapping[str, argparse.ArgumentParser]) -> str:
+def _too_early(
+    arguments: Sequence[str], parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]
+) -> str:
     """Says where an option that is before the command belongs: behind a command that has it, if any does."""
     option = arguments[0].partition("=")[0]
     having = [name for name, command in commands.items() if option in command._option_string_actions]
     named = [name for name in arguments[1:] if name in having]
     if not having:
-        return f"unknown: {option}; `hpad --help` lists the commands, and `hpad --version` prints the version"
+        return f"unknown: {option}{program.nearest(option, parser._option_string_actions)}"
     return f"{option} comes too early: options follow the command, as in `hpad {(named or having)[0]} {arguments[0]}`"
 
 

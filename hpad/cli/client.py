@@ -13,6 +13,7 @@ from hpad.api.text import shown
 from hpad.cli.fetch import Answer, Refusal, fetch
 from hpad.cli.output import Failure, WrongUse
 
+LISTEN = "HPAD_LISTEN"
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _ADVICE = {
@@ -108,16 +109,26 @@ def reader(args: argparse.Namespace) -> Direct:
     token = None if args.token_file is None else read_token(args.token_file)
     # Only some commands have a --config.
     advice = f"{_ALTERNATIVE}, {_OFFLINE}" if hasattr(args, "config") else _ALTERNATIVE
+    if not args.address and listens():
+        advice = f"{LISTEN} names this address; {advice}"
     return Direct(url, context if url.startswith("https:") else None, token, advice=advice)
 
 
+def listens() -> str:
+    """Returns the address in HPAD_LISTEN; "" for none."""
+    text = os.environ.get(LISTEN, "")
+    return "" if text == "none" else text
+
+
 def _url(args: argparse.Namespace) -> str:
-    text = args.address or os.environ.get("HPAD_LISTEN") or "127.0.0.1:8473"
+    text = args.address or listens() or "127.0.0.1:8473"
     scheme, separator, address = text.rpartition("://")
     if address.startswith(":"):  # hpad listens on all addresses
         address = f"127.0.0.1{address}"
     if (separator and scheme not in ("http", "https")) or not _is_address(address):
-        raise WrongUse(f"--address: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT")
+        raise WrongUse(
+            f"{'--address' if args.address else LISTEN}: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT"
+        )
     # Without a scheme, TLS follows from the settings of hpad on this machine, or from flags that only TLS uses.
     by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
     by_flags = args.cacert is not None or args.cert is not None

@@ -111,7 +111,7 @@ _COMMON: Final = (
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of all settings, which `read` reads from the parsed arguments.
 
-    The usage names only the first flags: a list of all would hide the error message below it.
+    The usage names only the first flags, since the help lists all.
     """
     parser.usage = "%(prog)s [-h] [--config FILE] [--kubeconfig FILE] [-n NAME] [FLAG ...]"
     parser.set_defaults(flags={})

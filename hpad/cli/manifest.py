@@ -50,11 +50,10 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
     Raises Failure naming file, field and value.
     """
     zero = given.tunables.gates.HPAScaleToZero
-    found = [
-        hpas.load(document, scale_to_zero=zero)
-        for document in documents.read_all([file])
-        if not document.parsed or hpas.is_hpa(document.value)
-    ]
+    read = list(documents.read_all([file]))
+    if broken := [fault.message for document in read if not document.parsed for fault in document.faults]:
+        raise Failure(f"{file}: {'; '.join(broken)}")
+    found = [hpas.load(document, scale_to_zero=zero) for document in read if hpas.is_hpa(document.value)]
     if name is not None:
         found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}")]
     if len(found) != 1:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from hpad.api.text import shown
 from hpad.cli import output
@@ -71,6 +71,10 @@ class Parser(argparse.ArgumentParser):
     def lists_all(self) -> str:
         """The sentence that names the help with all arguments."""
         return f"`{self.prog} {'--help-all' if self._rare else '--help'}` lists all arguments."
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with status 2 and one sentence, which a usage of many lines would hide."""
+        self.exit(2, f"{self.prog}: {message}\n{self.lists_all}\n")
 
     def format_help(self, *, whole: bool = False) -> str:
         """Returns the help: usage, description, examples, arguments, and the rest of the epilog."""

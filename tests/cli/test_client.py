@@ -118,8 +118,24 @@ def test_a_server_on_all_addresses_is_reached_by_loopback(
     assert main(["sources"]) == 1
     assert capsys.readouterr().err == (
         "hpad: no hpad answers on http://127.0.0.1:9/api/v1/sources: Connection refused; "
-        "name another --address, or a --config to check it offline\n"
+        "HPAD_LISTEN names this address; name another --address, or a --config to check it offline\n"
     )
+
+
+def test_an_hpad_that_does_not_listen_is_looked_for_at_the_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPAD_LISTEN", "none")
+    main(["sources"])
+    assert "http://none" not in capsys.readouterr().err
+
+
+def test_the_variable_with_a_bad_address_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HPAD_LISTEN", "x:65536")
+    assert main(["sources"]) == 2
+    assert capsys.readouterr().err == "hpad: HPAD_LISTEN: 'x:65536' is not of the form HOST:PORT or https://HOST:PORT\n"
 
 
 async def test_a_command_without_a_config_does_not_propose_one(capsys: pytest.CaptureFixture[str]) -> None:

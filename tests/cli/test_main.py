@@ -41,7 +41,9 @@ def test_wrong_use_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: hpad")
+    refused, hint = capsys.readouterr().err.splitlines()
+    assert refused.startswith("hpad")
+    assert hint.endswith("--help` lists all arguments.")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_advice_on_an_option_before_the_command_names_a_command_that_has_it(
     error = capsys.readouterr().err
     advised = re.search(r"as in `hpad (\S+) ", error)
     if advised is None:
-        assert f"unknown: {option}; `hpad --help`" in error
+        assert f"unknown: {option}\n`hpad --help`" in error
         return
     with pytest.raises(SystemExit):
         cli.main([advised[1], "--help"])
@@ -189,9 +191,10 @@ def test_an_option_before_the_command_is_an_error(capsys: pytest.CaptureFixture[
 def test_an_error_is_not_hidden_by_a_long_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([*arguments, "--sync-period"])
-    usage, error = capsys.readouterr().err.splitlines()
-    assert usage.startswith(f"usage: hpad {' '.join(arguments)} ")
-    assert "--sync-period" in error
+    error, hint = capsys.readouterr().err.splitlines()
+    program = f"hpad {' '.join(arguments)}"
+    assert error.startswith(f"{program}: argument --sync-period")
+    assert hint == f"`{program} --help-all` lists all arguments."
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

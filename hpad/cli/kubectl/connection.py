@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -24,7 +23,6 @@ PROXY: Final = "proxy"
 PORT_FORWARD: Final = "port-forward"
 ADDRESS: Final = "address"
 _MOST_WARNINGS: Final = 64
-_LISTEN: Final = "HPAD_LISTEN"
 
 
 class Way(NamedTuple):
@@ -68,7 +66,7 @@ def opened(args: argparse.Namespace) -> Iterator[Connection]:
     with contextlib.ExitStack() as stack:
         if _is_direct(args):
             if args.verbose and args.address is None:
-                note(f"hpad is reached at {os.environ[_LISTEN]}, the address of {_LISTEN}")
+                note(f"hpad is reached at {client.listens()}, the address of {client.LISTEN}")
             fleet = Fleet([client.reader(args)], warn)
             yield Connection(fleet, namespace, fleet)
         else:
@@ -81,7 +79,7 @@ def _is_direct(args: argparse.Namespace) -> bool:
     if args.via not in (None, ADDRESS) or args.address is not None:
         return args.via in (None, ADDRESS)
     names_cluster = args.service is not None or any(flags.chosen(args))
-    return not names_cluster and os.environ.get(_LISTEN, "") not in ("", "none")
+    return not names_cluster and bool(client.listens())
 
 
 def _in_cluster(
