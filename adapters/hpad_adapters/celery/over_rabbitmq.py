@@ -16,8 +16,12 @@ from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 
 _MODES: Mapping[str, Mode] = {TASKS: "messages", WAITING: "ready", UNACKED: "unacked", TO_CLEAR: "workers_to_clear"}
 _EVERY = " of all queues"
-_OTHERS = r".*\.celery\.pidbox|celeryev\..*|amq\..*|[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}"
-"""Queues without tasks: remote control of each worker and its replies, events, and results of the backend rpc."""
+_OTHERS = (
+    r".*\.celery\.pidbox|celeryev\..*|amq\..*|[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}"
+    r"|(mqtt|stomp)-subscription-.*"
+)
+"""Queues without tasks: remote control of each worker and its replies, events, results of the backend rpc, and
+subscriptions of MQTT and STOMP, of which those of MQTT with QoS 0 have no counts (rabbit_mqtt_qos0_queue.erl)."""
 
 
 class OverRabbitMQ:

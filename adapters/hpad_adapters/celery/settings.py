@@ -76,8 +76,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rabbitmq: the settings of the adapter rabbitmq for the broker, such as url, username and password_file; redis: those
     of the adapter redis. Give one of the two.
     queues: the queues of the application, which metrics without a selector add up. On RabbitMQ also patterns such as
-        "mail-*", which leave out the queues of workers and of events (pidbox, celeryev), those of results, and those of
-        tasks that are not due (celery_delayed_0 to celery_delayed_27).
+        "mail-*", which leave out the queues of workers and of events (pidbox, celeryev), those of results, those of
+        clients of MQTT and STOMP, and those of tasks that are not due (celery_delayed_0 to celery_delayed_27).
     only_queues: selectors may name these queues, and those of routes, only.
     routes: the name of a task, or a shell-style pattern -> its queue, as in task_routes; the exact name comes first,
         then the first pattern that matches.
