@@ -136,7 +136,7 @@ def _of_chart(values: Mapping[str, Any], prefix: str) -> Found:
     if not isinstance(rules, dict):
         return Found(errors=[invalid(f"{prefix}rules", rules, "must be an object")])
     content = _chart_rules(rules, f"{prefix}rules.", found)
-    url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found)
+    url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found) if content else UNKNOWN_URL
     found.notes.extend(_arguments(values.get("extraArguments"), f"{prefix}extraArguments"))
     if content:
         found.rules.append(Rules(f"{prefix}rules", content, url))

@@ -152,6 +152,13 @@ def test_an_odd_first_message_at_most_doubles_the_workers(goal: float) -> None:
     assert workers(found, Goal(goal)) == 2.0
 
 
+@pytest.mark.parametrize(("ready", "expected"), [(0, 2.0), (3, 5.0), (100, 50.0)])
+def test_new_workers_are_no_more_than_the_messages_they_can_get(ready: int, expected: float) -> None:
+    """Two consumers without a prefetch limit hold the others. By hand: 600 messages of 5 s within 60 s take 50."""
+    found = queue(ready=ready, unacked=602 - ready, consumers=2)
+    assert workers(found, Goal(60.0, service=5.0)) == expected
+
+
 def test_workers_that_crash_are_not_doubled() -> None:
     """Two workers give each message back after ten seconds; then one of them finishes one."""
     clearing = Clearing(lambda: 0.0)

@@ -11,7 +11,7 @@ from hpad.manifests.keda.trigger import Trigger
 
 _DEFAULT_LAG: Final = "10"
 _ENDPOINT: Final = "natsServerMonitoringEndpoint"
-_CLIENT_PORT: Final = 4222
+_OTHER_PORTS: Final = {4222: "clients", 6222: "the other servers of a cluster", 7422: "leaf nodes"}
 _EXAMPLE: Final = f"{PLACEHOLDER}:8222"
 
 
@@ -47,8 +47,9 @@ def _url(trigger: Trigger, endpoint: str) -> tuple[str, str]:
         raise trigger.invalid(_ENDPOINT, "…", "must be of the form host:port")
     if separator:
         trigger.note_change(_ENDPOINT, f"{written}:// is left out: KEDA takes host:port alone, and useHttps decides")
-    if parts.port == _CLIENT_PORT:
-        text = f"{_CLIENT_PORT} is the usual port of clients: the monitoring has one of its own, usually 8222"
+    if parts.port in _OTHER_PORTS:
+        peers = _OTHER_PORTS[parts.port]
+        text = f"{parts.port} is the usual port of {peers}: the monitoring has one of its own, usually 8222"
         trigger.note_change(_ENDPOINT, text)
     return parts.geturl(), host_of(parts)
 

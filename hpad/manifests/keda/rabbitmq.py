@@ -111,6 +111,10 @@ def _from_host(trigger: Trigger, example: str) -> tuple[dict[str, Any], str, str
     host = host_of(parts)
     if parts.scheme not in _PORTS or not host or parts.fragment:
         raise trigger.invalid("host", "…", "must be a URL of http, https, amqp or amqps")
+    usual = {port: scheme for scheme, port in _PORTS.items()}.get(parts.port or 0, parts.scheme)
+    if usual != parts.scheme:
+        text = f"{parts.port} is the usual port of {usual}, that of {parts.scheme} is {_PORTS[parts.scheme]}"
+        trigger.note_change("host", text)
     if parts.query:
         trigger.note_loss("host", "the parameters of the URL, after its ?, are not carried over")
     *before, vhost = parts.path.split("/")
