@@ -68,14 +68,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         return tuple(self.metrics.get(kind, ()) if isinstance(self.metrics, Mapping) else self.metrics)
 
-    def chosen_by(self, rule: settings.Match) -> Iterator[str]:
-        """Yields the labels of a rule that choose the source and mean nothing to its adapter.
+    def chosen_by(self, rule: settings.Match, query: Query) -> Iterator[tuple[str, str]]:
+        """Yields the labels of a rule that choose the source and mean nothing to its adapter, with the query's values.
 
         Where the adapter does not list its parameters, a label with a pattern stays: its value says more than the rule.
         """
         for label, pattern in rule.labels.items():
             if not set(pattern) & _WILDCARDS if self.parameters is None else label not in self.parameters:
-                yield label
+                yield label, next(value for value in _values(query, label) if _one_of((pattern,), value))
 
     def _named(self, query: Query) -> list[Sequence[str]]:
         """Returns each list of patterns that takes the query; ["*"] for any name."""
@@ -115,9 +115,11 @@ class Plan:
         offer = self._offers[source]
         route = next((route.match for route in self._routes if matches(route.match, query)), None)
         rules = [*filter(None, [route]), *(rule for rule in offer.match if matches(rule, query))]
-        chosen = {label for rule in rules for label in offer.chosen_by(rule)}
-        kept = tuple(term for term in query.selector.requirements if term.key not in chosen)
-        if len(kept) == len(query.selector.requirements):
+        chosen = {label: value for rule in rules for label, value in offer.chosen_by(rule, query)}
+        terms = query.selector.requirements
+        # A second requirement that the value does not meet stays: the selector selects nothing.
+        kept = tuple([term for term in terms if term.key not in chosen or not term.matches(chosen)])
+        if len(kept) == len(terms):
             return query
         return msgspec.structs.replace(query, selector=Selector(kept) if kept else None)
 
@@ -169,9 +171,14 @@ def matches(rule: settings.Match, query: Query) -> bool:
 
 def _selects(query: Query, label: str, pattern: str) -> bool:
     """Returns whether the metric's selector requires exactly one value of the label, which fits the pattern."""
-    requirements = query.selector.requirements if query.selector is not None else ()
-    values = [term.values for term in requirements if term.key == label and term.operator in _EQUALITY]
-    return any(len(allowed) == 1 and _one_of((pattern,), allowed[0]) for allowed in values)
+    return any(_one_of((pattern,), value) for value in _values(query, label))
+
+
+def _values(query: Query, label: str) -> list[str]:
+    """Returns the value of each requirement that allows one value of the label."""
+    terms = query.selector.requirements if query.selector is not None else ()
+    found = [term.values for term in terms if term.key == label and term.operator in _EQUALITY]
+    return [allowed[0] for allowed in found if len(allowed) == 1]
 
 
 def _one_of(patterns: Sequence[str], text: str) -> bool:

@@ -166,6 +166,22 @@ def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
     assert str(plan.handed(testing.external("queue_messages", "queue=a,broker=eu"), "rabbit").selector) == "queue=a"
 
 
+@pytest.mark.parametrize("further", ["broker=us", "!broker", "broker notin (eu)"])
+def test_a_second_requirement_that_no_value_can_meet_is_not_taken_out(further):
+    """Without it the adapter would answer for "eu", where Kubernetes selects nothing."""
+    rules = (settings.Match(labels={"broker": "eu"}),)
+    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    handed = plan.handed(testing.external("queue_messages", f"queue=a,broker=eu,{further}"), "rabbit")
+    assert handed.selector == testing.external("queue_messages", f"queue=a,{further}").selector
+
+
+def test_a_second_requirement_that_the_value_meets_is_taken_out_too():
+    rules = (settings.Match(labels={"broker": "eu"}),)
+    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    query = testing.external("queue_messages", "queue=a,broker in (eu),broker,broker!=us")
+    assert str(plan.handed(query, "rabbit").selector) == "queue=a"
+
+
 def test_a_query_without_such_labels_is_handed_over_as_it_is():
     rules = (settings.Match(labels={"broker": "eu"}),)
     plan = Plan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
