@@ -234,7 +234,8 @@ def _redirected(request: Request, location: str, headers: Mapping[str, str]) -> 
     """Returns the address of a redirect; raises RequestFailedError if its origin is another."""
     source = yarl.URL(request.url, encoded=True)
     try:
-        target = source.join(yarl.URL(location, encoded=True))
+        # Without user info, which aiohttp would send instead of the credentials, or refuse beside them.
+        target = source.join(yarl.URL(location, encoded=True)).with_user(None)
         same, host = target.origin() == source.origin(), target.host
     except ValueError:
         same, host = False, None

@@ -96,6 +96,17 @@ async def test_the_same_host_is_followed_with_the_credentials(stub, context: Con
     assert [each.headers["Authorization"] for each in stub.requests] == [f"Bearer {SECRET}"] * 2
 
 
+async def test_user_info_in_a_redirect_replaces_no_credentials(stub, context: Context) -> None:
+    async def moved(request: web.BaseRequest) -> web.Response:
+        if request.path == "/old":
+            return web.Response(status=307, headers={"Location": f"http://other:word@{request.host}/new"})
+        return web.Response(text=request.headers.get("Authorization", "none"))
+
+    stub.handler = moved
+    assert await get(context, f"{stub.url}/old", bearer_token=SECRET) == f"Bearer {SECRET}"
+    assert await get(context, f"{stub.url}/old") == "none"
+
+
 async def test_circular_redirects_end(stub, context: Context) -> None:
     stub.answers(status=307, Location="/")
     assert "redirects more than 3 times" in await refusal(context, stub.url)
