@@ -12,7 +12,8 @@ are busy stay. A worker that is released before the backlog is gone saves nothin
 longer; without this rule the count would shrink with the backlog, which would then never be gone.
 
 While few messages have been measured, it is at most twice the present workers: one odd message could make it many
-times too large, and each doubling measures more.
+times too large, and each doubling measures more. New workers get ready messages only, so there are never more new ones
+than ready and arriving messages: a consumer without a prefetch limit holds all others until it is done.
 
 | what | source |
 | --- | --- |
@@ -143,6 +144,8 @@ class Clearing:
         if not known.time.sure:
             growth = 1.0 if known.time.given_back else _GROWTH  # more of what crashes does not help
             needed = min(needed, max(1.0, growth * (queue.served or 0) * wanted.concurrency))
+        if present := known.recent.capacity[1]:
+            needed = min(needed, present + (queue.messages_ready or 0) + work.arriving * (service or 0.0))
         known.recent.ask(needed)
         if not work.messages:
             return needed
