@@ -26,7 +26,7 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import errors, paths
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client
 
 CONFIG_MAPS: Final = paths.Resource("", "v1", "configmaps", "ConfigMap")
 HPAS: Final = 64
@@ -101,6 +101,10 @@ class _Box:
             return False
         # The sum first: it is cheap, and the union of both sets is needed only near the limit.
         return len(self.expected) + len(self.records) < HPAS or len(self.expected | self.records.keys()) < HPAS
+
+
+class _LostError(Exception):
+    """This process has lost an HPA of a write before the request was handed over."""
 
 
 class ConfigMaps:
@@ -219,7 +223,10 @@ class ConfigMaps:
         """Does nothing: the caller that made the client closes it."""
 
     async def _write(self, place: int, changes: Changes) -> Mapping[Key, str]:
-        """Writes one object; repeats the write only if another client has changed the object meanwhile."""
+        """Writes one object.
+
+        Repeats the write only if another client has changed the object, or an HPA was lost meanwhile.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             box = self._boxes[place]
             if box.later:
@@ -230,8 +237,10 @@ class ConfigMaps:
             packed, refused = _packed(records)
             sent = {key: record for key, record in records.items() if key not in refused}
             try:
-                written = await self._put(place, box, packed, sent)
+                written = await self._put(place, box, packed, sent, self._permission(changes))
                 self._keep(place, written, gone={key for key, record in changes.items() if record is None})
+            except _LostError:
+                pass
             except errors.ApiError as error:
                 if error.status not in (404, 409) or attempt == _ATTEMPTS:
                     return dict.fromkeys(changes, f"{self.name}: {error.message}")
@@ -241,11 +250,23 @@ class ConfigMaps:
                     self._keep(place, latest)
                 except errors.ApiError as failure:
                     return dict.fromkeys(changes, f"{self.name}: {failure.message}")
-                # Only HPAs that are still owned: the conflict may be a write of their new owner.
-                changes = {key: record for key, record in changes.items() if self._owns(key)}
             else:
                 return self._moved(place, refused, changes)
-        return {}
+            # Only HPAs that are still owned: the conflict may be a write of their new owner.
+            changes = {key: record for key, record in changes.items() if self._owns(key)}
+            if not changes:
+                return {}
+        return dict.fromkeys(changes, f"{self.name}: HPAs of object {place} moved to another replica in each attempt")
+
+    def _permission(self, changes: Changes) -> Callable[[], None]:
+        """Returns what raises _LostError if this process owns an HPA now, and no longer where it is called."""
+        owned = [key for key in changes if self._owns(key)]
+
+        def require() -> None:
+            if not all(map(self._owns, owned)):
+                raise _LostError
+
+        return require
 
     def _stale(self, place: int, changes: Changes) -> list[Key]:
         """Returns the keys of records that former owners of the object left in it, and saved in other objects since."""
@@ -278,8 +299,13 @@ class ConfigMaps:
             if key not in box.records and key not in box.expected and self._places.get(key) == place:
                 del self._places[key]
 
-    async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes]) -> _Box:
-        """Creates or replaces the object with this value, which holds the records `sent`. Raises ApiError."""
+    async def _put(
+        self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes], allowed: Allowed | None = None
+    ) -> _Box:
+        """Creates or replaces the object with this value, which holds the records `sent`.
+
+        Raises ApiError, and what `allowed` raises where the request is handed over.
+        """
         key = self._key(place)
         value = {_VALUE: base64.b64encode(packed).decode()}
         if box.stored is None:
@@ -289,7 +315,7 @@ class ConfigMaps:
         else:
             method, path = "PUT", CONFIG_MAPS.object(key)
             body = {**box.stored, "binaryData": {**(box.stored.get("binaryData") or {}), **value}}
-        answer = await self._client.request(method, path, body=msgspec.json.encode(body))
+        answer = await self._client.request(method, path, body=msgspec.json.encode(body), allowed=allowed)
         return self._box(place, answer, (value[_VALUE], sent, len(packed)))
 
     async def _read(self, place: int) -> _Box:

@@ -122,6 +122,27 @@ def assigned(me: str, *others: str, by: str = SHARD_BY_HPA) -> Callable[[Key], b
     return lambda key: assignment.first(unit(key), (me, *others)) == me
 
 
+async def test_nothing_is_written_of_an_hpa_that_is_lost_before_the_request_is_handed_over(
+    cluster: Cluster, backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leadership lease may end while the client gets credentials, or waits before it repeats a request."""
+    keys = set(rows(2))
+    one = await backends(whose(keys))
+    head = one._client._head
+
+    def lose(*arguments: Any) -> Any:
+        keys.discard(Key("shop", "web-1"))
+        return head(*arguments)
+
+    monkeypatch.setattr(one._client, "_head", lose)
+    assert await one.save(rows(2)) == {}
+    assert await found(await backends()) == rows(1)
+    written = writes(cluster)
+    monkeypatch.setattr(one._client, "_head", lambda *arguments: keys.clear() or head(*arguments))
+    assert await one.save(rows(1)) == {}
+    assert writes(cluster) == written
+
+
 @pytest.mark.parametrize("shard_by", SHARD_BY)
 async def test_replicas_of_a_shard_group_write_separate_objects(
     cluster: Cluster, backends: Backends, shard_by: str
