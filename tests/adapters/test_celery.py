@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from support.celery_shop import PASSWORD, Application, message
 from support.virtual_time import ManualClock
 
 from hpad import settings, testing
-from hpad.adapter import AdapterError, ExternalSample
+from hpad.adapter import AdapterError, Context, ExternalSample
 from hpad.lab.servers import ports
 from hpad.sources import plugins
 from hpad_adapters.celery import Celery, Settings
@@ -139,6 +140,19 @@ async def test_tasks_that_are_not_due_count_nowhere(shop: Application) -> None:
     shop.options["queues"] = ["celery_*"]
     [none] = await shop.ask(("celery_tasks", None))
     assert "delay queues such as celery_delayed_0 and tasks.DQ count only where they are named" in message(none)
+
+
+async def test_subscriptions_of_other_protocols_count_nowhere(stub: Any, context: Context) -> None:
+    """RabbitMQ 4.0.5 lists an MQTT subscription with QoS 0 so, without counts."""
+    counts = {"messages": 2, "messages_ready": 2, "messages_unacknowledged": 0}
+    mail = {"name": "mail", "vhost": "/", "type": "classic", "state": "running", **counts}
+    others = {"mqtt-subscription-c0qos0": "MQTT QoS 0", "stomp-subscription-x": "classic"}
+    items = [mail, *({"name": name, "vhost": "/", "type": kind} for name, kind in others.items())]
+    stub.answers(json.dumps({"items": items, "page_count": 1, "filtered_count": len(items)}))
+    settings = {"rabbitmq": {"url": stub.url, "username": "hpad", "password": "pw"}, "queues": ["*"]}
+    [tasks] = await Celery(msgspec.convert(settings, Settings), context).answer([testing.external("celery_tasks")])
+    assert isinstance(tasks, ExternalSample)
+    assert tasks.values == (2_000,)
 
 
 async def _queues(shop: Application) -> list[str]:
