@@ -28,6 +28,8 @@ _LONGEST_START: Final = 100
 """Characters of a start: cronsim parses it anew for each search."""
 _MOST_READ: Final = 200
 """The number of times that windows are searched for the next change of the bounds."""
+_FORESEEN: Final = timedelta(days=5 * 366)
+"""How far ahead the next change is searched."""
 _WINDOW: Final = re.compile(r"(?P<start>\S+ \S+ \S+ \S+ \S+) for (?P<length>\S+)(?: in (?P<zone>\S+))?: (?P<bounds>.+)")
 _BOUND: Final = re.compile(r"(min|max) ?= ?([0-9]{1,10})")
 _FORM: Final = "0 8 * * 1-5 for 10h in Europe/Berlin: min=5, max=40"
@@ -59,10 +61,13 @@ class Window(msgspec.Struct, frozen=True, gc=False):
         end = None if begun is None else begun.astimezone(UTC) + self.length
         return end if end is not None and now < end else None
 
-    def edge(self, now: datetime) -> datetime | None:
-        """Returns the next time at which the window begins or ends; None for a window that never comes again."""
+    def edge(self, now: datetime, end: datetime | None) -> datetime | None:
+        """Returns the next time at which the window begins or ends; None for a window that never comes again.
+
+        `end` is what `ends` returns for this time.
+        """
         start = next(cronsim.CronSim(self.start, now.astimezone(_zone(self.zone))), None)
-        found = (None if start is None else start.astimezone(UTC), self.ends(now))
+        found = (None if start is None else start.astimezone(UTC), end)
         return min((each for each in found if each is not None), default=None)
 
     def _begun(self, now: datetime) -> datetime | None:
@@ -98,7 +103,11 @@ def bounds(schedule: Schedule, now: datetime, low: int, high: int) -> Bounds:
     Of several open windows the largest minimum and the smallest maximum hold, and never more than the maximum of the
     HPA. A minimum above the maximum is lowered to it.
     """
-    found = _open(schedule, now.replace(second=0, microsecond=0))
+    return _bounded(_open(schedule, now.replace(second=0, microsecond=0)), low, high)
+
+
+def _bounded(found: tuple[tuple[Window, datetime], ...], low: int, high: int) -> Bounds:
+    """Returns the bounds while these windows are open."""
     if not found:
         return Bounds(low, high)
     high = min([high, *(window.high for window, _ in found if window.high is not None)])
@@ -109,7 +118,8 @@ def bounds(schedule: Schedule, now: datetime, low: int, high: int) -> Bounds:
 def following(schedule: Schedule, now: datetime, low: int, high: int) -> tuple[datetime, Bounds] | None:
     """Returns when the bounds change next, and those from then on; `low` and `high` as for `bounds`.
 
-    Returns None where they do not change, or not within the next starts and ends: 200 of one window, 100 each of two.
+    Returns None where they do not change, or not within five years, or not within the next starts and ends: 200 of one
+    window, 100 each of two.
     """
     return _following(schedule, now.replace(second=0, microsecond=0), low, high)
 
@@ -117,16 +127,20 @@ def following(schedule: Schedule, now: datetime, low: int, high: int) -> tuple[d
 @functools.lru_cache(1024)
 def _following(schedule: Schedule, minute: datetime, low: int, high: int) -> tuple[datetime, Bounds] | None:
     present = bounds(schedule, minute, low, high)
-    edges = [window.edge(minute) for window in schedule]
+    ends = [window.ends(minute) for window in schedule]
+    edges = [window.edge(minute, end) for window, end in zip(schedule, ends, strict=True)]
     for _ in range(_MOST_READ // len(schedule)):
         at = min((edge for edge in edges if edge is not None), default=None)
-        if at is None:
+        if at is None or at > minute + _FORESEEN:
             break
-        found = bounds(schedule, at, low, high)
+        # Only windows that begin or end: a search for rare days, such as 29 February on a Sunday, passes decades.
+        for index in [index for index, edge in enumerate(edges) if edge == at]:
+            ends[index] = schedule[index].ends(at)
+            edges[index] = schedule[index].edge(at, ends[index])
+        open_ones = tuple([(each, end) for each, end in zip(schedule, ends, strict=True) if end is not None])
+        found = _bounded(open_ones, low, high)
         if (found.low, found.high) != (present.low, present.high):
             return at, found
-        pairs = zip(schedule, edges, strict=True)
-        edges = [window.edge(at) if edge == at else edge for window, edge in pairs]
     return None
 
 
