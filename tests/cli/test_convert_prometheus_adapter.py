@@ -143,3 +143,8 @@ def test_what_the_values_do_not_hold_is_lost(convert: Any, values: dict[str, Any
     assert text in err
     assert "s3cret" not in err
     assert "REPLACE-ME" in found.get("url", "REPLACE-ME") or "is a template" not in text
+
+
+def test_the_chart_s_default_url_is_named_only_where_a_source_has_it(convert: Any) -> None:
+    status, _, err = convert({"rules": {"default": False, "custom": None, "external": None, "resource": None}})
+    assert (status, "carried over" in err) == (1, False)

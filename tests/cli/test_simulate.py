@@ -126,6 +126,11 @@ def test_mistakes(web: str, args: list[str], status: int, error: str, capsys: py
     assert captured.out == ""
 
 
+def test_a_manifest_that_cannot_be_read_is_no_invalid_hpa(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["simulate", str(tmp_path / "none.yaml"), "--load", "constant 1"]) == 1
+    assert capsys.readouterr().err == f"hpad: {tmp_path / 'none.yaml'}: cannot be read: No such file or directory\n"
+
+
 def test_an_invalid_manifest_is_refused_with_its_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(WEB.replace("maxReplicas: 20", "maxReplicas: 0"))

@@ -111,6 +111,8 @@ def test_the_address_of_nats_clients_is_refused(scheme: str) -> None:
     [
         ("nats.nats.svc:8222", "http://nats.nats.svc:8222", ""),
         ("nats.nats.svc:4222", "http://nats.nats.svc:4222", "4222 is the usual port of clients"),
+        ("nats:6222", "http://nats:6222", "6222 is the usual port of the other servers"),
+        ("nats:7422", "http://nats:7422", "7422 is the usual port of leaf nodes"),
         ("http://nats:8222/", "http://nats:8222", "http:// is left out"),
         ("https://nats:8222", "http://nats:8222", "https:// is left out"),
     ],
@@ -268,3 +270,19 @@ def test_null_in_a_container_and_a_config_map() -> None:
     env = {"name": "URL", "value": None, "valueFrom": {"secretKeyRef": {"name": "rabbit", "key": "url"}}}
     bare = trigger("rabbitmq", {"queueName": "orders", "hostFromEnv": "URL"})
     assert settings(with_objects(bare, deployment({"env": [env], "envFrom": None})))["password_file"] == OF_SECRET
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("amqp://u:p@mq:15672/v", "15672 is the usual port of http, that of amqp is 5672"),
+        ("http://u:p@mq:5672/v", "5672 is the usual port of amqp, that of http is 15672"),
+        ("amqp://u:p@mq:5671/v", "5671 is the usual port of amqps, that of amqp is 5672"),
+        ("http://u:p@mq:15672/v", ""),
+        ("http://u:p@mq/v", ""),
+        ("https://u:p@mq:443/v", ""),
+    ],
+)
+def test_a_port_of_another_protocol_is_named(host: str, text: str) -> None:
+    found = [note.text for note in notes_at(converted(RABBITMQ, host=host), "host") if "usual port" in note.text]
+    assert found == ([text] if text else [])
