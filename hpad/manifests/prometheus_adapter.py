@@ -136,10 +136,13 @@ def _of_chart(values: Mapping[str, Any], prefix: str) -> Found:
     if not isinstance(rules, dict):
         return Found(errors=[invalid(f"{prefix}rules", rules, "must be an object")])
     content = _chart_rules(rules, f"{prefix}rules.", found)
-    url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found) if content else UNKNOWN_URL
+    url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found)
     found.notes.extend(_arguments(values.get("extraArguments"), f"{prefix}extraArguments"))
     if content:
         found.rules.append(Rules(f"{prefix}rules", content, url))
+        if "url" not in (values.get("prometheus") or {}):
+            text = f"is absent; carried over as the chart's default, {url}"
+            found.notes.append(Note(f"{prefix}prometheus.url", text, lost=False))
     return found
 
 
@@ -187,8 +190,6 @@ def _chart_url(server: Any, field: str, found: Found) -> str:
         hint = "; the chart appends port 9090 unless port is 0" if "port" not in (server or {}) else ""
         shown = "…" if "@" in whole else whole
         found.errors.append(invalid(f"{field}.url", shown, detail + hint))
-    if "url" not in (server or {}):
-        found.notes.append(Note(f"{field}.url", f"is absent; carried over as the chart's default, {whole}", lost=False))
     return whole
 
 
