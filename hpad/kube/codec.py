@@ -28,7 +28,7 @@ from hpad.api.hpa import (
 )
 from hpad.api.kept import kept
 from hpad.api.metadata import Key, ObjectMeta
-from hpad.api.pod import Owner, Pod
+from hpad.api.pod import ContainerRequests, Owner, Pod
 from hpad.api.selector_syntax import MOST_REQUIREMENTS
 from hpad.engine.controls import PREFIX
 from hpad.kube import errors, managed_fields, shared
@@ -39,6 +39,11 @@ UNDECODABLE: Final = (msgspec.DecodeError, ValueError, KeyError, RecursionError)
 _EMPTY = msgspec.Raw(b"{}")
 _LONGEST_SELECTOR: Final = 1 << 16
 """Bytes of the JSON of a selector that is decoded: each requirement takes 50 beside its text."""
+_MOST_CONTAINERS: Final = 1000
+_LONGEST_REQUESTS: Final = 1 << 16
+"""Bytes of the JSON of all requests of a pod."""
+_TOO_LARGE: Final = (ContainerRequests(f"(more than {_MOST_CONTAINERS:,}, or too long requests)", {}),)
+"""Stands for the containers of a pod that has too many: a container without requests fails the metrics of usage."""
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _COST: Final = b"deletion-cost"
 """A part of the names of the annotations of a pod that are read."""
@@ -376,8 +381,9 @@ def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
 
 def _compact(wire: _Pod) -> Pod:
     spec, status = wire.spec, wire.status
+    is_too_large = _is_too_large(spec)
     sidecars = [container for container in spec.init_containers if container.restart_policy == _ALWAYS]
-    requests = tuple((each.name, bytes(each.resources.requests)) for each in (*spec.containers, *sidecars))
+    requests = tuple([(each.name, bytes(each.resources.requests)) for each in (*spec.containers, *sidecars)])
     ready = next((condition for condition in status.conditions if condition.type == "Ready"), None)
     return Pod(
         name=wire.metadata.name,
@@ -388,8 +394,8 @@ def _compact(wire: _Pod) -> Pod:
         start_time=shared.shared_time(status.start_time),
         ready=shared.short(ready.status) if ready else None,
         ready_since=shared.shared_time(ready.last_transition_time) if ready else None,
-        containers=shared.containers(requests),
-        pod_requests=_pod_requests(spec),
+        containers=_TOO_LARGE if is_too_large else shared.containers(requests),
+        pod_requests=None if is_too_large else _pod_requests(spec),
         owner=_controller(wire.metadata),
         address=_address_number(status.pod_ip) if status.pod_ip else 0,
         deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
@@ -426,6 +432,13 @@ def _controller(head: _PodMeta) -> Owner | None:
                 return None  # no object has such a name
             return Owner(shared.short(group), shared.short(each.kind), each.name, each.uid)
     return None
+
+
+def _is_too_large(spec: _PodSpec) -> bool:
+    """Returns whether the containers of a pod and their requests would take too long to read."""
+    both = (*spec.containers, *spec.init_containers)
+    pieces = [spec.resources.requests, spec.overhead, *(each.resources.requests for each in both)]
+    return len(both) > _MOST_CONTAINERS or sum(map(len, pieces)) > _LONGEST_REQUESTS
 
 
 def _pod_requests(spec: _PodSpec) -> Mapping[str, int] | None:
