@@ -27,6 +27,8 @@ class RedisBroker(RedisServers, frozen=True, forbid_unknown_fields=True, kw_only
     username: a user of the server's ACL; password: the password; password_file: a file that holds it, read for each
     batch; password_env: an environment variable that holds it.
     ca, cert, key: PEM files, loaded again when they change; insecure: trust any certificate.
+    trusted_hosts: nodes of a cluster, or masters that sentinels name, that get the password without TLS although they
+    are not in `nodes`: names, "*.redis.svc", addresses, and networks such as 10.0.0.0/8.
     priority_steps, sep, global_keyprefix, unacked_key: as in broker_transport_options of the application. Each queue
     has a list for each step of priority.
     exchanges: the names of exchanges in task_queues and task_default_exchange. Celery notes each declared queue under
