@@ -148,6 +148,8 @@ async def test_what_keda_put_to_sleep_is_woken_and_what_a_user_stopped_is_not(
         else:
             await zero.until(lambda: zero.condition("web", "ScalingActive")[1] == "ScalingDisabled")
             await zero.periods(2)
+        # The line is written after the scale.
+        await zero.until(lambda: any("the target is at zero replicas" in line["event"] for line in lines))
     assert zero.replicas("deployments", "web") == (3 if woken else 0)
     about = [line["event"] for line in lines if "the target is at zero replicas" in line["event"]]
     assert ["kubectl has set it" in each for each in about] == [not woken]
