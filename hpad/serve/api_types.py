@@ -88,9 +88,10 @@ class LastDecision(_Answer, frozen=True):
     """The last decision of this process.
 
     `brief` is the sentence for a table that has the metrics beside it: what failed or holds the count comes first.
-    `error` says what failed; `cause` is the first failure, without the name of the metric. `action` is scale_up,
-    scale_down or none. `held_by` is the reason why the target does not get the count that its metrics ask for, as in
-    the series; of several, that of the last stage.
+    `error` says what failed; `cause` is the first failure, without the name of the metric, and `group`, of a failing
+    HPA, the cause without what differs from HPA to HPA. `action` is scale_up, scale_down or none. `held_by` is the
+    reason why the target does not get the count that its metrics ask for, as in the series; of several, that of the
+    last stage.
     """
 
     time: datetime
@@ -98,6 +99,7 @@ class LastDecision(_Answer, frozen=True):
     brief: str = ""
     error: str = ""
     cause: str = ""
+    group: str = ""
     action: str = ""
     held_by: str = ""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hpad.serve import parameters
 from hpad.serve.api_types import STATES, HpaList
 from hpad.serve.parameters import Position
-from hpad.serve.summary import Row, bounds, matches, states, summary
+from hpad.serve.summary import Row, bounds, cause_group, fails, matches, states, summary
 
 
 def _number(number: int) -> str:
@@ -25,6 +25,7 @@ def _time(moment: datetime | None) -> str:
 
 _VALUES: Final[Mapping[str, Callable[[Row], str]]] = {
     "name": lambda row: "",
+    "failing": lambda row: f"0{cause_group(row)}" if fails(row) else "1",
     "target": lambda row: f"{row.hpa.spec.scale_target_ref.kind}/{row.hpa.spec.scale_target_ref.name}",
     "state": lambda row: str(next((STATES.index(state) for state in states(row)), len(STATES))),
     "current": lambda row: _number(row.status.current_replicas),

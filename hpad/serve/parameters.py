@@ -16,7 +16,18 @@ from hpad.serve.api_types import STATES
 
 DEFAULT_LIMIT: Final = 500
 MOST: Final = 5000
-SORTS: Final = ("name", "target", "state", "current", "desired", "min", "max", "lastDecision", "lastScaleTime")
+SORTS: Final = (
+    "name",
+    "failing",
+    "target",
+    "state",
+    "current",
+    "desired",
+    "min",
+    "max",
+    "lastDecision",
+    "lastScaleTime",
+)
 
 
 class ParameterError(ValueError):
@@ -209,7 +220,8 @@ HPAS: Final[tuple[Parameter, ...]] = (
     ),
     Parameter(
         "sort",
-        "The order, descending after a minus sign. `name` is namespace and name, which also decide between equals.",
+        "The order, descending after a minus sign. `name` is namespace and name, which also decide between equals."
+        " `failing` is HPAs that fail first, those with the same group of causes together.",
         {"type": "string", "enum": [*SORTS, *(f"-{name}" for name in SORTS)], "default": "name"},
         _sort,
         "name",

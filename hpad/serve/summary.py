@@ -23,7 +23,7 @@ from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.status import metric_status
 from hpad.engine.trace.evidence import Evidence
-from hpad.serve import api_types
+from hpad.serve import api_types, causes
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store
 
@@ -63,7 +63,7 @@ def states(row: Row) -> tuple[str, ...]:
     """Returns the states of the HPA, the most serious first."""
     low, high = bounds(row)
     found = {
-        api_types.FAILING: _fails(row),
+        api_types.FAILING: fails(row),
         api_types.AT_MAX: row.status.desired_replicas >= high > low,
         api_types.LIMITED: _limited(row.status),
         api_types.FALLBACK: _is(row.status, conditions.FALLBACK_ACTIVE, conditions.TRUE)
@@ -76,7 +76,7 @@ def states(row: Row) -> tuple[str, ...]:
     return tuple(state for state, holds in found.items() if holds)
 
 
-def _fails(row: Row) -> bool:
+def fails(row: Row) -> bool:
     """Whether the last decision failed, also in part, or the status says that the HPA cannot scale."""
     if row.memory.last is not None and row.memory.last.error is not None:
         return True
@@ -142,9 +142,17 @@ def _last_decision(row: Row) -> LastDecision | None:
         made,
         brief=brief.brief(evidence.decision, evidence.outcome),
         cause=brief.cause(evidence.decision, evidence.outcome),
+        group=cause_group(row),
         action=evidence.settlement.action,
         held_by=_held_by(evidence),
     )
+
+
+def cause_group(row: Row) -> str:
+    """Returns the group of the cause of a failing HPA; "" if it does not fail or the cause is unknown."""
+    if row.evidence is None or not fails(row):
+        return ""
+    return causes.group(brief.cause(row.evidence.decision, row.evidence.outcome))
 
 
 def _held_by(evidence: Evidence) -> str:

@@ -252,8 +252,8 @@ async def test_notes_name_competing_writers_and_mistakes_in_annotations(world: W
         ),
         (
             "hpas?sort=zzz",
-            "sort: 'zzz' is not one of name, target, state, current, desired, min, max, lastDecision, lastScaleTime,"
-            " each with a minus sign for the reverse",
+            "sort: 'zzz' is not one of name, failing, target, state, current, desired, min, max, lastDecision,"
+            " lastScaleTime, each with a minus sign for the reverse",
         ),
         *(
             (f"hpas?hpa={wrong}", f"hpa: '{wrong}' is not namespace/name of an HPA, such as shop/web")

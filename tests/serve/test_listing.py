@@ -155,6 +155,51 @@ async def test_the_last_decision_is_an_order(world: World) -> None:
     assert await world.names("hpas?sort=lastDecision") == ["never", "two", "three", "one"]
 
 
+def failed(world: World, name: str, namespace: str, cause: str) -> None:
+    work = Workload(QUEUE, replicas=2)
+    work.reconcile(AdapterError(cause))
+    world.decided(work, name, namespace)
+
+
+@pytest.fixture
+async def trouble(world: World) -> World:
+    """More HPAs than the page asks for at first; those that fail come last by name."""
+    world.source.put(*(hpa(f"web-{number:03}", "a") for number in range(120)))
+    failed(world, "one", "y", "rabbitmq: no queue 'one' in vhost '/'")
+    failed(world, "two", "y", "prometheus: no answer in 5s")
+    failed(world, "six", "z", "rabbitmq: no queue 'six' in vhost '/'")
+    failed(world, "ten", "z", "prometheus: no answer in 10s")
+    world.source.put(hpa("unread", "z", status=status(condition(ABLE_TO_SCALE, "False"))))
+    return world
+
+
+FAILING_FIRST = ["unread", "two", "ten", "one", "six", *(f"web-{number:03}" for number in range(120))]
+
+
+async def test_failing_hpas_come_first_those_with_one_cause_together(trouble: World) -> None:
+    assert await trouble.names("hpas?sort=failing&limit=100") == FAILING_FIRST[:100]
+    assert await trouble.names("hpas?sort=-failing") == FAILING_FIRST[::-1]
+    groups = [item["lastDecision"]["group"] for item in (await trouble.get("hpas?namespace=y"))[1]["items"]]
+    assert groups == ["rabbitmq: no queue '…' in vhost '…'", "prometheus: no answer in …s"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_pages_in_the_order_of_failure_have_each_hpa_once(trouble: World, limit: int) -> None:
+    seen, path = list[str](), f"hpas?sort=failing&limit={limit}"
+    while path:
+        _, answer = await trouble.get(path)
+        seen += [item["name"] for item in answer["items"]]
+        path = f"hpas?limit={limit}&continue={answer['continue']}" if "continue" in answer else ""
+    assert seen == FAILING_FIRST
+
+
+async def test_the_place_after_the_longest_cause_and_name_fits_into_a_request(world: World) -> None:
+    for name in ("a", "b"):
+        failed(world, name * 253, "n" * 63, "\U0001f40c" * 1000)
+    _, answer = await world.get("hpas?sort=failing&limit=1")
+    assert await world.names(f"hpas?limit=1&continue={answer['continue']}") == ["b" * 253]
+
+
 async def test_counts_are_of_namespace_and_search_and_the_total_of_all_filters(shop: World) -> None:
     _, answer = await shop.get("hpas?namespace=shop&state=failing&limit=1")
     assert answer["total"] == 1

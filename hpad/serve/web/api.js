@@ -30,13 +30,11 @@ async function get(path, parameters = {}, options = {}) {
 const hpaPath = (namespace, name) => `hpas/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 // Returns all items of a path that answers in pages, at most `most`. `each` is called with every page.
-// The first page is a small one where `first` gives its size, so that there is something to show soon.
-async function getAll(path, parameters, { first, most = Infinity, each = () => {}, signal } = {}) {
+async function getAll(path, parameters, { most = Infinity, each = () => {}, signal } = {}) {
   const items = [];
   let next;
   do {
-    const limit = next === undefined ? (first ?? parameters.limit) : parameters.limit;
-    const page = await get(path, { ...parameters, limit, continue: next }, { signal });
+    const page = await get(path, { ...parameters, continue: next }, { signal });
     items.push(...page.items);
     each(page);
     next = page.continue;

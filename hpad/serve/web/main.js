@@ -117,16 +117,12 @@ class App {
     if (this.loading) return;
     this.loading = new Set();
     try {
-      const sizes = this.model.complete ? [RENEWED_ROWS] : [MOST_ROWS, FIRST_ROWS];
-      await getAll("hpas", { limit: sizes[0] }, { first: sizes[1], each: (page) => {
-        this.model.total = page.total;
-        this.model.counts = page.counts;
-        for (const row of page.items) {
-          this.model.put(row);
-          this.loading.add(keyOf(row));
-        }
-        this.list.update();
-      } });
+      if (this.model.complete) await this.loadAll(RENEWED_ROWS);
+      else {
+        const first = await get("hpas", { limit: FIRST_ROWS, sort: ORDERS[this.model.sort].sort });
+        this.take(first);
+        if (first.continue) await this.loadAll(MOST_ROWS);
+      }
       this.model.retain(this.loading);
       this.model.complete = true;
       this.shell.refused = null;
@@ -136,6 +132,22 @@ class App {
     this.loading = null;
     this.list.update();
     this.shell.update();
+  }
+
+  // By name: in another order, an HPA whose state changes meanwhile may be on none of the pages.
+  async loadAll(limit) {
+    await getAll("hpas", { limit }, { each: (page) => this.take(page) });
+  }
+
+  // Takes a page of the list.
+  take(page) {
+    this.model.total = page.total;
+    this.model.counts = page.counts;
+    for (const row of page.items) {
+      this.model.put(row);
+      this.loading.add(keyOf(row));
+    }
+    this.list.update();
   }
 
   async loadFacts() {

@@ -64,12 +64,23 @@ class Site:
             return await answer.json()
 
     async def open(
-        self, hash_: str = "#/", width: int = 1280, height: int = 800, *, url: str = "", **options: Any
+        self,
+        hash_: str = "#/",
+        width: int = 1280,
+        height: int = 800,
+        *,
+        url: str = "",
+        before: str = "",
+        **options: Any,
     ) -> browser.Page:
-        """Opens an address of the page, at the server's URL or another, and waits until it has data."""
+        """Opens an address of the page, at the server's URL or another, and waits until it has data.
+
+        `before` is JavaScript that runs before that of the page.
+        """
         still = {"prefers_reduced_motion": "reduce"}  # a click must meet what it was aimed at
         page = await self._chromium.page(width, height, **(still | options))
         self.pages.append(page)
+        await page.send("Page.addScriptToEvaluateOnNewDocument", {"source": before})
         await page.open(f"{url or self.server.url}/{hash_}")
         await page.until("document.querySelector('main') && !document.querySelector('.loading')")
         return page

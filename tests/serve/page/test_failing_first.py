@@ -33,6 +33,14 @@ IN_SIGHT = """(selector, text) => {
   }
   return range.getClientRects().length > 0 && range.getBoundingClientRect().width > 0;
 }"""
+FIRST_LIST_ONLY = """
+  const through = window.fetch;
+  window.lists = 0;
+  window.fetch = (url, ...given) => {
+    if (/\\/api\\/v1\\/hpas(\\?|$)/.test(url) && ++window.lists > 1) return new Promise(() => {});
+    return through(url, ...given);
+  };
+"""
 LONG_TARGET = "the-deployment-of-the-frontend-with-a-name-of-its-own"
 
 
@@ -94,6 +102,24 @@ async def test_hpas_that_fail_come_first_and_those_with_one_cause_together(site:
     page = await listed(site)
     assert await page.texts(NAMES) == ["sender", "mailer", "bounces", "frontend", "thumbnailer"]
     assert await page.value("location.hash") == "#/", "this is the order without a choice"
+
+
+async def test_hpas_that_fail_stand_first_in_the_first_answer(opening: Opening) -> None:
+    fleet = Fleet([failing(Key("zoo", name), REFUSED.format(name)) for name in ("yak", "zebra")])
+    for key in fleet.members:
+        fleet.live(key, END, 3, timedelta(seconds=15))
+    for number in range(150):
+        member = idle(Key("aviary", f"finch-{number:03}"))
+        fleet.members[member.key] = member
+        fleet.live(member.key, END, 1)
+    async with opening(fleet) as site:
+        page = await site.open(before=FIRST_LIST_ONLY)
+        await page.until("window.lists === 2")
+        assert await page.value("document.querySelector('.grid').getAttribute('aria-rowcount')") == "101"
+        assert (await page.texts(NAMES))[:3] == ["yak", "zebra", "finch-000"]
+        page = await site.open("#/?sort=name", before=FIRST_LIST_ONLY)
+        await page.until("window.lists === 2")
+        assert (await page.texts(NAMES))[:2] == ["finch-000", "finch-001"], "another order is asked for as well"
 
 
 async def test_a_cause_of_several_hpas_is_listed_and_finds_them(site: Site) -> None:

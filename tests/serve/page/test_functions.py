@@ -173,24 +173,6 @@ async def test_proposals_beyond_the_scale_are_found_with_their_peak(js: Function
     assert await js(f"stretchesAbove({line}, 70, 60)") == []
 
 
-@pytest.mark.parametrize(
-    ("cause", "expected"),
-    [
-        ("rabbitmq: no queue 'a' in vhost \"b\"", "rabbitmq: no queue '…' in vhost \"…\""),
-        ("GET http://rabbit:15672/api/queues/%2F/a: refused", "GET http://rabbit:15672/…: refused"),
-        ('no series for up{pod="a"} in the last 5m', "no series for up{…} in the last …m"),
-        ("sample is 75.5s old", "sample is …s old"),
-        ("a\nb", "a\\nb"),
-        ("x" * 1000 + "://", "x" * 300),
-        ("HTTP 503 from 10.0.0.7:9090", "HTTP 503 from …:9090"),
-    ],
-)
-async def test_causes_that_differ_in_names_and_numbers_only_are_one(js: Functions, cause: str, expected: str) -> None:
-    row = json.dumps({"states": ["failing"], "lastDecision": {"cause": cause}})
-    assert await js(f"causeOf({row})") == expected
-    assert await js(f"causeOf({{...{row}, states: []}})") == ""
-
-
 async def test_a_long_text_folds_and_none_of_it_is_lost(js: Functions) -> None:
     text = "x" * 239 + "\U0001f40c" + "y" * 300
     found = await js(
