@@ -45,7 +45,7 @@ class Pods(Protocol):
 
 
 class EventRecorder(Protocol):
-    def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None: ...
+    def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed) -> None: ...
 
 
 class Cluster(Protocol):

@@ -7,6 +7,7 @@ A request changes a pod only if its mark is still the one seen.
 """
 
 import asyncio
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,7 +18,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.clock import Clock
 from hpad.controller.cluster import Cluster
-from hpad.election.owner import NotOwned, Owner, remaining
+from hpad.election.owner import NotOwned, Owner, require
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 from hpad.telemetry.episode import Episode
@@ -116,7 +117,7 @@ class CostRemoval:
         if key.namespace in self._refused:
             return False
         try:
-            await self._cluster.remove_deletion_cost(pod, lambda: self._require(key))
+            await self._cluster.remove_deletion_cost(pod, functools.partial(require, self._owner, key))
         except NotOwned:
             return False
         except errors.ApiError as error:
@@ -131,8 +132,3 @@ class CostRemoval:
             self._refused.add(key.namespace)
         if mark.failed > 1:  # at first another replica or a user may have changed the pod a moment ago
             self._failing.occurred(pod=str(key), error=error.message)
-
-    def _require(self, key: Key) -> float | None:
-        if not self._owner.owns(key):
-            raise NotOwned(str(key))
-        return remaining(self._owner)

@@ -24,7 +24,6 @@ from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
 from hpad.engine.trace import TimingTrace
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import View
 from hpad.kube import errors
 from hpad.recording import encode
 from hpad.store.store import Store
@@ -276,7 +275,7 @@ class Reconciler:
         error = await self._sparing.mark(turn, decision, worker)
         if error is not None:
             text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
-            self._record(turn.view, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
+            self._record(turn, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
 
     async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""
@@ -316,7 +315,7 @@ class Reconciler:
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in settlement.events:
-            self._record(view, event)
+            self._record(turn, event)
         before, last = self._memory(turn), report.last(view, decision, outcome, settlement)
         writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
         memory = self._next_memory(done, before, last, writes=writes)
@@ -384,17 +383,18 @@ class Reconciler:
         except errors.ApiError as error:
             if error.not_found:  # deleted meanwhile: there is no status to write
                 return True
-            self._record(turn.view, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
+            self._record(turn, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
             key = turn.permit.key
             self._unwritten.occurred(subject=key, hpa=str(key), error=error.message)
             return False
         self._unwritten.ended(subject=turn.permit.key)
         return True
 
-    def _record(self, view: View, event: conditions.Event) -> None:
+    def _record(self, turn: Turn, event: conditions.Event) -> None:
+        view = turn.view
         if view.shadow is not None or self._options.dry_run:
             # At debug: the decision is logged as well, and a failure repeats its event in each turn.
             self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
         kept = event if self._options.explains else replace(event, detail="")
-        self._cluster.event_recorder.record(view.hpa, kept)
+        self._cluster.event_recorder.record(view.hpa, kept, turn.permit.require_owned)

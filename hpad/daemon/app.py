@@ -206,12 +206,14 @@ class App:
         if self.server is not None:
             # Before the caches, so that a daemon that waits for the cluster reports it.
             ordered.append(Component("HTTP server", start=self.server.start, stop=self.server.stop))
-        ordered.append(background("caches", made.cluster.run, before_end=self._flush_events))
+        ordered.append(background("caches", made.cluster.run))
         # Before the store, so that it saves after the state, which is more important.
         ordered.append(background("decision history", made.decisions.run, after_end=made.decisions.stop))
         if made.coordinator is not None:
             # Started before the store, so that the Lease is released after the last state was saved.
             ordered.append(background("election", functools.partial(made.coordinator.run, self._controller_started)))
+        # The last events are written after the last state, and before the Lease is released: then none may be.
+        ordered.append(Component("events", stop=self._flush_events))
         if isinstance(made.store, persistent.PersistentStore):
             # State is read before the first decision, and saved after the last.
             keep = functools.partial(made.store.run, made.hpas.__contains__)

@@ -1,7 +1,7 @@
 """The composition root: builds the objects of the daemon and connects them."""
 
 import asyncio
-from collections.abc import Callable
+import functools
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 
 from hpad import __version__
-from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
@@ -23,7 +22,7 @@ from hpad.decisions.archive import Archive, Limits
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.election import lease
-from hpad.election.owner import EVERYTHING, Coordinator
+from hpad.election.owner import EVERYTHING, Coordinator, remaining
 from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -91,8 +90,7 @@ def build(
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
     owner = EVERYTHING if coordinator is None else coordinator.owner
-    may_save = EVERYTHING.owns if coordinator is None else coordinator.may_save
-    store = _store(settings, cluster_config.namespace, api, telemetry, clock, may_save)
+    store = _store(settings, cluster_config.namespace, api, telemetry, clock, coordinator)
     reconciler = Reconciler(
         options=options(settings),
         clock=clock,
@@ -282,18 +280,20 @@ def _store(
     api: client.Client,
     telemetry: Telemetry,
     clock: Clock,
-    may_save: Callable[[Key], bool],
+    coordinator: Coordinator | None,
 ) -> Store:
-    """Returns the store. `home` is as for `store_namespace`; `may_save` returns whether to save the state of an HPA."""
+    """Returns the store. `home` is as for `store_namespace`."""
     if settings.store.kind == "memory" or settings.dry_run:
         if not settings.store.chosen and not settings.dry_run:
             log = structlog.get_logger("hpad.daemon.app")
             log.info("state will not survive a restart: name a file with --store sqlite:FILE")
         return InMemory()
+    may_save = EVERYTHING.owns if coordinator is None else coordinator.may_save
     if settings.store.kind == "sqlite" and settings.store.path is not None:
         backend: Backend = sqlite.Sqlite(settings.store.path, clock)
     else:
-        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save)
+        left = functools.partial(remaining, EVERYTHING if coordinator is None else coordinator.owner)
+        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save, left)
     return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), may_save)
 
 

@@ -24,11 +24,11 @@ Current = Callable[[Key], HorizontalPodAutoscaler | None]
 """Returns the HPA as cached at this moment, None if it was deleted. Called before each write."""
 
 
-class NotOwned(Exception):
+class NotOwned(client.NotAllowed):
     """A write was refused: the HPA does not belong to this process."""
 
 
-class Edited(Exception):
+class Edited(client.NotAllowed):
     """A write was refused because the HPA was replaced or edited after its decision."""
 
 
@@ -55,6 +55,13 @@ def remaining(owner: Owner) -> float | None:
     return owner.remaining if isinstance(owner, leader.Participant) else None
 
 
+def require(owner: Owner, key: Key) -> float | None:
+    """Returns `remaining`; raises NotOwned unless the HPA or pod belongs to this process at this moment."""
+    if not owner.owns(key):
+        raise NotOwned(str(key))
+    return remaining(owner)
+
+
 class Permit(msgspec.Struct, frozen=True, gc=False):
     """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
@@ -66,15 +73,18 @@ class Permit(msgspec.Struct, frozen=True, gc=False):
     def require(self) -> float | None:
         """Raises NotOwned unless the HPA belongs to this process, and Edited if it has changed since the decision.
 
-        Returns the seconds until the right to write ends without another renewal; None without election.
+        Returns `remaining`.
         """
-        if not self.owner.owns(self.key):
-            raise NotOwned(str(self.key))
+        left = self.require_owned()
         if self.current is not None:
             found = self.current(self.key)
             if found is not self.hpa and not decides_alike(self.hpa, found):
                 raise Edited(str(self.key))
-        return remaining(self.owner)
+        return left
+
+    def require_owned(self) -> float | None:
+        """Does the same for a write that an edit of the HPA does not prevent, as that of an event."""
+        return require(self.owner, self.key)
 
     @property
     def is_same(self) -> bool:

@@ -18,6 +18,7 @@ from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.http.exchange import SAFE, Answer, Failed, Head, Sender, Stream, TooLarge, whole
 from hpad.kube.http.exchange import Allowed as Allowed  # also a part of this module
+from hpad.kube.http.exchange import NotAllowed as NotAllowed
 from hpad.kube.http.pool import Pool
 from hpad.kube.http.session import Session
 from hpad.kube.http.shared import Shared

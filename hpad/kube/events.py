@@ -7,6 +7,7 @@ time, and events that are equal in Kubernetes would not be counted. The Event on
 """
 
 import asyncio
+import functools
 import hashlib
 import uuid
 from array import array
@@ -21,7 +22,7 @@ from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.conditions import Event, with_detail
 from hpad.kube import errors, paths
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client, NotAllowed
 from hpad.telemetry.episode import Episode, Episodes
 
 V = TypeVar("V")
@@ -177,6 +178,7 @@ class _Queued(NamedTuple):
     about: ObjectReference
     event: Event
     at: datetime
+    allowed: Allowed | None
 
 
 class EventRecorder:
@@ -197,16 +199,16 @@ class EventRecorder:
             log, self._clock, "bug: an event cannot be written", "events can be written again", level="error"
         )
 
-    def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
+    def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed | None = None) -> None:
         """Queues an event about an HPA; drops it if the queue is full, as client-go does."""
         meta = hpa.metadata
         about = ObjectReference(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
-        self.record_for(about, event)
+        self.record_for(about, event, allowed)
 
-    def record_for(self, about: ObjectReference, event: Event) -> None:
-        """Queues an event about any object."""
+    def record_for(self, about: ObjectReference, event: Event, allowed: Allowed | None = None) -> None:
+        """Queues an event about any object. It is dropped if `allowed` refuses it when it is written."""
         try:
-            self._queue.put_nowait(_Queued(about, event, self._clock.now()))
+            self._queue.put_nowait(_Queued(about, event, self._clock.now(), allowed))
         except asyncio.QueueFull:
             self.dropped += 1
             self._full.occurred(waiting=_QUEUED)
@@ -239,7 +241,7 @@ class EventRecorder:
         namespace = queued.about.namespace
         for _ in range(_TRIES):
             try:
-                await self._write(aggregated)
+                await self._write(aggregated, queued.allowed)
                 self._refused.ended(subject=namespace, namespace=namespace)
                 self._bugs.ended()
                 return
@@ -253,22 +255,25 @@ class EventRecorder:
                         reason=event.reason,
                     )
                     break
+            except NotAllowed:  # the next owner of the HPA reports what it finds
+                break
             await self._clock.sleep(_RETRY_S)
         self.dropped += 1
 
-    async def _write(self, event: CountedEvent) -> None:
+    async def _write(self, event: CountedEvent, allowed: Allowed | None) -> None:
+        send = functools.partial(self._client.request, allowed=allowed)
         key = Key(event.about.namespace, event.name)
         if event.count > 1:
             try:
                 patch = {"count": event.count, "lastTimestamp": _seconds(event.last), "message": event.message}
                 body = msgspec.json.encode(patch)
-                await self._client.request("PATCH", paths.EVENTS.object(key), body=body, content_type=_MERGE_PATCH)
+                await send("PATCH", paths.EVENTS.object(key), body=body, content_type=_MERGE_PATCH)
                 return
             except errors.ApiError as error:
                 if not error.not_found:  # events expire, by default after an hour (kube-apiserver --event-ttl)
                     raise
         body = msgspec.json.encode(created(event, self._component))
-        await self._client.request("POST", paths.EVENTS.collection(key.namespace), body=body)
+        await send("POST", paths.EVENTS.collection(key.namespace), body=body)
 
 
 def created(event: CountedEvent, component: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import binascii
 import contextlib
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import errors, paths
-from hpad.kube.client import Allowed, Client
+from hpad.kube.client import Allowed, Client, NotAllowed
 
 CONFIG_MAPS: Final = paths.Resource("", "v1", "configmaps", "ConfigMap")
 HPAS: Final = 64
@@ -103,24 +103,31 @@ class _Box:
         return len(self.expected) + len(self.records) < HPAS or len(self.expected | self.records.keys()) < HPAS
 
 
-class _LostError(Exception):
-    """This process has lost an HPA of a write before the request was handed over."""
+class _LostError(NotAllowed):
+    """This process has lost its lease, or an HPA of a write, before the request was handed over."""
 
 
 class ConfigMaps:
     """A storage backend for `store.persistent`; the protocol `backend.Backend` describes the methods.
 
-    `owns` returns whether this process owns an HPA at this moment.
+    `owns` returns whether this process owns an HPA at this moment. `remaining` returns the seconds until its right to
+    write ends (0: it has ended), None without election.
     """
 
     def __init__(
-        self, client: Client, namespace: str, name: str, owns: Callable[[Key], bool] = lambda key: True
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        owns: Callable[[Key], bool] = lambda key: True,
+        remaining: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.name = f"ConfigMaps {namespace}/{name}-*"
         self._client = client
         self._namespace = namespace
         self._prefix = name
         self._owns = owns
+        self._remaining = remaining
         self._boxes: list[_Box] = []
         self._places: dict[Key, int] = {}
         self._since: dict[int, float] = {}
@@ -199,10 +206,10 @@ class ConfigMaps:
     async def _fill(self, end: int) -> None:
         """Creates missing objects with numbers below `end`, since `load` stops at two missing ones; ignores errors."""
         for place in [place for place in range(end) if self._boxes[place].stored is None and not self._is_ours(place)]:
-            with contextlib.suppress(errors.ApiError):
+            with contextlib.suppress(errors.ApiError, _LostError):
                 box = await self._read(place)
                 if box.stored is None:
-                    box = await self._put(place, box, _packed({})[0], {})
+                    box = await self._put(place, box, _packed({})[0], {}, self._permission(()))
                 self._keep(place, box)
 
     async def quarantine(self, keys: Collection[Key]) -> None:
@@ -258,13 +265,15 @@ class ConfigMaps:
                 return {}
         return dict.fromkeys(changes, f"{self.name}: HPAs of object {place} moved to another replica in each attempt")
 
-    def _permission(self, changes: Changes) -> Callable[[], None]:
-        """Returns what raises _LostError if this process owns an HPA now, and no longer where it is called."""
+    def _permission(self, changes: Iterable[Key]) -> Allowed:
+        """Returns what raises _LostError without a lease, and if this process has lost an HPA that it owns now."""
         owned = [key for key in changes if self._owns(key)]
 
-        def require() -> None:
-            if not all(map(self._owns, owned)):
+        def require() -> float | None:
+            seconds = self._remaining()
+            if seconds == 0 or not all(map(self._owns, owned)):
                 raise _LostError
+            return seconds
 
         return require
 
@@ -299,9 +308,7 @@ class ConfigMaps:
             if key not in box.records and key not in box.expected and self._places.get(key) == place:
                 del self._places[key]
 
-    async def _put(
-        self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes], allowed: Allowed | None = None
-    ) -> _Box:
+    async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes], allowed: Allowed) -> _Box:
         """Creates or replaces the object with this value, which holds the records `sent`.
 
         Raises ApiError, and what `allowed` raises where the request is handed over.

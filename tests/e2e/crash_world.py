@@ -94,7 +94,7 @@ class World(Gathering):
     def select(self, namespace: str, selector: Any) -> list[Any]:
         return list(self.step.selected())
 
-    def record(self, hpa: Any, event: Any) -> None:
+    def record(self, hpa: Any, event: Any, allowed: Any) -> None:
         self._pulse.moment()
 
     def competitors(self, hpa: Any) -> tuple[Any, ...]:

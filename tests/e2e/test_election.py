@@ -13,10 +13,13 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 from e2e.conftest import AT_LAST
 
+from hpad import settings
 from hpad.api.metadata import Key
 from hpad.daemon import app
+from hpad.kube.client import Client
 from hpad.settings.model import Election
 
 QUICK = Election(
@@ -84,6 +87,53 @@ async def test_one_replica_leads_and_the_other_is_ready_and_takes_over(world: An
     await second.stop()
     messages = [event["message"].split()[1:] for event in world.cluster.list("events", "kube-system")]
     assert messages == [["became", "leader"], ["stopped", "leading"]] * 2
+
+
+async def test_every_write_of_a_leader_asks_for_its_lease(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[Client, str, float | None]] = []
+    request = Client.request
+
+    async def noted(self: Client, method: str, path: str, **options: Any) -> bytes:
+        if options.get("body") is not None:
+            allowed = options.get("allowed")
+            sent.append((self, path.split("/")[-1], allowed and allowed()))
+        return await request(self, method, path, **options)
+
+    monkeypatch.setattr(Client, "request", noted)
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    leader = await world.hpad(election=QUICK, store=settings.StoreSettings(kind="cluster"))
+    await world.until(lambda: world.events("web") and world.cluster.list("configmaps", "kube-system"))
+    await leader.stop()
+    writes = [(name, left) for client, name, left in sent if client is leader.components.api]
+    assert {"scale", "status", "events", "configmaps"} <= {name for name, _ in writes}
+    assert [each for each in writes if not 0 < (each[1] or 0) <= QUICK.renew_deadline.total_seconds()] == []
+
+
+async def test_the_last_event_is_written_before_the_lease_is_released(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = asyncio.Event()
+    request, flush = Client.request, app.App._flush_events
+
+    async def held(self: Client, method: str, path: str, **options: Any) -> bytes:
+        if path.endswith("default/events"):
+            await stopping.wait()
+        return await request(self, method, path, **options)
+
+    async def flushed(self: app.App) -> None:
+        stopping.set()
+        await flush(self)
+
+    monkeypatch.setattr(Client, "request", held)
+    monkeypatch.setattr(app.App, "_flush_events", flushed)
+    world.workload("Deployment", "web", 15)
+    world.hpa("web")
+    leader = await world.hpad(election=QUICK)
+    await world.until(lambda: world.condition("web", "AbleToScale")[1] == "SucceededRescale")
+    assert world.events("web") == []
+    await leader.stop()
+    assert "SuccessfulRescale" in dict(world.events("web"))
 
 
 async def readiness(daemon: Any) -> tuple[int, str]:

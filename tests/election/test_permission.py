@@ -11,10 +11,12 @@ from support.virtual_time import VirtualClock, in_virtual_time, now, until
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import SystemClock
-from hpad.election.owner import NotOwned, Permit
+from hpad.election.owner import Edited, NotOwned, Permit
+from hpad.engine.conditions import Event
 from hpad.kube import client as clients
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.errors import ApiError
+from hpad.kube.events import EventRecorder
 from hpad.kube.http.exchange import Allowed, Answer
 from hpad.kube.http.session import Session
 
@@ -99,6 +101,36 @@ async def test_a_renewal_before_the_permission_counts() -> None:
         await until(lambda: candidate.leads)
         await written(client, permit_of(candidate).require)
     assert len(sender.sent) == 1
+    await candidate.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("stall", [{"before": 60.0}, {"after": 60.0}])
+async def test_an_event_is_not_written_after_the_lease(stall: dict[str, float]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        sender = Stalling(**stall)
+        events = EventRecorder(client_with(sender, patch))
+        candidate = Candidate("a", LeaseServer()).start()
+        await until(lambda: candidate.leads)
+        candidate.network.cut = True
+        hpa = HorizontalPodAutoscaler()
+        events.record(hpa, Event("Normal", "SuccessfulRescale", "New size: 4"), permit_of(candidate).require_owned)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(events.run())
+            await events.flush()
+            writing.cancel()
+    assert (sender.sent, events.dropped) == ([], 1)
+    await candidate.stop()
+
+
+@in_virtual_time
+async def test_an_edit_of_the_hpa_does_not_prevent_an_event() -> None:
+    candidate = Candidate("a", LeaseServer()).start()
+    await until(lambda: candidate.leads)
+    deleted = Permit(candidate.leader, ANY, HorizontalPodAutoscaler(), lambda key: None)
+    assert 0 < (deleted.require_owned() or 0) <= RENEW_DEADLINE
+    with pytest.raises(Edited):
+        deleted.require()
     await candidate.stop()
 
 

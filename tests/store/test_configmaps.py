@@ -37,10 +37,12 @@ async def backends(cluster: Cluster) -> AsyncIterator[Backends]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def backend(
-            owns: Callable[[Key], bool] = lambda key: True, clock: SkippingClock | None = None
+            owns: Callable[[Key], bool] = lambda key: True,
+            clock: SkippingClock | None = None,
+            remaining: Callable[[], float | None] = lambda: None,
         ) -> configmaps.ConfigMaps:
             client = Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
-            made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns)
+            made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns, remaining)
             await made.load()
             return made
 
@@ -141,6 +143,24 @@ async def test_nothing_is_written_of_an_hpa_that_is_lost_before_the_request_is_h
     monkeypatch.setattr(one._client, "_head", lambda *arguments: keys.clear() or head(*arguments))
     assert await one.save(rows(1)) == {}
     assert writes(cluster) == written
+
+
+async def test_a_save_ends_with_the_lease(cluster: Cluster, backends: Backends) -> None:
+    one = await backends(remaining=lambda: 0.2)
+    cluster.faults.add(method="POST", path="configmaps", delay=60.0)
+    (why,) = set((await one.save(rows(2))).values())
+    assert "before the permission for the write ended" in why
+    assert value(cluster, "history-0") is None
+
+
+async def test_nothing_is_written_without_a_lease(cluster: Cluster, backends: Backends) -> None:
+    """By a standby, or a leader whose lease has ended before the save: it owns none of the HPAs any more."""
+    await (await backends()).save(rows(2))
+    one = await backends(lambda key: False, remaining=lambda: 0.0)
+    before = writes(cluster)
+    assert await one.save(rows(2)) == {}
+    await one.quarantine(rows(1))
+    assert writes(cluster) == before
 
 
 @pytest.mark.parametrize("shard_by", SHARD_BY)

@@ -35,6 +35,7 @@ from hpad.engine import annotations as own
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
 from hpad.kube import errors
+from hpad.kube.client import Allowed
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
@@ -202,7 +203,7 @@ class FakeCluster:
         name, fields = f"{app}-{number}", {"namespace": "default", "phase": "Running", "ready": "True"}
         return Pod(name=name, labels={"app": app}, deletion_cost=self.costs.get(name), **fields)
 
-    def record(self, hpa: HorizontalPodAutoscaler, event: Event) -> None:
+    def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed) -> None:
         self.events.append(event)
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:

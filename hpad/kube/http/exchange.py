@@ -17,11 +17,15 @@ KEEP_ALIVE_S: Final = 75.0
 REPEATED: Final = frozenset({"GET", "PUT"})
 """Methods of which a second request does no harm; a PUT has the resourceVersion that it replaces."""
 Allowed = Callable[[], float | None]
-"""Called where a write is handed over to the connection; an exception prevents the write and reaches the caller.
+"""Called where a write is handed over to the connection; NotAllowed prevents the write and reaches the caller.
 
 Returns for how many seconds the write may be in progress (None: without a limit of its own). Before, a request may have
 waited for the limiter, for a connection, or for a stopped process to continue.
 """
+
+
+class NotAllowed(Exception):
+    """What `Allowed` raises: this process must not send the write."""
 
 
 _ENDS: Final = re.compile("[\r\n\0]")
