@@ -24,7 +24,6 @@ from hpad.serve import ServeError as ServeError
 from hpad.serve import api, authentication, document, hosts, limits, page, stream, tls
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
-from hpad.serve.deprecated import Deprecated
 from hpad.serve.operations import PREFIX
 from hpad.serve.summary import HpaSource
 from hpad.settings.model import Serving
@@ -89,7 +88,6 @@ class Server:
             clock=self._clock,
             last=recent,
         )
-        self._deprecated = Deprecated(source, store, lambda: mode().dry_run, reports)
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
         self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
         self._authenticator = authentication.Authenticator(
@@ -116,7 +114,6 @@ class Server:
             [
                 web.get("/", self._page),
                 *self._api.routes(),
-                *self._deprecated.routes(),
                 web.get("/metrics", self._metrics),
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),

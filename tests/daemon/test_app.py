@@ -63,8 +63,8 @@ async def test_the_server_listens_before_the_cluster_answers() -> None:
         async with session.get(f"{daemon.server.url}/readyz") as answer:
             assert answer.status == 503
             assert "waiting for the cluster" in await answer.text()
-        async with session.get(f"{daemon.server.url}/api/hpas") as answer:
-            assert await answer.json() == []
+        async with session.get(f"{daemon.server.url}/api/v1/hpas") as answer:
+            assert (await answer.json())["items"] == []
 
 
 HPA = """\
@@ -84,9 +84,9 @@ async def test_page_and_api_show_the_mode(cluster: Cluster, dry_run: bool, doing
     async with running as daemon, aiohttp.ClientSession(trust_env=False) as session, asyncio.timeout(240):
         await daemon.ready()
         assert daemon.server is not None
-        async with session.get(f"{daemon.server.url}/api/hpas") as answer:
-            rows = await answer.json()
-        async with session.get(f"{daemon.server.url}/api/hpas/default/web") as answer:
+        async with session.get(f"{daemon.server.url}/api/v1/hpas") as answer:
+            rows = (await answer.json())["items"]
+        async with session.get(f"{daemon.server.url}/api/v1/hpas/default/web") as answer:
             rows.append(await answer.json())
         async with session.get(f"{daemon.server.url}/api/v1/status") as answer:
             status = await answer.json()

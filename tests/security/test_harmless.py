@@ -101,8 +101,6 @@ class One(http_server.NoHpas):
 async def test_responses_of_the_port_have_no_control_characters() -> None:
     async with http_server.opened(Serving(), source=One(), unready=lambda: [ODD]) as server:
         for path in (
-            "/api/hpas",
-            "/api/hpas/shop/web",
             "/api/v1/hpas",
             "/api/v1/hpas/shop/web",
             "/api/v1/status",

@@ -317,23 +317,6 @@ async def test_answers_have_no_control_characters(world: World) -> None:
         assert not any(character in CONTROLS or character == "\n" for character in text), path
 
 
-async def test_the_paths_without_a_version_are_deprecated() -> None:
-    async with api_world.opened() as world:
-        world.decided(scaled_up(), "a b")
-        for path, successor in (
-            ("hpas", "/api/v1/hpas"),
-            ("hpas/default/a%20b", "/api/v1/hpas/default/a%20b"),
-            ("sources", "/api/v1/sources"),
-        ):
-            async with world.session.get(f"{world.server.url}/api/{path}") as response:
-                assert response.status == 200
-                # RFC 9745: a date as seconds since 1970. 20,780 days are 2026-11-23.
-                assert response.headers["Deprecation"] == f"@{20_780 * 86_400}"
-                assert response.headers["Link"] == f'<{successor}>; rel="successor-version"'
-        async with world.session.get(f"{world.server.url}/api/v1/hpas") as response:
-            assert "Deprecation" not in response.headers
-
-
 async def test_another_process_that_decides_is_named_where_no_decision_is_in_memory(world: World) -> None:
     world.source.put(hpa("web"))
     text = "no decision for the HPA default/web is in memory"
@@ -345,18 +328,16 @@ async def test_another_process_that_decides_is_named_where_no_decision_is_in_mem
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("v1/hpas", ["web", "worker"]),
-        ("v1/hpas?hpa=default/web", ["web"]),
-        ("v1/hpas/default/web", ["web"]),
-        ("v1/hpas/default/web/history", ["web"]),
         ("hpas", ["web", "worker"]),
+        ("hpas?hpa=default/web", ["web"]),
         ("hpas/default/web", ["web"]),
+        ("hpas/default/web/history", ["web"]),
     ],
 )
 async def test_hpas_of_another_replica_are_read_before_they_are_shown(
     world: World, path: str, shown: list[str]
 ) -> None:
     world.source.unread = {each.metadata.key: each for each in (hpa("web"), hpa("worker"))}
-    async with world.session.get(f"{world.server.url}/api/{path}") as response:
+    async with world.session.get(f"{world.server.url}/api/v1/{path}") as response:
         assert response.status == 200
     assert [key.name for key in world.source.found] == shown

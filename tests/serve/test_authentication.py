@@ -38,7 +38,7 @@ async def test_without_authentication_every_request_is_answered() -> None:
         assert (await http_server.get(server.url + "/"))[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/api/hpas", "/api/hpas/a/b", "/api/sources", "/nowhere"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/hpas", "/api/v1/hpas/a/b", "/api/v1/sources", "/nowhere"])
 @pytest.mark.parametrize("token", [None, "", "wrong", SECRET[:-1], SECRET + "x", "x" * 9000])
 async def test_only_tokens_of_the_file_are_accepted(token_file: Path, path: str, token: str | None) -> None:
     async with http_server.opened(Serving(token_file=token_file)) as server:

@@ -21,8 +21,8 @@ FOREIGN = (
     "[::2]",
 )
 PATHS = (
-    *("/", "/api/hpas", "/api/hpas/shop/web", "/api/sources", "/metrics", "/nowhere"),
-    *("/api/v1/hpas", "/api/v1/decisions", "/api/v1/openapi.json", "/api/v1/nowhere"),
+    *("/", "/metrics", "/nowhere", "/api/v1/hpas", "/api/v1/hpas/shop/web", "/api/v1/sources"),
+    *("/api/v1/decisions", "/api/v1/openapi.json", "/api/v1/nowhere"),
 )
 
 
@@ -53,30 +53,30 @@ async def test_an_open_port_on_loopback_refuses_foreign_host_names(host: str) ->
 @pytest.mark.parametrize("host", LOCAL)
 async def test_local_host_names_are_answered(host: str) -> None:
     async with http_server.opened(Serving(), unready=lambda: ["the lease"]) as server:
-        assert (await status(server, "/api/hpas", host))[0] == 200
+        assert (await status(server, "/api/v1/hpas", host))[0] == 200
         assert await status(server, "/readyz", host) == (503, "the lease\n")
 
 
 async def test_a_request_without_a_host_header_is_answered() -> None:
     async with http_server.opened(Serving()) as server:
-        assert (await status(server, "/api/hpas"))[0] == 200
+        assert (await status(server, "/api/v1/hpas"))[0] == 200
 
 
 async def test_a_request_with_two_host_headers_is_refused() -> None:
     async with http_server.opened(Serving()) as server:
-        assert (await status(server, "/api/hpas", "localhost", "evil.example"))[0] in (400, 421)
+        assert (await status(server, "/api/v1/hpas", "localhost", "evil.example"))[0] in (400, 421)
 
 
 async def test_a_port_with_authentication_accepts_any_host_name(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("secret\n")
     async with http_server.opened(Serving(token_file=tmp_path / "tokens")) as server:
-        assert (await status(server, "/api/hpas", "hpad.example"))[0] == 401
+        assert (await status(server, "/api/v1/hpas", "hpad.example"))[0] == 401
 
 
 async def test_an_open_port_on_other_addresses_answers_to_any_name() -> None:
     """Such a port is reached by the name of its machine, which hpad does not know."""
     async with http_server.opened(Serving(), address="0.0.0.0") as server:
-        assert (await status(server, "/api/hpas", "hpad.example"))[0] == 200
+        assert (await status(server, "/api/v1/hpas", "hpad.example"))[0] == 200
 
 
 def test_host_names_are_checked_only_if_all_addresses_are_loopback() -> None:

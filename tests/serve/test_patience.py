@@ -39,11 +39,11 @@ class Broken(http_server.NoHpas):
         raise RuntimeError("the password is hunter2")
 
 
-@pytest.mark.parametrize("path", ["/api/hpas", "/api/hpas/shop/web"])
+@pytest.mark.parametrize("path", ["/api/v1/hpas", "/api/v1/hpas/shop/web"])
 async def test_the_response_to_a_bug_has_no_details(path: str) -> None:
     async with http_server.opened(Serving(), source=Broken()) as server:
         with structlog.testing.capture_logs() as logged:
-            assert await http_server.get(server.url + path) == (500, "500: Internal Server Error\n")
+            assert await http_server.get(server.url + path) == (500, '{"error":"500: Internal Server Error"}')
     assert [(line["log_level"], line["path"]) for line in logged] == [("error", path)]
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -12,9 +11,8 @@ from support import http_server
 
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
-from hpad.engine.history import Last, Memory
+from hpad.engine.history import Memory
 from hpad.serve import page
-from hpad.serve.deprecated import rows as rows_of
 from hpad.serve.server import ServeError, Server
 from hpad.store.store import InMemory
 from hpad.telemetry import Telemetry
@@ -70,32 +68,10 @@ async def client() -> AsyncIterator[Client]:
         yield Client(session, server.url, reasons, store)
 
 
-async def test_hpas_as_json(client: Client) -> None:
-    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    client.store.put(Key("shop", "web"), Memory(last=Last(at=at, text="keep 2: all is well", error=None)))
-    status, kind, rows = await client.get("/api/hpas")
-    assert (status, kind) == (200, "application/json")
-    api, web = rows
-    assert (api["name"], web["name"]) == ("api", "web")
-    assert web["target"] == {"kind": "Deployment", "name": "web"}
-    assert (web["minReplicas"], web["maxReplicas"]) == (1, 9)
-    assert (web["currentReplicas"], web["desiredReplicas"]) == (2, 3)
-    assert web["lastDecision"] == {"time": "2026-01-02T03:04:05Z", "sentence": "keep 2: all is well", "error": None}
-    assert api["lastDecision"] is None
-    assert (await client.get("/api/hpas/shop/web"))[2] == web
-    assert (await client.get("/api/hpas/shop/none"))[0] == 404
-
-
 async def test_the_status_in_memory_wins(client: Client) -> None:
     remembered = hpa("web", desiredReplicas=8).status
     client.store.put(Key("shop", "web"), Memory(status=remembered))
-    assert (await client.get("/api/hpas/shop/web"))[2]["desiredReplicas"] == 8
-
-
-async def test_rows_state_a_dry_run() -> None:
-    source, store = Source(hpa("web")), InMemory()
-    assert [row["dryRun"] for row in await rows_of(source, store, dry_run=True)] == [True]
-    assert [row["dryRun"] for row in await rows_of(source, store)] == [False]
+    assert (await client.get("/api/v1/hpas/shop/web"))[2]["desiredReplicas"] == 8
 
 
 async def test_probes(client: Client) -> None:

@@ -57,8 +57,8 @@ async def test_a_client_certificate_is_accepted_until_its_authority_is_replaced(
     serving = Serving(certificate=certificate, private_key=key, client_ca=authorities)
     async with http_server.opened(serving) as server:
         known, anonymous = http_server.client(servers, signed_by=clients), http_server.client(servers)
-        assert (await http_server.get(server.url + "/api/hpas", tls=known)) == (200, "[]")
-        assert (await http_server.get(server.url + "/api/hpas", tls=anonymous)) == (401, "401: Unauthorized")
+        assert (await http_server.get(server.url + "/api/v1/hpas", tls=known))[0] == 200
+        assert (await http_server.get(server.url + "/", tls=anonymous)) == (401, "401: Unauthorized")
         assert (await http_server.get(server.url + "/livez", tls=anonymous))[0] == 200
         with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
             await http_server.get(server.url + "/", tls=http_server.client(servers, signed_by=others))
