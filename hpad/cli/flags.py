@@ -38,7 +38,6 @@ _GENERAL: Final = {
 }
 _DECISIONS: Final = {
     "sync_period": "DURATION",
-    "sync_tick": "DURATION",
     "workers": "N",
     "tolerance": "FRACTION",
     "downscale_stabilization": "DURATION",

@@ -24,7 +24,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "hpa_selector": "only HPAs with these labels, such as autoscaler=hpad",
     "manifests": "read HPAs from the files of this folder, not from the API server",
     "sync_period": "reconcile every HPA once per period, at least 100ms",
-    "sync_tick": "HPAs due within this time (longer for few) are reconciled together, at most sync_period / 30",
     "workers": "concurrent reconciles, not counting those that wait for metrics",
     "max_staleness": "keep replicas once a watch that decisions need has delivered nothing for this long",
     "kube_api_qps": "requests per second to the API server (default: no limit)",

@@ -58,9 +58,7 @@ _CHANGES: Final = {
 
 
 class Controller:
-    """Reconciles every HPA of a source each `period` with `workers` workers; HPAs due within a `tick` are due together.
-
-    `period` and `tick` are in seconds; `retune` changes all three.
+    """Reconciles every HPA of a source each `period` (seconds) with `workers` workers; `retune` changes both.
 
     Once the source has synced, await `prepare` and call `start`. `stop` waits for running turns. HPAs that `owner` does
     not own have turns, but nothing is decided in them: they keep the overlap index up to date. Without `foreign_turns`
@@ -76,7 +74,6 @@ class Controller:
         *,
         period: float,
         workers: int,
-        tick: float = 0.0,
         owner: Owner = EVERYTHING,
         foreign_turns: bool = True,
     ) -> None:
@@ -86,13 +83,12 @@ class Controller:
         self._clock = clock
         self.period = period
         self.workers = workers
-        self._tick = tick
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._deadlines = Deadlines()
         self._owner = owner
         self._foreign_turns = foreign_turns
         self._queue = DelayingQueue(clock, telemetry.queue)
-        self._schedule = Schedule(self._queue, clock, period, tick)
+        self._schedule = Schedule(self._queue, clock, period)
         self._records = self._schedule.records
         self._dispatcher: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("hpad.controller")
@@ -129,8 +125,8 @@ class Controller:
             if not dispatcher.cancelled():
                 dispatcher.result()
 
-    def retune(self, *, period: float, workers: int, tick: float) -> None:
-        """Changes period and tick (seconds) and the number of workers. Running turns finish with the previous ones.
+    def retune(self, *, period: float, workers: int) -> None:
+        """Changes the period (seconds) and the number of workers. Running turns finish with the previous ones.
 
         Call it also if the HPAs' own periods may have changed (`Reconciler.retune`).
         """
@@ -138,10 +134,10 @@ class Controller:
             self.workers = workers
             # Running turns give their workers back to the previous pool.
             self._pool = Workers(workers, self._clock, period * _DRAIN)
-        if (period, tick) != (self.period, self._tick):
-            self.period, self._tick = period, tick
+        if period != self.period:
+            self.period = period
             self._pool.be_patient(period * _DRAIN)
-            self._schedule.retune(period, tick)
+            self._schedule.retune(period)
         self._set_periods()
 
     async def stop(self, seconds: float) -> None:

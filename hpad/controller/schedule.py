@@ -215,12 +215,11 @@ class Record(msgspec.Struct):
 class Schedule:
     """The records of all HPAs, and the planned time of each."""
 
-    def __init__(self, queue: DelayingQueue, clock: Clock, period: float, tick: float) -> None:
+    def __init__(self, queue: DelayingQueue, clock: Clock, period: float) -> None:
         self._queue = queue
         self._clock = clock
         self._period = period
-        self._tick = tick
-        self._grid = Grid(period, tick)
+        self._grid = Grid(period)
         self._namespaces: defaultdict[str, set[Key]] = defaultdict(set)
         self._elsewhere: set[Key] = set()
         """HPAs that have no turns here, since another replica decides about them."""
@@ -293,9 +292,9 @@ class Schedule:
         self.records[key].due = None
         self._elsewhere.add(key)
 
-    def retune(self, period: float, tick: float) -> None:
-        """Changes period and tick, in seconds, and plans a new time for every HPA."""
-        self._period, self._tick, self._grid = period, tick, Grid(period, tick)
+    def retune(self, period: float) -> None:
+        """Changes the period, in seconds, and plans a new time for every HPA."""
+        self._period, self._grid = period, Grid(period)
         for key, record in list(self.records.items()):
             self._replan(key, record)
 
@@ -345,7 +344,7 @@ class Schedule:
         """Returns the planned time after this turn (monotonic seconds): no regular turn comes earlier."""
         due, period = record.due, self._period if record.period is None else record.period
         if due is None and record.period is not None:
-            return self._following(own_place(key, period, self._tick), period)
+            return self._following(own_place(key, period), period)
         if due is None:
             return self._on_grid(key)
         if due > now + _AT_ONCE:

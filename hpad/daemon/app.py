@@ -33,7 +33,6 @@ RELOADABLE = frozenset(
         "hpas",
         "tunables",
         "sync_period",
-        "sync_tick",
         "workers",
         "competing_hpas",
         "explain_events",

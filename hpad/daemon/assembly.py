@@ -104,7 +104,6 @@ def build(
         own=_own(settings, metrics),
     )
     period = settings.sync_period.total_seconds()
-    tick = settings.sync_tick.total_seconds()
     member = coordinator.of_namespaces if coordinator is not None else None
     controller = Controller(
         hpas,
@@ -113,7 +112,6 @@ def build(
         clock,
         period=period,
         workers=settings.workers,
-        tick=tick,
         owner=owner,
         foreign_turns=member is None,
     )
@@ -157,8 +155,8 @@ def apply(settings: Settings, components: Components) -> None:
     components.reconciler.retune(options(settings), _own(settings, components.metrics))
     seconds = settings.record_recent.total_seconds()
     components.recent.retune(seconds=seconds, memory=settings.record_recent_memory)
-    period, tick = settings.sync_period.total_seconds(), settings.sync_tick.total_seconds()
-    components.controller.retune(period=period, workers=settings.workers, tick=tick)
+    period = settings.sync_period.total_seconds()
+    components.controller.retune(period=period, workers=settings.workers)
     components.costs.kept = kept_seconds(period)
     if components.handoff is not None and components.coordinator is not None:
         components.handoff.retune(components.coordinator.cooldown(options(settings).patience))

@@ -135,7 +135,6 @@ PARSERS: dict[str, Parser] = {
     "manifests": parsers.path,
     "competing_hpas": parsers.one_of(*COMPETING),
     "sync_period": parsers.period,
-    "sync_tick": parsers.duration,
     "workers": parsers.count,
     "max_staleness": parsers.staleness,
     "kube_api_qps": parsers.qps,
@@ -205,6 +204,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "sync_tick": "HPAs are due on ticks of 100 ms; leave it out",
     "memory_limit": "set systemd's MemoryMax= or the container's resources.limits.memory",
 }
 """Former settings, with what to use instead."""

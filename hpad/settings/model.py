@@ -232,11 +232,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All validated settings.
 
     `manifests`: HPAs come from this folder instead of the API server. `competing_hpas`: whether hpad writes to a target
-    that another HPA of the API server scales. `sync_tick`: HPAs are due on multiples of it, or of a longer time
-    with few HPAs, at most a thirtieth of `sync_period`; 0: at any time. `workers` is the number of concurrent
-    reconciles, not counting those that wait for metrics. `max_staleness`: replicas are kept once a watch has received
-    nothing for this long; bookmarks come about once a minute and a silent watch is restarted after 150 s, so five
-    minutes are two such rounds. `kube_api_qps`
+    that another HPA of the API server scales. `workers` is the number of concurrent reconciles, not counting those that
+    wait for metrics. `max_staleness`: replicas are kept once a watch has received nothing for this long; bookmarks come
+    about once a minute and a silent watch is restarted after 150 s, so five minutes are two such rounds. `kube_api_qps`
     None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
     per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
     `record_limit`: disk space for recordings in bytes, 0 for no limit. `record_recent`: how long each reconcile is kept
@@ -253,7 +251,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     manifests: Path | None = None
     competing_hpas: str = YIELD
     sync_period: timedelta = timedelta(seconds=15)
-    sync_tick: timedelta = timedelta(milliseconds=100)
     workers: int = 64
     max_staleness: timedelta = timedelta(minutes=5)
     kube_api_qps: float | None = None

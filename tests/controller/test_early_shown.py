@@ -184,7 +184,7 @@ def smaller(environment: Environment) -> HorizontalPodAutoscaler:
     return environment.renewed(msgspec.structs.replace(environment.found, spec=hpa("web", maxReplicas=6).spec))
 
 
-TURN = Grid(lives.PERIOD, 0.0).place(lives.WEB, 1, 1) + lives.PERIOD
+TURN = Grid(lives.PERIOD).place(lives.WEB, 1, 1) + lives.PERIOD
 """The second at which the second planned turn begins."""
 CLOCK = (
     (40, set_back_and_hidden),

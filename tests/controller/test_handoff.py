@@ -341,7 +341,7 @@ async def test_the_ticks_of_a_member_suit_the_hpas_that_it_owns() -> None:
     ours = [hpa(f"ours-{number}", namespace=f"ours-{number % 4}") for number in range(40)]
     theirs = [hpa(f"theirs-{number}", namespace=f"theirs-{number % 50}") for number in range(2_400)]
     owner = Named(*(each.metadata.name for each in ours))
-    bench = Bench(*ours, *theirs, owner=owner, tick=0.1, workers=64, foreign_turns=False)
+    bench = Bench(*ours, *theirs, owner=owner, workers=64, foreign_turns=False)
     bench.controller.start()
     bench.handoff.changed()
 

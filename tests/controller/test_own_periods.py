@@ -46,7 +46,7 @@ def regular(found: list[float], period: float) -> bool:
 
 @in_virtual_time
 async def test_each_hpa_has_its_own_period_beside_the_others():
-    bench = Bench(own(hpa("quick"), "2s"), hpa("web"), own(hpa("slow"), "1h"), tick=0.1)
+    bench = Bench(own(hpa("quick"), "2s"), hpa("web"), own(hpa("slow"), "1h"))
     await bench.advance(7300)
     assert regular(intervals(bench, "quick"), 2)
     assert regular(intervals(bench, "web"), 15)
@@ -60,7 +60,7 @@ async def test_each_hpa_has_its_own_period_beside_the_others():
 @pytest.mark.parametrize("period", [1.0, 2.0, 3600.0])
 def test_hpas_with_their_own_period_are_spread_over_it(period):
     """Two thousand HPAs of one namespace: a hundred in each twentieth of the period, at multiples of a hundredth."""
-    places = [own_place(Key("shop", f"app-{number}"), period, 0.1) for number in range(2000)]
+    places = [own_place(Key("shop", f"app-{number}"), period) for number in range(2000)]
     assert all(0 <= place < period for place in places)
     tick = min(0.1, period / 100)
     assert all(abs(place / tick - round(place / tick)) < 1e-6 for place in places)
@@ -95,7 +95,7 @@ async def test_a_period_from_the_configuration_takes_effect_with_the_reload():
     await asyncio.sleep(100)
     reader = annotations.Reader(None, lambda _: {SYNC_PERIOD: "3s"})
     bench.reconciler.retune(bench.reconciler._options, reader)
-    bench.controller.retune(period=15.0, workers=8, tick=0.0)
+    bench.controller.retune(period=15.0, workers=8)
     await asyncio.sleep(100)
     assert regular(intervals(bench, "web", since=118), 3)
     await bench.controller.stop(5)

@@ -51,7 +51,6 @@ class Process:
             store=self.store,
             telemetry=lives.telemetry(),
             period=lives.PERIOD,
-            tick=0.1,
             workers=50,
         )
         self.bench.cluster.select = lambda *_: []  # type: ignore[method-assign]  # their metrics need no pods

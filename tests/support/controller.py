@@ -309,7 +309,6 @@ class Bench:
         *found: HorizontalPodAutoscaler,
         period: float = 15.0,
         workers: int = 8,
-        tick: float = 0.0,
         owner: Owner = EVERYTHING,
         cooldown: float = 0.0,
         lease: float = 0.0,
@@ -348,7 +347,6 @@ class Bench:
             self.clock,
             period=period,
             workers=workers,
-            tick=tick,
             owner=owner,
             foreign_turns=foreign_turns,
         )
