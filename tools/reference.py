@@ -587,7 +587,7 @@ def _conditions() -> str:
         "## Reasons",
         _table(["reason", "condition", "meaning"], reasons),
         "## Events",
-        "On the HPA; `event_component` ([settings](settings.md)) names their component. With `explain_events` the"
+        "On the HPA. With `explain_events` the"
         " events of rescales give the former count and all reasons of the new one, after the text of Kubernetes.",
         _table(["reason", "type", "meaning"], events),
     )

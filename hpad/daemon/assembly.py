@@ -240,7 +240,6 @@ def _cluster(
         watch_hpas=settings.manifests is None,
         alone=not election.enabled,
         watch_others=settings.manifests is not None or bool(settings.hpa_selector),
-        component=settings.event_component,
         reflector_options=reflector_options,
         max_staleness=settings.max_staleness.total_seconds(),
         restricted=_takes_part(settings) and election.shards and election.shard_by == SHARD_BY_NAMESPACE,

@@ -66,7 +66,6 @@ class Cluster:
         watch_hpas: bool = True,
         watch_others: bool = False,
         alone: bool = True,
-        component: str = events.COMPONENT,
         reflector_options: ReflectorOptions | None = None,
         max_staleness: float = math.inf,
         restricted: bool = False,
@@ -75,7 +74,7 @@ class Cluster:
         self.client = client
         self.clock = clock
         self.api = Api(client)
-        self.event_recorder = events.EventRecorder(client, component=component)
+        self.event_recorder = events.EventRecorder(client)
         scope = WatchScope(client, namespaces, reflector_options or ReflectorOptions())
         self._others = OtherHpas(scope, hpa_selector if watch_hpas else None) if watch_others else None
         self._competitors = Competitors(clock, self._others, alone=alone)

@@ -140,7 +140,6 @@ PARSERS: dict[str, Parser] = {
     "kube_api_qps": parsers.qps,
     "kube_api_burst": parsers.count,
     "status_refresh": parsers.duration,
-    "event_component": parsers.object_name,
     "explain_events": parsers.flag,
     "tolerance": parsers.fraction,
     "downscale_stabilization": parsers.duration,
@@ -204,6 +203,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "event_component": "events name the component horizontal-pod-autoscaler, as Kubernetes does; leave it out",
     "sync_tick": "HPAs are due on ticks of 100 ms; leave it out",
     "memory_limit": "set systemd's MemoryMax= or the container's resources.limits.memory",
 }

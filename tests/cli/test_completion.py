@@ -27,7 +27,7 @@ from hpad.cli import COMMANDS
         (["explain", "web", "--output", "j"], ["json"]),
         (["explain", "web", "--address", ""], []),
         (["adapters", "describe", "static", "-o", "j"], ["json"]),
-        (["run", "--event-c"], ["--event-component"]),
+        (["run", "--max-s"], ["--max-staleness"]),
         (["run", "--nonsense", "--kubeco"], ["--kubeconfig"]),
         (["completion", ""], ["bash", "zsh"]),
         (["nonsense", ""], []),

@@ -175,7 +175,7 @@ def test_rare_settings_are_in_the_whole_help_only(capsys: pytest.CaptureFixture[
     assert "`hpad run --help-all` lists all arguments." in short
     assert len(short.splitlines()) < 80
     assert "--kubeconfig" in short
-    for rare in ("--event-component", "--tls-cert-file", "--tolerance", "--leader-elect-lease-duration"):
+    for rare in ("--max-staleness", "--tls-cert-file", "--tolerance", "--leader-elect-lease-duration"):
         assert rare in whole
         assert rare not in short
 
