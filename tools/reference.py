@@ -342,7 +342,7 @@ REASONS = {
     "StatusWritten": ("CompetingWriters", "another client writes the status of the HPA"),
 }
 EVENTS = {
-    "SuccessfulRescale": ("Normal", "the new count was written; the message says why, in full with `explain_events`"),
+    "SuccessfulRescale": ("Normal", "the new count was written; the message says why, in full"),
     "FailedRescale": ("Warning", "the new count could not be written"),
     "FailedGetScale": ("Warning", "the scale could not be read"),
     "FailedComputeMetricsReplicas": ("Warning", "no metric, or only some, could be computed"),
@@ -587,8 +587,8 @@ def _conditions() -> str:
         "## Reasons",
         _table(["reason", "condition", "meaning"], reasons),
         "## Events",
-        "On the HPA. With `explain_events` the"
-        " events of rescales give the former count and all reasons of the new one, after the text of Kubernetes.",
+        "On the HPA. Their component is that of Kubernetes, `horizontal-pod-autoscaler`. The events of rescales"
+        " give the former count and all reasons of the new one, after the text of Kubernetes.",
         _table(["reason", "type", "meaning"], events),
     )
 

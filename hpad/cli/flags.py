@@ -31,7 +31,6 @@ _GENERAL: Final = {
     "decision_series": "BOOL",
     "max_staleness": "DURATION",
     "status_refresh": "DURATION",
-    "explain_events": "BOOL",
     "log_level": "LEVEL",
     "log_format": "FORMAT",
 }

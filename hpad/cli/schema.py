@@ -29,7 +29,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "kube_api_qps": "requests per second to the API server (default: no limit)",
     "kube_api_burst": "requests at once, if kube_api_qps is set",
     "status_refresh": "write metric values alone to an HPA's status at most once per this time; 0s: at each change",
-    "explain_events": "events of rescales give the reason in full, after the text of Kubernetes",
     "tolerance": "no scaling while a metric is within this fraction (0.1 is ten percent) of its target",
     "downscale_stabilization": "scale-down window of HPAs whose spec.behavior sets none",
     "cpu_initialization_period": "how long after a pod's start its CPU counts only while it is ready",

@@ -396,5 +396,4 @@ class Reconciler:
             # At debug: the decision is logged as well, and a failure repeats its event in each turn.
             self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
-        kept = event if self._options.explains else replace(event, detail="")
-        self._cluster.event_recorder.record(view.hpa, kept, turn.permit.require_owned)
+        self._cluster.event_recorder.record(view.hpa, event, turn.permit.require_owned)

@@ -35,7 +35,6 @@ RELOADABLE = frozenset(
         "sync_period",
         "workers",
         "competing_hpas",
-        "explain_events",
         "status_refresh",
         "decision_series",
         "record_recent",

@@ -140,7 +140,6 @@ PARSERS: dict[str, Parser] = {
     "kube_api_qps": parsers.qps,
     "kube_api_burst": parsers.count,
     "status_refresh": parsers.duration,
-    "explain_events": parsers.flag,
     "tolerance": parsers.fraction,
     "downscale_stabilization": parsers.duration,
     "cpu_initialization_period": parsers.duration,
@@ -203,6 +202,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "explain_events": "events of rescales always give the reason in full, after the text of Kubernetes; leave it out",
     "event_component": "events name the component horizontal-pod-autoscaler, as Kubernetes does; leave it out",
     "sync_tick": "HPAs are due on ticks of 100 ms; leave it out",
     "memory_limit": "set systemd's MemoryMax= or the container's resources.limits.memory",

@@ -256,7 +256,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kube_api_qps: float | None = None
     kube_api_burst: int = 30
     status_refresh: timedelta = timedelta(0)
-    explain_events: bool = True
     tunables: Tunables = Tunables()
     election: Election = Election()
     sources: tuple[SourceSettings, ...] = ()

@@ -55,7 +55,7 @@ def test_flags_of_kube_controller_manager_are_accepted() -> None:
 def test_flags_of_hpad(tmp_path: Path) -> None:
     loaded = settings_of(
         *("-n", "shop", "--namespace=bank", "--hpa-selector=autoscaler=hpad"),
-        *("--max-staleness=2m", "--explain-events=false", "--kube-api-qps=0"),
+        *("--max-staleness=2m", "--kube-api-qps=0"),
         "--status-refresh=90s",
         *(f"--manifests={tmp_path}", f"--record={tmp_path}", "--listen=none", "--dry-run", "--log-level=debug"),
     )
@@ -63,8 +63,6 @@ def test_flags_of_hpad(tmp_path: Path) -> None:
     assert loaded.hpa_selector == "autoscaler=hpad"
     assert loaded.max_staleness == timedelta(minutes=2)
     assert (loaded.status_refresh, settings_of().status_refresh) == (timedelta(seconds=90), timedelta(0))
-    assert not loaded.explain_events
-    assert settings_of().explain_events
     assert loaded.kube_api_qps is None
     assert (loaded.manifests, loaded.record) == (tmp_path, tmp_path)
     assert (loaded.listen, loaded.dry_run, loaded.log_level) == (None, True, "debug")

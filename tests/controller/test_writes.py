@@ -29,16 +29,14 @@ async def test_scaling_writes_scale_status_and_event() -> None:
     assert last.sentence.startswith("scale web from 1 to 4")
 
 
-@pytest.mark.parametrize("explains", [True, False])
 @in_virtual_time
-async def test_events_of_rescales_are_explained_unless_that_is_off(explains: bool) -> None:
-    bench = Bench(hpa("web"), explains=explains)
+async def test_events_of_rescales_are_explained() -> None:
+    bench = Bench(hpa("web"))
     bench.metrics.values["web"] = 40
     await bench.advance(0.5)
     (event,) = bench.cluster.events
     assert event.message == "New size: 4; reason: external metric web(nil) above target"
-    detail = "from 1: external metric web above target (40 / 10 per replica)"
-    assert event.detail == (detail if explains else "")
+    assert event.detail == "from 1: external metric web above target (40 / 10 per replica)"
 
 
 @pytest.mark.parametrize(

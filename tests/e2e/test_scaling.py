@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from hpad.api.metadata import Key
@@ -28,20 +27,6 @@ async def test_php_apache_follows_its_load_up_and_down(world: Any) -> None:
     await world.until(lambda: world.status("php-apache").get("currentReplicas") == 1)
     event = "New size: 1; reason: All metrics below target; from 7: cpu below target ("
     await world.until(lambda: any(message.startswith(event) for _, message in world.events("php-apache")))
-
-
-async def test_events_have_the_text_of_kubernetes_alone_once_details_are_off(world: Any) -> None:
-    """A reload switches the details off; the count then goes back, and up again."""
-    world.workload("Deployment", "web", 15)
-    world.hpa("web")
-    daemon = await world.hpad()
-    message = "New size: 10; reason: Current number of replicas above Spec.MaxReplicas"
-    await world.until(lambda: ("SuccessfulRescale", f"{message}; from 15: the maximum is 10") in world.events("web"))
-    assert await daemon.reload(msgspec.structs.replace(daemon.settings, explain_events=False)) == []
-    world.workload("Deployment", "web", 15)
-    await world.until(lambda: ("SuccessfulRescale", message) in world.events("web"))
-    counts = [event["count"] for event in world.cluster.list("events") if event["reason"] == "SuccessfulRescale"]
-    assert counts == [2], "the same event for Kubernetes"
 
 
 async def test_a_stabilization_window_delays_a_scale_down(world: Any) -> None:

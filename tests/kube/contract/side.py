@@ -130,17 +130,20 @@ class Side:
         return found
 
     async def events(self) -> dict[str, set[str]]:
-        """Maps each HPA to its events as JSON, without times, counts and identities."""
+        """Maps each HPA to its events as JSON, without times, counts, identities, and what hpad adds to a message."""
         found: dict[str, set[str]] = {}
         for event in (await self.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/events"))["items"]:
             about = event["involvedObject"]
             rest = {key: value for key, value in event.items() if key not in ("metadata", "count", *_TIMES)}
             rest["involvedObject"] = {key: about[key] for key in sorted(about.keys() - {"uid", "resourceVersion"})}
+            rest["message"] = _ADDED.sub("", event["message"])
             if not _TIMEOUT_TEXT.search(event["message"]) and not _HALFWAY.search(event["message"]):
                 found.setdefault(about["name"], set()).add(json.dumps(_settled(rest), sort_keys=True))
         return found
 
 
+_ADDED = re.compile(r"; from \d+: .*", re.DOTALL)
+"""The reasons in full, which follow the text of Kubernetes in events of rescales."""
 _TIMES = ("firstTimestamp", "lastTimestamp")
 _TIMEOUT_TEXT = re.compile(r"did not answer within|may wait for metrics")
 """Messages of hpad's timeouts, which may elapse on a busy machine; Kubernetes has no such timeouts."""

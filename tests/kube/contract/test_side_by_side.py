@@ -189,12 +189,12 @@ def exact() -> settings.Settings:
     tunables = Tunables(gates=Gates.replayed({"HPAConfigurableTolerance": True}))
     limits = settings.SourceLimits(rate=500.0, concurrency=32, failures=10**6)
     sources = [settings.SourceSettings(name=name, adapter=name, limits=limits) for name in settings.BUILT_IN_SOURCES]
-    return settings.Settings(tunables=tunables, sources=tuple(sources), explain_events=False)
+    return settings.Settings(tunables=tunables, sources=tuple(sources))
 
 
 def default() -> settings.Settings:
-    """Returns the default settings, but without the reasons that follow Kubernetes' text in events."""
-    return settings.Settings(explain_events=False)
+    """Returns the default settings."""
+    return settings.Settings()
 
 
 CONFIGURATIONS = {"exact": exact, "default": default}
