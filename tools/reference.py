@@ -364,7 +364,7 @@ All series of an HPA name it by `namespace` and `hpa_name`, as those of Kubernet
 deleted, or when another replica takes it over.
 
 `hpad_hpa_metric_*`, `hpad_hpa_*_replicas`, `hpad_hpa_recommendation`, `hpad_hpa_decision` and `hpad_hpa_held_by`
-describe the last reconcile. The setting `decision_series` switches them off.
+describe the last reconcile.
 
 - `metric` is the shortest address that stands for one metric of the HPA: its name (`cpu`), the name with its selector
   (`queue_messages{queue=orders}`) or its container (`cpu@app`), or its place in `spec.metrics` (`#0`).

@@ -28,7 +28,6 @@ _GENERAL: Final = {
     "decision_history_memory": "SIZE",
     "decision_history_disk": "SIZE",
     "listen": "HOST:PORT",
-    "decision_series": "BOOL",
     "max_staleness": "DURATION",
     "status_refresh": "DURATION",
     "log_level": "LEVEL",

@@ -38,7 +38,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "routes": "exceptions to the sources' own `match`; the first that matches wins",
     "hpas": "annotations for HPAs that cannot be annotated",
     "listen": "host:port of metrics, health, JSON API and status page, or none",
-    "decision_series": "export the metrics, proposals and decision of each HPA as series, about nine for an HPA",
     "tls_cert_file": "serve TLS with this certificate (PEM), reloaded when it changes",
     "tls_private_key_file": "private key of tls_cert_file (PEM)",
     "client_ca_file": "admit clients with a certificate of these authorities (PEM)",

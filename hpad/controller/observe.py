@@ -52,18 +52,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How reconciles are done.
 
     `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
-    one HPA may take. `dry_run`: decide, but write nothing. `figures`: decisions become series. `yields`: leave a target
-    alone that an HPA of the API server scales and hpad does not own. `gap`: after this time without a reconcile, or
-    `GAP_PERIODS` of a longer period of the HPA, state of an earlier process is incomplete even if no turn is missing
-    from it. `status_refresh`: measured values alone are written to a status at most once per this time; 0: whenever
-    they change.
+    one HPA may take. `dry_run`: decide, but write nothing. `yields`: leave a target alone that an HPA of the API
+    server scales and hpad does not own. `gap`: after this time without a reconcile, or `GAP_PERIODS` of a longer period
+    of the HPA, state of an earlier process is incomplete even if no turn is missing from it. `status_refresh`: measured
+    values alone are written to a status at most once per this time; 0: whenever they change.
     """
 
     tunables: Tunables
     patience: float
     owned: bool = True
     dry_run: bool = False
-    figures: bool = True
     yields: bool = True
     gap: timedelta = timedelta(minutes=1)
     status_refresh: timedelta = timedelta(0)

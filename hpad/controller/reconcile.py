@@ -109,8 +109,6 @@ class Reconciler:
     def retune(self, options: Options, own: annotations.Reader) -> None:
         """Changes the options, and how HPAs are read, from the next reconcile on."""
         self._observer.options, self._observer.own = options, own
-        if not options.figures:
-            self._telemetry.controller.decisions.clear()
 
     async def reconcile(
         self, permit: Permit, worker: Worker, timing: schedule.Timing, record: schedule.Record
@@ -151,8 +149,7 @@ class Reconciler:
         evidence = Evidence(turn.view, gathered.answers, decision, outcome, settlement, stages)
         if self._decisions is not None:
             evidence = self._decisions.add(evidence)  # the series share what the history keeps
-        if self._options.figures:
-            report.decided(series.decisions, evidence)
+        report.decided(series.decisions, evidence)
         return settlement
 
     def forget(self, key: Key) -> None:

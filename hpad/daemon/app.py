@@ -36,7 +36,6 @@ RELOADABLE = frozenset(
         "workers",
         "competing_hpas",
         "status_refresh",
-        "decision_series",
         "record_recent",
         "record_recent_memory",
         "record_recent_dir",

@@ -184,7 +184,6 @@ def options(settings: Settings) -> Options:
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
-        figures=settings.decision_series,
         yields=settings.competing_hpas == YIELD,
         gap=settings.sync_period * GAP_PERIODS,
         status_refresh=settings.status_refresh,

@@ -149,7 +149,6 @@ PARSERS: dict[str, Parser] = {
     "routes": routes,
     "hpas": hpas.entries,
     "listen": parsers.address,
-    "decision_series": parsers.flag,
     "tls_cert_file": parsers.path,
     "tls_private_key_file": parsers.path,
     "client_ca_file": parsers.path,
@@ -202,6 +201,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "decision_series": "the series are always exported; drop unwanted ones by metric_relabel_configs of Prometheus",
     "explain_events": "events of rescales always give the reason in full, after the text of Kubernetes; leave it out",
     "event_component": "events name the component horizontal-pod-autoscaler, as Kubernetes does; leave it out",
     "sync_tick": "HPAs are due on ticks of 100 ms; leave it out",

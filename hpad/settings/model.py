@@ -262,7 +262,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...] = ()
     hpas: tuple[HpaEntry, ...] = ()
     listen: tuple[str, int] | None = ("127.0.0.1", 8473)
-    decision_series: bool = True
     serving: Serving = Serving()
     log_level: str = "info"
     log_format: str = "auto"

@@ -100,10 +100,6 @@ class DecisionSeries(registry.Collector):
         """Removes the series of an HPA."""
         self._decided.pop(key, None)
 
-    def clear(self) -> None:
-        """Removes the series of all HPAs."""
-        self._decided.clear()
-
     def _worked_out(self) -> Iterator[tuple[Key, HpaFigures]]:
         """Yields the figures of each HPA. One that fails has no series, and is logged once."""
         for key, figures in self._decided.copy().items():  # the event loop goes on while a thread renders the series

@@ -12,10 +12,8 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.sample import AdapterError
 from hpad.controller import report
-from hpad.controller.observe import Options
-from hpad.engine import annotations
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
-from hpad.engine.view import Gates, ScaleError, Tunables
+from hpad.engine.view import Gates, ScaleError
 from hpad.telemetry import Telemetry
 
 DOWN = AdapterError("connection refused")
@@ -175,21 +173,4 @@ async def test_the_series_of_an_hpa_end_where_another_replica_owns_it() -> None:
     owner.on = False
     bench.controller.reassign()
     assert await samples(bench.telemetry) == {}
-    await bench.controller.stop(5)
-
-
-@in_virtual_time
-async def test_the_series_can_be_switched_off_and_on_again() -> None:
-    bench = Bench(hpa("web"), figures=False)
-    options = Options(tunables=Tunables(), patience=9)
-    bench.controller.start()
-    await asyncio.sleep(1)
-    assert of_metrics(await samples(bench.telemetry)) == {}
-    bench.reconciler.retune(options, annotations.PLAIN)
-    await asyncio.sleep(15)
-    assert of_metrics(await samples(bench.telemetry)) == {"web": (10, 10, 1)}
-    bench.reconciler.retune(msgspec.structs.replace(options, figures=False), annotations.PLAIN)
-    assert of_metrics(await samples(bench.telemetry)) == {}, "at once"
-    await asyncio.sleep(15)
-    assert of_metrics(await samples(bench.telemetry)) == {}
     await bench.controller.stop(5)

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import aiohttp
-import msgspec
 from prometheus_client import parser
 
 Found = dict[tuple[str, ...], float]
@@ -57,5 +56,3 @@ async def test_each_metric_its_proposal_and_what_holds_the_count(world: Any) -> 
         while any(name[1] == "gone" for name in found):
             await world.periods(1)
             found = await scraped(daemon)
-    assert await daemon.reload(msgspec.structs.replace(daemon.settings, decision_series=False)) == []
-    assert await scraped(daemon) == {}

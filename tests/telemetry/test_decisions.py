@@ -83,15 +83,13 @@ async def test_each_decision_replaces_the_one_before() -> None:
     }
 
 
-async def test_the_series_end_with_the_hpa_or_all_at_once() -> None:
+async def test_the_series_end_with_the_hpa() -> None:
     telemetry = Telemetry()
     other = Key("shop", "api")
     for key in (WEB, other):
         telemetry.controller.decisions.decided(key, lambda: NOTHING)
     telemetry.controller.forget(WEB)
     assert {name for _, name in await samples(telemetry)} == {"api"}
-    telemetry.controller.decisions.clear()
-    assert await samples(telemetry) == {}
 
 
 async def test_an_hpa_whose_figures_fail_takes_no_other_with_it() -> None:

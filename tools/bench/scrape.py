@@ -41,7 +41,7 @@ def main() -> None:
         samples = sum(not line.startswith(b"#") for line in text.splitlines())
         which = "with" if decisions else "without"
         print(
-            f"scrape of {HPAS:,} HPAs {which} decision_series: {samples:,} samples, {len(text) / 1e6:.1f} MB,"
+            f"scrape of {HPAS:,} HPAs {which} the series of decisions: {samples:,} samples, {len(text) / 1e6:.1f} MB,"
             f" {seconds * 1e3:,.0f} ms"
         )
 
