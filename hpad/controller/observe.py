@@ -73,11 +73,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One turn of an HPA: its inputs, and what its writes depend on.
+    """One turn of an HPA: its inputs without the answers, and what its writes depend on.
 
-    `moment` is that of `view.now`. `unreported` is an earlier rescale that no status has reported yet. `view.hpa` then
-    has the status of that rescale, and `last_scale_time` is that of the previous status. `record` is the scheduling
-    record. `own_pods` is set for an HPA that selects pods by owner.
+    `moment` is that of the decision. `unreported` is an earlier rescale that no status has reported yet. Then
+    `view.hpa` has the status of that rescale, and `last_scale_time` is that of the previous status. `record` is the
+    scheduling record. `own_pods` is set for an HPA that selects pods by owner.
     """
 
     view: View
@@ -99,12 +99,6 @@ class Turn(msgspec.Struct, frozen=True):
         """Returns the seconds that the metrics may take; `common` is that of HPAs without a period of their own."""
         own = self.record.period
         return common if own is None else min(common, own * limits.PATIENCE)
-
-    def at(self, moment: Moment) -> "Turn":
-        """Returns the same turn, decided at that moment."""
-        if moment == self.moment:
-            return self
-        return replace(self, view=replace(self.view, now=moment.wall), moment=moment)
 
 
 class Observer:

@@ -9,21 +9,34 @@ from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.api.sample import AdapterError, HPAIdentity, Query, Sample
+from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
 from hpad.controller import report, rescale, schedule
 from hpad.controller.announcements import Announcements
 from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Observer, Options, Turn, target_of
 from hpad.controller.overlap import Overlap, SelectorIndex
-from hpad.controller.sparing import Answers, Sparing
+from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, conditions, decide, examine, settle, shadow
+from hpad.engine import annotations, conditions, settle, shadow
+from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
-from hpad.engine.trace import TimingTrace
 from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import (
+    Answer,
+    Answered,
+    Ask,
+    AskWork,
+    Effect,
+    Reconcile,
+    Reply,
+    TimingTrace,
+    Write,
+    held_back,
+)
+from hpad.engine.turn import turn as steps_of
 from hpad.kube import errors
 from hpad.recording import encode
 from hpad.store.store import Store
@@ -47,28 +60,22 @@ class DecisionLog(Protocol):
     def forget(self, key: Key) -> None: ...
 
 
-class _Gathered(msgspec.Struct, frozen=True, gc=False):
-    """The queries of an HPA and their answers, which took `seconds`. `identity` is the HPA as sources see it."""
+class _Driven(msgspec.Struct):
+    """A turn that is being driven, and the queries that were asked for it with their answers.
 
-    verdict: examine.Verdict
-    identity: HPAIdentity
-    queries: Sequence[Query | AdapterError] = ()
-    answers: Sequence[Sample | AdapterError] = ()
-    seconds: float = 0.0
-
-
-class _Done(msgspec.Struct, frozen=True, gc=False):
-    """A turn whose decision was carried out; `outcome` is None if no write was needed.
-
-    `work` are the answers about the unfinished work of pods, None where nothing was asked.
+    The answers took `seconds`. `identity` is the HPA as the sources see it; None before they were asked.
     """
 
     turn: Turn
-    gathered: _Gathered
-    decision: decide.Decision
-    outcome: settle.Outcome | None
-    settlement: settle.Settlement
-    work: Answers | None = None
+    worker: Worker
+    identity: HPAIdentity | None = None
+    queries: Queries = ()
+    answers: Sequence[Answer] = ()
+    seconds: float = 0.0
+
+
+class _Discarded(Exception):
+    """The HPA was edited before the write: it is decided again, in the same turn."""
 
 
 class Reconciler:
@@ -126,31 +133,29 @@ class Reconciler:
         observed = self._clock.monotonic() - began
         # Before the metrics are known: a recommendation that a crash could lose must not be made.
         await schedule.announce(self._store, permit.key, worker, timing.moment)
-        gathered = await self._gather(turn, self._examine(turn), worker)
-        done = await self._decide(turn, gathered, worker)
-        turn, gathered, decision = done.turn, done.gathered, done.decision
-        outcome, settlement = done.outcome, done.settlement
+        driven = _Driven(turn, worker)
+        done = await self._drive(driven)
         recorded = encode.RecordedReconcile(
-            turn.view, gathered.queries, gathered.answers, outcome, decision.scale_to, settlement, done.work
+            done.view, done.queries, done.answers, done.outcome, done.decision.scale_to, done.settlement, done.work
         )
         for recorder in self._recorders:
             recorder.note(recorded)
         acted = self._clock.monotonic()
-        await self._publish(done)
+        await self._publish(driven.turn, done)
         series, now = self._telemetry.controller, self._clock.monotonic()
-        report.count(series, turn.permit.key, turn.view, settlement, gathered.seconds, began, now)
+        report.count(series, permit.key, done.view, done.settlement, driven.seconds, began, now)
         stages = TimingTrace(
             late=max(0.0, began - timing.moment.monotonic),
             observe=observed,
-            gather=gathered.seconds,
-            act=max(0.0, acted - began - observed - gathered.seconds),
+            gather=driven.seconds,
+            act=max(0.0, acted - began - observed - driven.seconds),
             publish=now - acted,
         )
-        evidence = Evidence(turn.view, gathered.answers, decision, outcome, settlement, stages)
+        evidence = Evidence(done.view, done.answers, done.decision, done.outcome, done.settlement, stages)
         if self._decisions is not None:
             evidence = self._decisions.add(evidence)  # the series share what the history keeps
         report.decided(series.decisions, evidence)
-        return settlement
+        return done.settlement
 
     def forget(self, key: Key) -> None:
         """Drops the state, the selector and the series of a deleted HPA."""
@@ -182,114 +187,118 @@ class Reconciler:
             return None
         return replace(now, wall=memory.at, monotonic=memory.validity.ticks)
 
-    def _examine(self, turn: Turn) -> examine.Verdict:
-        """Returns the verdict of the first stage. Registers the selector of an HPA that needs its metrics."""
-        verdict = examine.examine(turn.view)
-        # Competing HPAs register their selectors as well, before the check (horizontal.go: validateAndParseSelector).
-        unobservable = isinstance(verdict, examine.Halt) and verdict.kind == examine.UNOBSERVABLE
-        if unobservable or isinstance(verdict, examine.Proceed):
-            self.overlap.register_selector(turn.permit.key, turn.view.scale)
-        return verdict
+    async def _drive(self, driven: _Driven) -> Reconcile:
+        """Does what the engine asks for, until a turn is complete. Raises as `reconcile` does."""
+        # An edit closes a turn, and another begins at once: an HPA whose edits come faster than a period would
+        # otherwise never be scaled.
+        while True:
+            view, options = driven.turn.view, self._options
+            steps = steps_of(view, held_back(view, dry_run=options.dry_run, yields=options.yields))
+            try:
+                step = next(steps)
+                while True:
+                    step = steps.send(await self._reply(step, driven))
+            except StopIteration as end:
+                driven.turn.record.outdated = 0
+                done: Reconcile = end.value
+                return done
+            except _Discarded:
+                steps.close()
+                driven.turn = await self._observer.observe_again(driven.turn, driven.worker)
 
-    async def _gather(self, turn: Turn, verdict: examine.Verdict, worker: Worker) -> _Gathered:
-        """Returns the answers to the HPA's queries."""
-        identity, queries = HPAIdentity.of(turn.view.hpa), verdict.queries
+    async def _reply(self, step: Effect, driven: _Driven) -> Reply:
+        if isinstance(step, Ask):
+            return await self._answered(step.verdict, driven)
+        if isinstance(step, AskWork):
+            return await self._sparing.ask(step.queries, driven.turn, driven.worker)
+        return await self._written(step, driven)
+
+    async def _answered(self, verdict: Verdict, driven: _Driven) -> Answered:
+        """Returns the answers to the HPA's queries, after an edit those that are there already.
+
+        Registers the selector of an HPA that needs its metrics. Raises Edited if other metrics have to be read.
+        """
+        turn = driven.turn
+        # Competing HPAs register their selectors as well, before the check (horizontal.go: validateAndParseSelector).
+        unobservable = isinstance(verdict, Halt) and verdict.kind == UNOBSERVABLE
+        if unobservable or isinstance(verdict, Proceed):
+            self.overlap.register_selector(turn.permit.key, turn.view.scale)
+        if driven.identity is None or not verdict.queries:
+            await self._gather(verdict.queries, driven)
+        else:
+            self._require_fitting(verdict.queries, driven)
+        answers = driven.answers
+        if turn.own_pods is not None:
+            answers = turn.own_pods.of(verdict, answers)
+        moment = turn.timing.answered(self._clock)
+        if moment != turn.moment:
+            driven.turn = replace(turn, moment=moment)
+        return Answered(answers, moment.wall)
+
+    async def _gather(self, queries: Queries, driven: _Driven) -> None:
+        """Asks the sources."""
+        turn = driven.turn
+        driven.identity, driven.queries = HPAIdentity.of(turn.view.hpa), queries
+        driven.answers, driven.seconds = (), 0.0
         if not queries:
-            return _Gathered(verdict, identity)
+            return
         self.announcements.make(turn.permit, self._observer.own)
         began = self._clock.monotonic()
         patience, period = turn.patience(self._options.patience), turn.record.period
-        asked = self._metrics.ask(queries, deadline=patience, identity=identity, period=period)
+        asked = self._metrics.ask(queries, deadline=patience, identity=driven.identity, period=period)
         if not asked.done:  # most answers are there: those to another HPA of the namespace
-            async with worker.released():
+            async with driven.worker.released():
                 await asked.wait()
-        return _Gathered(verdict, identity, queries, asked.answers(), self._clock.monotonic() - began)
+        driven.answers, driven.seconds = asked.answers(), self._clock.monotonic() - began
 
-    async def _decide(self, turn: Turn, gathered: _Gathered, worker: Worker) -> _Done:
-        """Decides and writes; decides again by the new spec if an edit comes before the write.
-
-        Raises as `reconcile` does.
-        """
-        # In the same turn: an HPA whose edits come faster than a turn takes would otherwise never be scaled.
-        while True:
-            turn = turn.at(turn.timing.answered(self._clock))
-            answers = gathered.answers
-            if turn.own_pods is not None:
-                answers = turn.own_pods.of(gathered.verdict, answers)
-            if turn.view.shadow is not None:
-                view, answers = shadow.applied(turn.view, gathered.verdict, answers)
-                turn = replace(turn, view=view)
-            decision = decide.decide(turn.view, gathered.verdict, answers)
-            work: Answers | None = None
-            if turn.view.controls.texts:
-                decision, work = await self._sparing.spared(turn, decision, worker)
-            try:
-                outcome, settlement = await self._act(turn, decision, worker)
-            except Edited:
-                self._give_up(turn, decision)
-                turn = await self._observer.observe_again(turn, worker)
-                gathered = self._fitting(gathered, turn)
-            else:
-                turn.record.outdated = 0
-                gathered = replace(gathered, answers=answers)
-                return _Done(turn, gathered, decision, outcome, settlement, work)
-
-    def _fitting(self, gathered: _Gathered, turn: Turn) -> _Gathered:
-        """Returns the answers that fit the HPA after an edit. Raises Edited if other metrics have to be read."""
+    def _require_fitting(self, queries: Queries, driven: _Driven) -> None:
+        """Raises Edited unless the answers fit the HPA after an edit."""
         # The answers of some sources depend on the HPA's labels and target. After an edit of these another turn queries
         # again; after `_OUTDATED` such turns in succession the old answers are used.
-        verdict, identity = self._examine(turn), HPAIdentity.of(turn.view.hpa)
-        if not verdict.queries:  # the new spec needs no metrics
-            return _Gathered(verdict, identity)
-        usable = identity == gathered.identity or turn.record.outdated >= _OUTDATED
-        if verdict.queries == gathered.queries and usable:
-            return replace(gathered, verdict=verdict)
-        turn.record.outdated += 1
-        raise Edited(str(turn.permit.key))
+        turn = driven.turn
+        usable = HPAIdentity.of(turn.view.hpa) == driven.identity or turn.record.outdated >= _OUTDATED
+        if queries != driven.queries or not usable:
+            turn.record.outdated += 1
+            raise Edited(str(turn.permit.key))
 
-    async def _act(
-        self, turn: Turn, decision: decide.Decision, worker: Worker
-    ) -> tuple[settle.Outcome | None, settle.Settlement]:
-        """Writes the scale if the decision changes the count."""
-        view = turn.view
-        turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
-        if decision.scale_to is None or view.scale is None:
-            return None, settle.settle(view, decision, None)
-        withheld = report.withheld(view, dry_run=self._options.dry_run, yields=self._options.yields)
-        if withheld is not None:
-            outcome = settle.Outcome(attempts=(), withheld=withheld)
-            return outcome, settle.settle(view, decision, outcome)
-        if decision.spared is not None:
-            await self._set_costs(turn, decision, worker)
-        # The settlement of a success is made before the write, because the pending rescale contains its status.
-        settlement = settle.settle(view, decision, settle.Outcome((decision.scale_to,)))
-        await self._begin(turn, decision, decision.scale_to, settlement)
-        outcome = await rescale.scale_target(self._cluster, self._clock, turn.permit, view.scale, decision.scale_to)
-        return outcome, settlement if outcome.written else settle.settle(view, decision, outcome)
+    async def _written(self, write: Write, driven: _Driven) -> settle.Outcome | None:
+        """Writes the scale if the decision changes the count. Raises _Discarded if the HPA was edited meanwhile."""
+        turn, scale = driven.turn, write.view.scale
+        try:
+            turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
+            if write.to is None or scale is None:
+                return None
+            if write.decision.spared is not None:
+                await self._set_costs(write, driven)
+            await self._begin(write, turn, write.to)
+            return await rescale.scale_target(self._cluster, self._clock, turn.permit, scale, write.to)
+        except Edited:
+            self._give_up(write, turn)
+            raise _Discarded from None
 
-    async def _set_costs(self, turn: Turn, decision: decide.Decision, worker: Worker) -> None:
+    async def _set_costs(self, write: Write, driven: _Driven) -> None:
         """Makes idle pods go first in a scale-down; an error becomes an event."""
-        error = await self._sparing.mark(turn, decision, worker)
+        error = await self._sparing.mark(write, driven.turn, driven.worker)
         if error is not None:
             text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
-            self._record(turn, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
+            self._record(driven.turn, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
 
-    async def _begin(self, turn: Turn, decision: decide.Decision, to: int, done: settle.Settlement) -> None:
+    async def _begin(self, write: Write, turn: Turn, to: int) -> None:
         """Stores the pending rescale before it is written, so that a crash cannot lose it."""
-        view = turn.view
+        done = write.settlement
         ups, downs = done.history.scale_ups, done.history.scale_downs
-        pending = PendingRescale(view.replicas, to, ups, downs, done.status, turn.last_scale_time)
-        self._remember(turn, decision, pending)
+        pending = PendingRescale(write.view.replicas, to, ups, downs, done.status, turn.last_scale_time)
+        self._remember(write, turn, pending)
         await self._store.flush_now(turn.permit.key)
 
-    def _remember(self, turn: Turn, decision: decide.Decision, pending: PendingRescale | None) -> None:
+    def _remember(self, write: Write, turn: Turn, pending: PendingRescale | None) -> None:
         """Stores the recommendation of this reconcile before anything is written for it."""
-        view = turn.view
+        view = write.view
         memory = replace(
             self._memory(turn),
             uid=view.hpa.metadata.uid,
             target=target_of(view.hpa),
-            history=next_history(view, decision, rescaled=False),
+            history=next_history(view, write.decision, rescaled=False),
             at=view.now,
             last_count=view.target_replicas,
             pending=pending,
@@ -299,27 +308,27 @@ class Reconciler:
         )
         self._store.put(turn.permit.key, memory)
 
-    def _give_up(self, turn: Turn, decision: decide.Decision) -> None:
+    def _give_up(self, write: Write, turn: Turn) -> None:
         """Keeps the recommendation of a decision that an edit has discarded."""
         # As in Kubernetes, which stores a recommendation before it writes (horizontal.go: stabilizeRecommendation).
-        if turn.view.scale is not None and turn.permit.is_same:
-            self._remember(turn, decision, turn.unreported)
+        if write.view.scale is not None and turn.permit.is_same:
+            self._remember(write, turn, turn.unreported)
         self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.permit.key))
 
-    async def _publish(self, done: _Done) -> None:
-        turn, decision, outcome, settlement = done.turn, done.decision, done.outcome, done.settlement
-        view, key = turn.view, turn.permit.key
+    async def _publish(self, turn: Turn, done: Reconcile) -> None:
+        view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
+        key = turn.permit.key
         if turn.unreported is not None:
             self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
         for event in settlement.events:
             self._record(turn, event)
         before, last = self._memory(turn), report.last(view, decision, outcome, settlement)
         writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
-        memory = self._next_memory(done, before, last, writes=writes)
+        memory = self._next_memory(turn, done, before, last, writes=writes)
         self._store.put(key, memory)
-        written = writes and await self._written_status(turn, settlement.status)
+        reported = writes and await self._report_status(turn, settlement.status)
         unsure = outcome is not None and outcome.unsure
-        if written and view.scale is not None and memory.pending is not None and not unsure:
+        if reported and view.scale is not None and memory.pending is not None and not unsure:
             # The status reports the rescale now; only a rescale of unknown outcome stays pending.
             self._store.put(key, replace(memory, pending=None))
         report.report_zero(self._log, view, decision.verdict, turn.record)
@@ -327,10 +336,9 @@ class Reconciler:
         report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)
         report.log_decision(self._log, view, decision, last, before.last)
 
-    def _next_memory(self, done: _Done, before: Memory, last: Last, *, writes: bool) -> Memory:
+    def _next_memory(self, turn: Turn, done: Reconcile, before: Memory, last: Last, *, writes: bool) -> Memory:
         """Returns the state after the decision was carried out; `writes`: the status has still to be written."""
-        turn, decision, outcome, settlement = done.turn, done.decision, done.outcome, done.settlement
-        view = turn.view
+        view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
         memory = replace(
             before,
             uid=view.hpa.metadata.uid,
@@ -359,7 +367,7 @@ class Reconciler:
     def _memory(self, turn: Turn) -> Memory:
         return self._observer.relevant(turn.view.hpa, self._store.get(turn.permit.key))
 
-    async def _written_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
+    async def _report_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
         """Writes the status, and notes when. Returns whether it needs no further attempt."""
         record, done = turn.record, False
         record.status_written = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it

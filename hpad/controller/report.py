@@ -18,7 +18,7 @@ from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.evidence import Evidence
-from hpad.engine.view import DRY_RUN, HPA, HPAD, Competitor, Shadow, View, Withheld, yielded
+from hpad.engine.view import DRY_RUN, HPAD, Shadow, View, yields_to
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
 
@@ -133,22 +133,6 @@ def report_competitors(log: Any, series: ControllerSeries, view: View, record: R
     effect = "; hpad does not scale the target" if withheld else ""
     message = f"another writer competes{effect}: {'; '.join(map(str, competitors))}"
     log.warning(message, hpa=str(key))
-
-
-def withheld(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
-    """Returns why nothing may be written to the target now; None if it may."""
-    if view.shadow is not None:
-        return view.shadow.withheld
-    if view.paused is not None:
-        return view.paused
-    # Without a shadow only in the turn during which a pause has ended.
-    why = shadow.reason(view, dry_run=dry_run) if dry_run or view.controls.mode is not None else None
-    return why or (yields_to(view.competitors) if yields else None)
-
-
-def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
-    """Returns why the target is left to another HPA; None if no other HPA scales it."""
-    return next((yielded(competitor) for competitor in competitors if competitor.what == HPA), None)
 
 
 def _report_minimum(log: Any, view: View, record: Record) -> None:

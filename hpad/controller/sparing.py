@@ -19,8 +19,9 @@ from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
 from hpad.engine import spare
-from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import MOST
+from hpad.engine.examine import Queries
+from hpad.engine.turn import Write
 from hpad.kube import errors
 from hpad.kube.client import Allowed
 from hpad.telemetry.episode import Episodes
@@ -50,30 +51,25 @@ class Sparing:
         """Drops what is known of a deleted HPA."""
         self._failing.forget(key)
 
-    async def spared(self, turn: Turn, decision: Decision, worker: Worker) -> tuple[Decision, Answers | None]:
-        """Returns the decision that spares busy pods, and the answers about their work; None where none was asked."""
-        view = turn.view
-        if not spare.applies(view, decision):
-            return decision, None
-        identity, period = HPAIdentity.of(view.hpa), turn.record.period
-        queries = spare.queries(view)
+    async def ask(self, queries: Queries, turn: Turn, worker: Worker) -> Answers:
+        """Returns the answers about the work of each pod."""
         if turn.own_pods is not None and turn.own_pods.error is not None:  # the pods themselves are not known
-            answers: Answers = [turn.own_pods.error] * len(queries)
-            return spare.spare(view, decision, answers), answers
+            return [turn.own_pods.error] * len(queries)
+        identity, period = HPAIdentity.of(turn.view.hpa), turn.record.period
         asked = self._metrics.ask(queries, deadline=_seconds(turn), identity=identity, period=period)
         if not asked.done:
             async with worker.released():
                 await asked.wait()
-        answers = asked.answers()
-        return spare.spare(view, decision, answers), answers
+        return asked.answers()
 
-    async def mark(self, turn: Turn, decision: Decision, worker: Worker) -> str | None:
+    async def mark(self, write: Write, turn: Turn, worker: Worker) -> str | None:
         """Writes the costs of a scale-down, and removes those of earlier ones. Returns the error, None without one.
 
         Raises NotOwned or Edited if the permit ends.
         """
-        planned = {} if decision.spared is None else dict(decision.spared.costs)
-        pods, allowed = spare.active(turn.view.pods), turn.permit.require
+        spared = write.decision.spared
+        planned = {} if spared is None else dict(spared.costs)
+        pods, allowed = spare.active(write.view.pods), turn.permit.require
         set_cost = self._cluster.set_deletion_cost
         writes: list[_Write] = [
             functools.partial(set_cost, pod, planned[pod.name], allowed) for pod in pods if pod.name in planned
@@ -91,7 +87,7 @@ class Sparing:
                 raise
 
     async def _written(self, turn: Turn, writes: Sequence[_Write], worker: Worker) -> str | None:
-        key = turn.view.hpa.metadata.key
+        key = turn.permit.key
         async with worker.released():
             error = await self._write(writes, _seconds(turn))
         if error is None:

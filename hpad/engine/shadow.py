@@ -25,9 +25,14 @@ Answer = Sample | AdapterError
 
 def reason(view: View, *, dry_run: bool) -> Withheld | None:
     """Returns why the HPA is in shadow mode; None if it is not. A paused HPA keeps the count of its target."""
-    if view.paused is not None:
-        return None
-    return DRY_RUN if dry_run else SHADOW if view.controls.mode == IN_SHADOW else None
+    return None if view.paused is not None else mode(view, dry_run=dry_run)
+
+
+def mode(view: View, *, dry_run: bool) -> Withheld | None:
+    """Returns why the HPA is in shadow mode whenever it is not paused; None if it never is."""
+    if dry_run:
+        return DRY_RUN
+    return SHADOW if view.controls.mode == IN_SHADOW else None
 
 
 def begun(view: View, why: Withheld, count: int | None) -> View:
@@ -47,9 +52,12 @@ def begun(view: View, why: Withheld, count: int | None) -> View:
 
 
 def applied(view: View, verdict: Verdict, answers: Sequence[Answer]) -> tuple[View, Sequence[Answer]]:
-    """Returns the view and the answers that the shadow decides on; `answers` are those about the real pods."""
+    """Returns the view and the answers that the shadow decides on; `answers` are those about the real pods.
+
+    A recorded view has been through this: its shadow has `metrics`, and stays as it is.
+    """
     shadow, scale = view.shadow, view.scale
-    if shadow is None or scale is None or not isinstance(verdict, Proceed):
+    if shadow is None or shadow.metrics is not None or scale is None or not isinstance(verdict, Proceed):
         return view, answers
     real = msgspec.structs.replace(view, scale=_with(scale, shadow.replicas, shadow.observed))
     metrics = tuple(metric_status(propose(real, *each)) for each in zip(verdict.metrics, answers, strict=True))

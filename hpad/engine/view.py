@@ -168,6 +168,11 @@ def yielded(to: Competitor) -> Withheld:
     return Withheld("CompetingHPA", f"{to}, and is left to it", able=False)
 
 
+def yields_to(competitors: tuple[Competitor, ...]) -> Withheld | None:
+    """Returns why the target is left to another HPA; None if no other HPA scales it."""
+    return next((yielded(competitor) for competitor in competitors if competitor.what == HPA), None)
+
+
 READ_FAILED: Final = "ReadFailed"
 NO_MATCH: Final = "NoMatch"
 STALE: Final = "Stale"

@@ -16,11 +16,10 @@ import msgspec
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.sample import AdapterError, Query, Sample
-from hpad.engine import spare
-from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import examine
-from hpad.engine.settle import Outcome, Settlement, settle
-from hpad.engine.view import DRY_RUN, PAUSED, View
+from hpad.engine import turn
+from hpad.engine.decide import Decision
+from hpad.engine.settle import Outcome, Settlement
+from hpad.engine.view import PAUSED, View
 from hpad.recording.encode import results
 from hpad.recording.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
 
@@ -169,30 +168,15 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
 
     Raises RecordingError naming the field below `where`.
     """
+    # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
+    held = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
     try:
-        verdict = examine(view)
-        answers = tuple(answer(verdict.queries))
-        decision = decide(view, verdict, answers)
-        work = step.pod_work()
-        if work is not None and spare.applies(view, decision):
-            decision = spare.spare(view, decision, work)
-        outcome = None if decision.scale_to is None else _outcome(view, step, decision.scale_to)
-        settlement = settle(view, decision, outcome)
+        done = turn.run(view, answer, lambda count: _write(step, view.hpa, count), work=step.pod_work(), held=held)
     except RecordingError as error:
         raise RecordingError(f"{where}.{error}") from error
     except OverflowError as error:
         raise RecordingError(f"{where}: a time, a duration or a number is out of range: {error}") from error
-    return Replayed(step, view, answers, decision, outcome, settlement)
-
-
-def _outcome(view: View, step: Step, count: int) -> Outcome:
-    """Returns the outcome of writing the scale, if nothing withholds the count."""
-    # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
-    recorded = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
-    if view.shadow is not None:
-        return Outcome((), withheld=view.shadow.withheld)
-    withheld = recorded if recorded == DRY_RUN else view.paused or recorded
-    return _write(step, view.hpa, count) if withheld is None else Outcome((), withheld=withheld)
+    return Replayed(step, done.view, tuple(done.answers), done.decision, done.outcome, done.settlement)
 
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:

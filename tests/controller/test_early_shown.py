@@ -151,12 +151,11 @@ def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
     """A turn without a scale stores the history that was moved with the clock under the time of the former turn."""
     publish = reconcile.Reconciler._publish
 
-    async def stored(self: Any, done: Any) -> None:
-        turn = done.turn
-        await publish(self, done)
-        if turn.view.scale is None:
-            key = turn.view.hpa.metadata.key
-            self._store.put(key, msgspec.structs.replace(self._store.get(key), history=turn.view.history))
+    async def stored(self: Any, turn: Any, done: Any) -> None:
+        await publish(self, turn, done)
+        if done.view.scale is None:
+            key = done.view.hpa.metadata.key
+            self._store.put(key, msgspec.structs.replace(self._store.get(key), history=done.view.history))
 
     patch.setattr(reconcile.Reconciler, "_publish", stored)
 

@@ -31,6 +31,7 @@ from hpad.engine.trace.metric_types import SampleTrace as SampleTrace
 from hpad.engine.trace.metric_types import Step
 from hpad.engine.trace.metric_types import ToleranceTrace as ToleranceTrace
 from hpad.engine.trace.metric_types import UsageTrace as UsageTrace
+from hpad.engine.turn import TimingTrace as TimingTrace
 
 WRITTEN: Final = "written"
 FAILED: Final = "failed"
@@ -261,20 +262,6 @@ class EventTrace(Step, frozen=True):
     type: str
     reason: str
     message: str
-
-
-class TimingTrace(Step, frozen=True):
-    """The seconds of each stage, and how much later than planned the turn began.
-
-    `observe`: reading scale and pods; `gather`: reading the metrics; `act`: deciding and writing the scale; `publish`:
-    writing status and events.
-    """
-
-    late: float
-    observe: float
-    gather: float
-    act: float
-    publish: float
 
 
 class Trace(Step, frozen=True):

@@ -1,0 +1,172 @@
+"""One reconcile of one HPA: what is asked, decided, written and settled, in which order, and the record of it.
+
+`turn` is a generator that waits for nothing and writes nothing. Its driver asks and writes: the controller in a
+cluster; replay, simulation and backtest with answers that are at hand (`run`). A driver that is told of an edit closes
+the generator, and starts another one with the answers that still fit.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from hpad.api.sample import AdapterError, Query, Sample
+from hpad.engine import shadow, spare
+from hpad.engine.decide import Decision, decide
+from hpad.engine.examine import Queries, Verdict, examine
+from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.view import View, Withheld, yields_to
+
+Answer = Sample | AdapterError
+
+
+class TimingTrace(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """The seconds of each stage, and how much later than planned the turn began.
+
+    `observe`: reading scale and pods; `gather`: reading the metrics; `act`: deciding and writing the scale; `publish`:
+    writing status and events.
+    """
+
+    late: float
+    observe: float
+    gather: float
+    act: float
+    publish: float
+
+
+class Reconcile(msgspec.Struct, frozen=True, gc=False):
+    """One reconcile: its inputs, the decision, the outcome of the write, and the results.
+
+    `view` and `answers` are what the decision was made on: `view.now` is the moment when the answers were there, and in
+    shadow mode both are those of the shadow. `answers` has one entry per query; `work` the answers about the unfinished
+    work of pods, None where they were not asked. `outcome` is None where nothing was to be written.
+    """
+
+    view: View
+    answers: Sequence[Answer]
+    decision: Decision
+    outcome: Outcome | None
+    settlement: Settlement
+    work: Sequence[Answer] | None = None
+    timing: TimingTrace | None = None
+
+    @property
+    def queries(self) -> Queries:
+        """The queries that `answers` belong to."""
+        return self.decision.verdict.queries
+
+
+class Answered(NamedTuple):
+    """The reply to an Ask. `now` is the moment to decide at, None: that of the View."""
+
+    answers: Sequence[Answer]
+    now: datetime | None = None
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """Asks for one answer per query of the verdict, in their order; there may be no queries."""
+
+    verdict: Verdict
+
+    def __iter__(self) -> Generator["Ask", Answered, Answered]:
+        return (yield self)
+
+
+class AskWork(msgspec.Struct, frozen=True, gc=False):
+    """Asks what the pods of a scale-down are working on. The reply None spares no pod."""
+
+    queries: Queries
+
+    def __iter__(self) -> Generator["AskWork", Sequence[Answer] | None, Sequence[Answer] | None]:
+        return (yield self)
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """Asks for the write of the decided count. The reply is its outcome, None where `to` is None.
+
+    `outcome` and `settlement` are those of a write that succeeds, or of a turn that writes nothing: what a crash during
+    the write must not lose can be stored before it.
+    """
+
+    view: View
+    decision: Decision
+    outcome: Outcome | None
+    settlement: Settlement
+
+    @property
+    def to(self) -> int | None:
+        """The count to write; None where nothing is to be written."""
+        return None if self.outcome is None or self.outcome.withheld is not None else self.decision.scale_to
+
+    def __iter__(self) -> Generator["Write", Outcome | None, Outcome | None]:
+        return (yield self)
+
+
+Effect = Ask | AskWork | Write
+Reply = Answered | Sequence[Answer] | Outcome | None
+Turn = Generator[Effect, Reply, Reconcile]
+
+
+def turn(view: View, held: Withheld | None = None) -> Turn:
+    """Reconciles once. `held`: why no count may be written (`held_back`), None if it may."""
+    verdict = examine(view)
+    answers, now = yield from Ask(verdict)
+    if now is not None and now != view.now:
+        view = msgspec.structs.replace(view, now=now)
+    view, answers = shadow.applied(view, verdict, answers)
+    decision, work = decide(view, verdict, answers), None
+    if spare.applies(view, decision):
+        work = yield from AskWork(spare.queries(view))
+        if work is not None:
+            decision = spare.spare(view, decision, work)
+    outcome = _expected(view, decision, held)
+    settlement = settle(view, decision, outcome)
+    sent = yield from Write(view, decision, outcome, settlement)
+    if sent is not None:
+        outcome = sent
+        settlement = settlement if sent.written else settle(view, decision, sent)
+    return Reconcile(view, answers, decision, outcome, settlement, work)
+
+
+def _expected(view: View, decision: Decision, held: Withheld | None) -> Outcome | None:
+    """Returns the outcome of a write that succeeds, or says why there is none; None where the count stays."""
+    if decision.scale_to is None:
+        return None
+    why = view.shadow.withheld if view.shadow is not None else view.paused or held
+    return Outcome((decision.scale_to,)) if why is None else Outcome((), withheld=why)
+
+
+def held_back(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
+    """Returns why no count may be written for this HPA, whatever is decided, unless it is paused; None if it may.
+
+    `yields`: a target that another HPA scales is left to it.
+    """
+    return shadow.mode(view, dry_run=dry_run) or (yields_to(view.competitors) if yields else None)
+
+
+def run(
+    view: View,
+    answer: Callable[[Sequence[Query | AdapterError]], Sequence[Answer]],
+    write: Callable[[int], Outcome],
+    *,
+    work: Sequence[Answer] | None = None,
+    held: Withheld | None = None,
+) -> Reconcile:
+    """Drives a turn with answers that are at hand. Raises what `answer` and `write` raise."""
+
+    def reply(step: Effect) -> Reply:
+        if isinstance(step, Ask):
+            return Answered(answer(step.verdict.queries))
+        if isinstance(step, AskWork):
+            return work
+        return None if step.to is None else write(step.to)
+
+    steps = turn(view, held)
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(reply(step))
+    except StopIteration as end:
+        done: Reconcile = end.value
+        return done
