@@ -28,8 +28,8 @@ _MOST: Final = 10_000
 _MORE_PODS: Final = "; --pods shows all"
 _FORMS: Final = "text (default), or json or yaml: every number, as the API has it"
 _SAVE: Final = (
-    "write a recording of the last decisions with all their inputs, as far as hpad has them in memory (settings"
-    " record_recent, record_recent_memory), to this new file; compressed if its name ends in .gz"
+    "write a recording of the last decisions with all their inputs, as far as hpad has them in memory (setting"
+    " record_recent), to this new file; compressed if its name ends in .gz"
 )
 _DESCRIPTION: Final = """\
 Explain the last decision for an HPA, or an earlier one: the metrics with their samples and pods, how their proposals

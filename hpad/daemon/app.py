@@ -37,7 +37,6 @@ RELOADABLE = frozenset(
         "competing_hpas",
         "status_refresh",
         "record_recent",
-        "record_recent_memory",
         "record_recent_dir",
         "log_level",
         "log_format",

@@ -3,8 +3,6 @@
 import asyncio
 import functools
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final
 
 import structlog
 
@@ -35,11 +33,6 @@ from hpad.store import configmaps, persistent, sqlite
 from hpad.store.backend import Backend
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
-
-"""Sync periods that a restart or a change of leader may take before the history of an HPA counts as incomplete."""
-
-_LEAST_MEMORY: Final = 1 << 20
-"""The bytes of past decisions that may wait in memory for their file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +77,7 @@ def build(
     recorder = (
         None if settings.record is None else writer.RecordingWriter(settings.record, clock, settings.record_limit)
     )
-    kept = recent.RecentReconciles(
-        clock, seconds=settings.record_recent.total_seconds(), memory=settings.record_recent_memory
-    )
+    kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
     owner = EVERYTHING if coordinator is None else coordinator.owner
@@ -153,8 +144,7 @@ def build(
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
     components.reconciler.retune(options(settings), _own(settings, components.metrics))
-    seconds = settings.record_recent.total_seconds()
-    components.recent.retune(seconds=seconds, memory=settings.record_recent_memory)
+    components.recent.retune(seconds=settings.record_recent.total_seconds())
     period = settings.sync_period.total_seconds()
     components.controller.retune(period=period, workers=settings.workers)
     components.costs.kept = kept_seconds(period)
@@ -294,19 +284,11 @@ def _store(
 
 def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionLog:
     """Returns the decision history: in a file beside the state file if there is one, else in memory."""
-    limits = Limits(
-        span=settings.decision_history,
-        entries=settings.decision_history_entries,
-        memory=settings.decision_history_memory,
-        disk=settings.decision_history_disk,
-    )
+    limits = Limits(span=settings.decision_history, disk=settings.decision_history_disk)
     archive: Archive | None = None
     file = settings.store.path
     if settings.store.kind == "sqlite" and file is not None and not settings.dry_run and limits.span and limits.disk:
-        limits = limits._replace(memory=max(limits.memory, _LEAST_MEMORY))
         archive = FileArchive(file.with_name(f"{file.stem}-decisions.db"), clock, limits)
-    elif not limits.memory:
-        limits = limits._replace(span=timedelta(0))
     return DecisionLog(metrics.source_of, archive=archive, limits=limits, clock=clock)
 
 

@@ -6,6 +6,7 @@ Two bounds hold: the age of a reconcile, and an estimate of the memory of all of
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -14,6 +15,10 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
 from hpad.recording.weight import weight
+
+MEMORY: Final = 4 << 20
+"""The most bytes of all reconciles, by the same estimate: ten minutes of 17 HPAs with a period of 15 s. More belongs in
+a folder of recordings."""
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
@@ -25,9 +30,9 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecentReconciles:
-    """Keeps the reconciles of the last `seconds`, at most `memory` bytes in all; 0 in either turns it off."""
+    """Keeps the reconciles of the last `seconds` (0: none), at most `memory` bytes in all."""
 
-    def __init__(self, clock: Clock, *, seconds: float, memory: int) -> None:
+    def __init__(self, clock: Clock, *, seconds: float, memory: int = MEMORY) -> None:
         self._clock = clock
         self._seconds = seconds
         self._memory = memory
@@ -38,11 +43,11 @@ class RecentReconciles:
     @property
     def is_on(self) -> bool:
         """Whether reconciles are kept."""
-        return self._seconds > 0 and self._memory > 0
+        return self._seconds > 0
 
-    def retune(self, *, seconds: float, memory: int) -> None:
-        """Changes the bounds. Drops what is beyond them."""
-        self._seconds, self._memory = seconds, memory
+    def retune(self, *, seconds: float) -> None:
+        """Changes how long reconciles are kept. Drops older ones."""
+        self._seconds = seconds
         if not self.is_on:
             self._entries.clear()
             self.size = 0

@@ -181,7 +181,7 @@ class Api:
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
         key = (await self._found(request)).metadata.key
         if self._last is None or not self._last.is_on:
-            raise web.HTTPNotFound(text="the last decisions are not kept: record_recent or record_recent_memory is 0")
+            raise web.HTTPNotFound(text="the last decisions are not kept: record_recent is off")
         reconciles = self._last.of(key)
         if not reconciles:
             text = f"no decision for the HPA {key} is in memory"

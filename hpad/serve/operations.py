@@ -75,8 +75,8 @@ OPERATIONS: Final = (
     Operation(
         "recording",
         f"{_HPA}/recording",
-        "The last decisions of an HPA with all their inputs, as far as they are in memory (settings record_recent and "
-        "record_recent_memory). 404 if they are not kept, or none has been made.",
+        "The last decisions of an HPA with all their inputs, as far as they are in memory (setting record_recent). "
+        "404 if they are not kept, or none has been made.",
         api_types.Recording,
     ),
     Operation(

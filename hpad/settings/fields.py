@@ -159,12 +159,9 @@ PARSERS: dict[str, Parser] = {
     "record": parsers.path,
     "record_limit": parsers.disk,
     "record_recent": parsers.span,
-    "record_recent_memory": parsers.budget,
     "record_recent_dir": parsers.path,
     "store": store,
     "decision_history": parsers.span,
-    "decision_history_entries": parsers.count,
-    "decision_history_memory": parsers.budget,
     "decision_history_disk": parsers.budget,
     "dry_run": parsers.flag,
     "leader_elect": parsers.flag,
@@ -201,6 +198,9 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "record_recent_memory": "memory has room for 4Mi of them; record names a folder for more",
+    "decision_history_entries": "an HPA has at most 1,000 entries; decision_history bounds their age",
+    "decision_history_memory": "the history in memory takes 16Mi at most; decision_history_disk bounds that of a file",
     "decision_series": "the series are always exported; drop unwanted ones by metric_relabel_configs of Prometheus",
     "explain_events": "events of rescales always give the reason in full, after the text of Kubernetes; leave it out",
     "event_component": "events name the component horizontal-pod-autoscaler, as Kubernetes does; leave it out",

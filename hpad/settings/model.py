@@ -238,10 +238,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
     per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
     `record_limit`: disk space for recordings in bytes, 0 for no limit. `record_recent`: how long each reconcile is kept
-    in memory, all of them in about `record_recent_memory` bytes, to be saved to `recent_folder` on request; 0 in either
-    turns it off. `decision_history`: how long past decisions are
-    kept, at most `decision_history_entries` per HPA and in all so many bytes of memory or of disk; 0 turns each of
-    these off.
+    in memory, to be saved to `recent_folder` on request. `decision_history`: how long past decisions are kept, in a
+    file of at most `decision_history_disk` bytes. 0 turns each of these off.
     """
 
     kubeconfig: str | None = None
@@ -268,12 +266,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record: Path | None = None
     record_limit: int = 1 << 30
     record_recent: timedelta = timedelta(minutes=10)
-    record_recent_memory: int = 4 << 20
     record_recent_dir: Path | None = None
     store: StoreSettings = StoreSettings()
     decision_history: timedelta = timedelta(hours=24)
-    decision_history_entries: int = 1000
-    decision_history_memory: int = 16 << 20
     decision_history_disk: int = 256 << 20
     dry_run: bool = False
     names_zero: bool = False

@@ -81,9 +81,9 @@ async def test_a_name_that_ends_in_gz_is_compressed_and_an_existing_file_is_kept
     [
         (
             {"record_recent": timedelta(0)},
-            "the last decisions are not kept: record_recent or record_recent_memory is 0",
+            "the last decisions are not kept: record_recent is off",
         ),
-        ({"record_recent_memory": 1}, "no decision for the HPA default/web is in memory"),
+        ({"record_recent": timedelta(microseconds=1)}, "no decision for the HPA default/web is in memory"),
     ],
 )
 async def test_what_is_not_in_memory_is_an_error(
