@@ -39,7 +39,6 @@ _DECISIONS: Final = {
     "initial_readiness_delay": "DURATION",
     "feature_gates": "A=BOOL,…",
     "kube_api_qps": "N",
-    "kube_api_burst": "N",
 }
 _SERVING: Final = {
     "tls_cert_file": "FILE",

@@ -27,7 +27,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "workers": "concurrent reconciles, not counting those that wait for metrics",
     "max_staleness": "keep replicas once a watch that decisions need has delivered nothing for this long",
     "kube_api_qps": "requests per second to the API server (default: no limit)",
-    "kube_api_burst": "requests at once, if kube_api_qps is set",
     "status_refresh": "write metric values alone to an HPA's status at most once per this time; 0s: at each change",
     "tolerance": "no scaling while a metric is within this fraction (0.1 is ten percent) of its target",
     "downscale_stabilization": "scale-down window of HPAs whose spec.behavior sets none",

@@ -208,7 +208,7 @@ def _api(
         clock,
         user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
         observe=telemetry.controller.requested,
-        limiter=None if qps is None else client.Limiter(clock, qps, settings.kube_api_burst),
+        limiter=None if qps is None else client.Limiter(clock, qps),
     )
 
 

@@ -40,6 +40,10 @@ _ONE: Final = 1.0 - 1e-9
 """A token, less the rounding error of adding fractions."""
 
 
+BURST: Final = 30
+"""The requests that a limiter lets through at once: the default of kube-controller-manager."""
+
+
 class Limiter:
     """A token bucket like client-go's (util/flowcontrol): `qps` requests a second on average, `burst` at once.
 
@@ -47,7 +51,7 @@ class Limiter:
     API servers protect themselves (API priority and fairness).
     """
 
-    def __init__(self, clock: Clock, qps: float, burst: int) -> None:
+    def __init__(self, clock: Clock, qps: float, burst: int = BURST) -> None:
         self.waiting = 0
         self._clock = clock
         self._qps = qps

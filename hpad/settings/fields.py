@@ -138,7 +138,6 @@ PARSERS: dict[str, Parser] = {
     "workers": parsers.count,
     "max_staleness": parsers.staleness,
     "kube_api_qps": parsers.qps,
-    "kube_api_burst": parsers.count,
     "status_refresh": parsers.duration,
     "tolerance": parsers.fraction,
     "downscale_stabilization": parsers.duration,
@@ -198,6 +197,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "kube_api_burst": "with kube_api_qps up to 30 requests are sent at once, Kubernetes' default; leave it out",
     "record_recent_memory": "memory has room for 4Mi of them; record names a folder for more",
     "decision_history_entries": "an HPA has at most 1,000 entries; decision_history bounds their age",
     "decision_history_memory": "the history in memory takes 16Mi at most; decision_history_disk bounds that of a file",

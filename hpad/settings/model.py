@@ -252,7 +252,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 64
     max_staleness: timedelta = timedelta(minutes=5)
     kube_api_qps: float | None = None
-    kube_api_burst: int = 30
     status_refresh: timedelta = timedelta(0)
     tunables: Tunables = Tunables()
     election: Election = Election()

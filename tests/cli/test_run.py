@@ -40,11 +40,10 @@ def test_flags_of_kube_controller_manager_are_accepted() -> None:
         "--horizontal-pod-autoscaler-initial-readiness-delay=10s",
         "--feature-gates=HPAScaleToZero=true,HPAConfigurableTolerance=false",
         "--kube-api-qps=20.5",
-        "--kube-api-burst=40",
     )
     assert loaded.sync_period == timedelta(seconds=30)
     assert loaded.workers == 5
-    assert (loaded.kube_api_qps, loaded.kube_api_burst) == (20.5, 40)
+    assert loaded.kube_api_qps == 20.5
     assert loaded.tunables.tolerance == 0.2
     assert loaded.tunables.downscale_stabilization == timedelta(minutes=1)
     assert loaded.tunables.cpu_initialization_period == timedelta(minutes=2)

@@ -108,7 +108,6 @@ routes:
         ("tolerance: 10", "hpad.yaml: tolerance: 10 is not a number from 0 to 1"),
         (f"tolerance: {'9' * 400}", "is not a number from 0 to 1"),
         (f"kube_api_qps: {'9' * 400}", "is not a number of requests per second"),
-        (f"kube_api_burst: {'9' * 400}", "is more than 2147483647, the maximum"),
         ("workers: 2147483648", "hpad.yaml: workers: 2147483648 is more than 2147483647, the maximum"),
         (
             f"sources: {{a: {{adapter: rabbitmq, limits: {{rate: {'9' * 400}}}}}}}",
