@@ -54,7 +54,6 @@ _ELECTION: Final = {
     "leader_elect_lease_duration": "DURATION",
     "leader_elect_renew_deadline": "DURATION",
     "leader_elect_retry_period": "DURATION",
-    "leader_elect_resource_lock": "KIND",
     "leader_elect_resource_name": "NAME",
     "leader_elect_resource_namespace": "NAME",
 }

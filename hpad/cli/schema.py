@@ -59,7 +59,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "leader_elect_lease_duration": "time without a renewal after which another replica takes over",
     "leader_elect_renew_deadline": "time without a renewal after which the leader stops working",
     "leader_elect_retry_period": "time between renewals of the Lease, or between attempts to acquire it",
-    "leader_elect_resource_lock": "kind of the lock; leases is the only one",
     "leader_elect_resource_name": "name of the Lease",
     "leader_elect_resource_namespace": "namespace of the Lease",
 }
@@ -137,7 +136,6 @@ def defaults() -> Json:
         "decision_history_disk": f"{base.decision_history_disk >> 20}Mi",
         "listen": "{}:{}".format(*(base.listen or ())),
         "store": None,
-        "leader_elect_resource_lock": model.LEASES,
     }
     return {name: special[name] if name in special else _default(name, base) for name in fields.PARSERS}
 
@@ -204,7 +202,6 @@ _FORMS: Final[dict[fields.Parser, Json]] = {
     parsers.names: _or_text(_list(_TEXT), _NAMES),
     parsers.namespaces: _or_text(_list({"type": "string", "pattern": _LABEL}), _NAMES),
     parsers.gates: _or_text(_closed(dict.fromkeys(Gates.__struct_fields__, _FLAG)), "Name=true,Other=false"),
-    parsers.lock: {"const": model.LEASES},
     fields.metric_types: _list({"enum": list(SOURCE_TYPES)}),
 }
 _FORMS_BY_NAME: Final[dict[str, Json]] = {

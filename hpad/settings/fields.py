@@ -169,7 +169,6 @@ PARSERS: dict[str, Parser] = {
     "leader_elect_lease_duration": parsers.positive_duration,
     "leader_elect_renew_deadline": parsers.positive_duration,
     "leader_elect_retry_period": parsers.positive_duration,
-    "leader_elect_resource_lock": parsers.lock,
     "leader_elect_resource_name": parsers.object_name,
     "leader_elect_resource_namespace": parsers.namespace,
 }
@@ -197,6 +196,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "leader_elect_resource_lock": "the lock is always a Lease; leave it out",
     "kube_api_burst": "with kube_api_qps up to 30 requests are sent at once, Kubernetes' default; leave it out",
     "record_recent_memory": "memory has room for 4Mi of them; record names a folder for more",
     "decision_history_entries": "an HPA has at most 1,000 entries; decision_history bounds their age",

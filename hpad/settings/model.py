@@ -16,7 +16,6 @@ FieldProblem = tuple[str, str]
 """A field, and what is wrong with it."""
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
-LEASES = "leases"
 SHARD_BY_HPA, SHARD_BY_NAMESPACE = "hpa", "namespace"
 SHARD_BY = (SHARD_BY_HPA, SHARD_BY_NAMESPACE)
 """What belongs to one replica of a shard group as a whole."""

@@ -18,7 +18,6 @@ from hpad.api.metadata import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates
-from hpad.settings.model import LEASES
 
 _T = TypeVar("_T")
 _MIN_BYTES = 1 << 20
@@ -26,8 +25,6 @@ _MAX_COUNT = 2**31 - 1  # flags of kube-controller-manager have 32 bits
 _OFF = ("off", False, "0", 0)
 """YAML reads `off` as False."""
 _RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
-_RETIRED_LOCKS = {"endpoints": "1.24", "configmaps": "1.24", "endpointsleases": "1.28", "configmapsleases": "1.28"}
-"""Lock types that client-go had (resourcelock/interface.go), with the first version of Kubernetes without them."""
 
 
 class Problem(NamedTuple):
@@ -252,13 +249,6 @@ def gates(value: Any) -> dict[str, bool]:
         if name not in known:
             raise ValueError(f"there is no feature gate {shown(name)}{hint(name, known)}")
     return {name: flag(setting) for name, setting in value.items()}
-
-
-def lock(value: Any) -> str:
-    """Parses the lock type of leader election: only `leases` remains of the five that client-go had."""
-    if isinstance(value, str) and value in _RETIRED_LOCKS:
-        raise ValueError(f"{shown(value)} was removed with Kubernetes {_RETIRED_LOCKS[value]}: write {LEASES}")
-    return one_of(LEASES)(value)
 
 
 def selector(value: Any) -> str:

@@ -204,6 +204,17 @@ def test_a_removed_setting_is_refused_with_its_replacement(tmp_path: Path, capsy
     assert capsys.readouterr().err.splitlines()[0] == f"hpad run: --memory-limit {instead}"
 
 
+def test_flags_of_a_manifest_that_is_carried_over_are_refused_in_one_go(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--kube-api-qps=50", "--kube-api-burst=100", "--leader-elect-resource-lock=leases"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "hpad run: --kube-api-burst was removed: with kube_api_qps up to 30 requests are sent at once, Kubernetes' "
+        "default; leave it out",
+        "hpad run: --leader-elect-resource-lock was removed: the lock is always a Lease; leave it out",
+    ]
+
+
 def test_new_names_of_renamed_settings_exist() -> None:
     assert set(settings.RENAMED.values()) <= set(settings.PARSERS)
     assert not {*settings.RENAMED, *settings.REMOVED} & set(settings.PARSERS)

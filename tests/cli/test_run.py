@@ -129,7 +129,6 @@ def test_leader_election_flags_of_kube_controller_manager_are_accepted() -> None
         "--leader-elect-lease-duration=60s",
         "--leader-elect-renew-deadline=40s",
         "--leader-elect-retry-period=5s",
-        "--leader-elect-resource-lock=leases",
         "--leader-elect-resource-name=kube-controller-manager",
         "--leader-elect-resource-namespace=hpad",
     )
@@ -146,10 +145,6 @@ def test_leader_election_flags_of_kube_controller_manager_are_accepted() -> None
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        (
-            "--leader-elect-resource-lock=endpoints",
-            "--leader-elect-resource-lock: 'endpoints' was removed with Kubernetes 1.24: write leases",
-        ),
         ("--leader-elect-lease-duration=10s", "10s is not more than the renew deadline of 10s"),
         ("--leader-elect-retry-period=9s", "10s is not more than 1.2 times the retry period of 9s"),
         ("--leader-elect-lease-duration=15500ms", "15.5s is not a whole number of seconds"),

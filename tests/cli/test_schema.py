@@ -27,7 +27,6 @@ GOOD = [
     "sources: {a: {adapter: rabbitmq, url: 'http://x', timeout: 3s, limits: {rate: 0.5, max_age: 60s}}}",
     "sources: {a: {adapter: static, file: x, match: [{metrics: queue_*}, {types: [External]}], fallback: hold}}",
     "{sources: {a: {adapter: static, file: x}}, routes: [{match: {metrics: [x], labels: {queue: y}}, source: a}]}",
-    "leader_elect_resource_lock: leases",
     "kube_api_qps: 20.5",
 ]
 BAD = [
@@ -52,7 +51,6 @@ BAD = [
     "store: {kind: redis}",
     "store: {path: 5}",
     "leader_elect: maybe",
-    "leader_elect_resource_lock: endpoints",
     "leader_elect_resource_name: No_Name",
     "leader_elect_resource_namespace: a.b",
     "namespaces: [No_Name]",
