@@ -138,13 +138,13 @@ def test_an_error_without_a_cluster_names_the_places_that_were_searched(tmp_path
 async def test_kubeconfigs_are_searched_in_order(tmp_path, home, monkeypatch, clock):
     kubeconfig(home / ".kube" / "config", server="http://home")
     assert (await load()).server == "http://home"
-    one = kubeconfig(tmp_path / "one", server="http://one", user={"token": "1"})
+    one = kubeconfig(tmp_path / "one", server="https://one", user={"token": "1"})
     two = kubeconfig(
         tmp_path / "two", server="http://two", contexts=[{"name": "z", "context": {"cluster": "c", "user": "u"}}]
     )
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(tmp_path / "none"), one, two]))
     loaded = await load(None, "z")
-    assert loaded.server == "http://one"  # entries of the first file take precedence
+    assert loaded.server == "https://one"  # entries of the first file take precedence
     assert await sent(loaded, clock) == {"Authorization": "Bearer 1"}
     assert (await load(two, "z")).server == "http://two"
 

@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+import structlog.testing
 import trustme
 from support.kubeconfigs import PATH, SECRET, encoded, kubeconfig, load, refused, sent
 from support.scripted_server import Script, says, serving
@@ -224,3 +225,27 @@ async def test_relative_paths_start_at_the_kubeconfig_that_contains_them(tmp_pat
 def test_impersonation_is_refused_with_the_name_of_the_field(tmp_path, name):
     path = kubeconfig(tmp_path / "k", user={"token": SECRET, name: "root"})
     assert f"impersonation ({name}:)" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ("https://api.internal", {"Authorization": f"Bearer {SECRET}"}),
+        ("http://127.0.0.1:8001", {"Authorization": f"Bearer {SECRET}"}),
+        ("http://localhost:8001", {"Authorization": f"Bearer {SECRET}"}),
+        ("http://[::1]:8001", {"Authorization": f"Bearer {SECRET}"}),
+        ("http://api.internal:8080", {}),
+        ("http://10.0.0.1", {}),
+    ],
+)
+async def test_a_token_is_sent_without_tls_to_this_machine_only(tmp_path, clock, server, expected):
+    with structlog.testing.capture_logs() as logs:
+        loaded = await load(kubeconfig(tmp_path / "k", server=server, user={"token": SECRET}))
+    assert await sent(loaded, clock) == expected
+    assert [each["server"] for each in logs] == ([] if expected else [server])
+
+
+async def test_a_plugin_is_not_run_for_a_server_without_tls(tmp_path, clock):
+    command = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}}
+    loaded = await load(kubeconfig(tmp_path / "k", server="http://10.0.0.1", user=command))
+    assert await sent(loaded, clock) == {}

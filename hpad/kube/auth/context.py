@@ -6,6 +6,7 @@ and names, never file contents.
 """
 
 import contextlib
+import ipaddress
 import os
 import ssl
 import tempfile
@@ -57,6 +58,8 @@ class KubeContext:
     namespace: str = "default"
     has_plugin: bool = False
     plugin_credentials: exec_plugin.PluginCredentials | None = None
+    unsent: bool = False
+    """Whether there are credentials that are not sent, because the server is asked without TLS."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def read(self) -> Credentials:
@@ -144,6 +147,8 @@ class KubeContext:
         cluster = self._entry(merged, "clusters", context.get("cluster"))
         user = self._entry(merged, "users", context["user"])
         cluster.content["server"] = self._address(cluster, user.content)
+        if urlsplit(cluster.content["server"]).scheme == "http" and not is_loopback(cluster.content["server"]):
+            self._withhold(user)
         self._check_cluster(cluster)
         self._check_user(user)
         self._resolve_files(cluster)
@@ -152,6 +157,14 @@ class KubeContext:
         self.has_plugin = user.content.get("exec") is not None
         if self.has_plugin:
             self._run_plugin(user, cluster)
+
+    def _withhold(self, user: _Entry) -> None:
+        """Removes the credentials: without TLS they are sent to this machine only.
+
+        Source: client-go, tools/clientcmd/client_config.go: ClientConfig (IsConfigTransportTLS), also for loopback.
+        """
+        self.unsent = bool(user.content)
+        user.content.clear()
 
     def _take_token(self, user: _Entry) -> None:
         """Puts the token that counts into `token`, and removes a plugin that is not needed.
@@ -283,6 +296,14 @@ def tls_context(configuration: Any) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def is_loopback(address: str) -> bool:
+    """Returns whether the host of a URL is this machine."""
+    name = urlsplit(address).hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name).is_loopback
+    return name == "localhost"
 
 
 def is_address(text: str) -> bool:

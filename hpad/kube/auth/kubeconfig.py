@@ -1,7 +1,5 @@
 """Finds the API server: in a kubeconfig, or by the service account of the pod that hpad runs in."""
 
-import contextlib
-import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import structlog
+
 from hpad.api.text import shown
-from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, tls_context
+from hpad.kube.auth.context import REREAD_S, KubeContext, is_address, is_loopback, tls_context
 from hpad.kube.auth.credentials import ClusterConfig, ConfigError, Credentials, Identity
 from hpad.kube.auth.library import library
 
@@ -69,6 +69,10 @@ def _is_file(path: Path) -> bool:
 
 def _from_kubeconfig(source: KubeContext) -> ClusterConfig:
     configuration, credentials = source.open()
+    if source.unsent:
+        structlog.get_logger("hpad.kube").warning(
+            "the credentials of the kubeconfig are not sent: the server is asked without TLS", server=configuration.host
+        )
     every = None if source.has_plugin else REREAD_S  # running a plugin may open a login page, so only on expiry
     return ClusterConfig(
         server=configuration.host,
@@ -117,7 +121,7 @@ def _proxy(host: str, configured: str | None) -> str | None:
     """
     url = urlsplit(host)
     proxies: Mapping[str, str] = getproxies()
-    bypassed = _is_loopback(url.hostname or "") or proxy_bypass(url.netloc)
+    bypassed = is_loopback(host) or proxy_bypass(url.netloc)
     field, chosen = (
         ("proxy-url", configured) if configured else ("proxy", None if bypassed else proxies.get(url.scheme))
     )
@@ -131,9 +135,3 @@ def _proxy(host: str, configured: str | None) -> str | None:
     if not is_address(chosen):
         raise ConfigError(f"{field}: this is not an address such as http://proxy.example:3128")
     return chosen
-
-
-def _is_loopback(name: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(name).is_loopback
-    return name == "localhost"
