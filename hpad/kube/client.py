@@ -1,7 +1,6 @@
 """HTTP requests to one API server: bytes in, bytes out, with timeouts, a rate limit, and credentials kept fresh."""
 
 import asyncio
-import os
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -10,18 +9,16 @@ from typing import Final, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import structlog
+from multidict import CIMultiDict
 
 import hpad
 from hpad.api.secrets import Secrets, of_url
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.http.exchange import SAFE, Answer, Failed, Head, Sender, Stream, TooLarge, whole
-from hpad.kube.http.exchange import Allowed as Allowed  # also a part of this module
-from hpad.kube.http.exchange import NotAllowed as NotAllowed
-from hpad.kube.http.pool import Pool
-from hpad.kube.http.session import Session
-from hpad.kube.http.shared import Shared
+from hpad.kube.session import SAFE, Answer, Failed, Request, Session, Stream, TooLarge, whole
+from hpad.kube.session import Allowed as Allowed  # also a part of this module
+from hpad.kube.session import NotAllowed as NotAllowed
 
 Observe = Callable[[str, str, str, float], None]
 """Called for each answer with method, host, status code as text ("<error>" if there is none), and seconds."""
@@ -98,9 +95,9 @@ class Client:
     """Sends requests to the API server of a ClusterConfig; use it as an async context manager, or call `aclose`.
 
     `timeout` bounds one attempt in seconds, from connecting to the last byte, without the wait for `limiter`. These
-    requests are repeated: a GET or PUT (with its resourceVersion) once if its kept-alive connection was closed; any
-    once if the server says that it did not process it (HTTP/2); any after 429 with Retry-After, three times; any once
-    with renewed credentials after 401 or a failed TLS handshake. An answer of more than `largest` bytes is refused;
+    requests are repeated: a GET, PUT (with its resourceVersion) or DELETE once if its connection was closed without an
+    answer; any after 429 with Retry-After, three times; any once with renewed credentials after 401 or a failed TLS
+    handshake. An answer of more than `largest` bytes is refused;
     streams have no such limit.
     """
 
@@ -124,11 +121,14 @@ class Client:
         self._limiter = limiter
         self._largest = largest
         self._host = urlsplit(config.server).netloc
-        self._sender = _sender(config, clock, user_agent, largest)
+        self._session = Session(config, user_agent, largest)
         self._credentials: Mapping[str, str] | None = None
+        """Those that were sent last."""
+        self._refused: Mapping[str, str] | None = None
+        """Those that were refused with a client certificate, for as long as there are no others."""
         self._secrets = Secrets(text for name, text in of_url(config.proxy or "") if name == "password")
-        self._heads: dict[tuple[str, str | None], Head] = {}
-        """By media types, with `_credentials`."""
+        self._headers: dict[tuple[str, str | None], Mapping[str, str]] = {}
+        """By media types (accepted, sent), with `_credentials`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -138,7 +138,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Closes all connections; later requests fail with status 0."""
-        await self._sender.aclose()
+        await self._session.aclose()
 
     async def request(
         self,
@@ -157,19 +157,17 @@ class Client:
         Calls `allowed` where it hands over a request with a body; an exception of `allowed` reaches the caller. The
         request ends at the latest after the seconds that `allowed` returns: it fails, and nothing more of it is sent.
         """
-        waits, refused = 0, False
+        waits, renewed = 0, False
         media = (accept, None if body is None else content_type)
         while True:
-            credentials = await self.config.identity.headers(self.clock)
-            if refused and self.config.certified:
-                self._sender.renew()
+            credentials = await self._current_credentials()
+            request = Request(method, _target(path, params), self._headers_of(media, credentials), body)
             try:
-                head = self._head(media, credentials)
-                return (await self._attempt(method, path, params, head, body, timeout, allowed)).body
+                return (await self._attempt(request, path, timeout, allowed)).body
             except errors.ApiError as error:
                 # Once only: a server that refuses renewed credentials as well would receive requests in a loop.
-                if error.unauthenticated and not refused and self.config.identity.refuse(credentials, self.clock):
-                    refused = True
+                if error.unauthenticated and not renewed and self._refuse(credentials):
+                    renewed = True
                 elif error.status == 429 and error.retry_after is not None and waits < _MOST_RETRIES:
                     waits += 1
                     await self.clock.sleep(min(error.retry_after, _LONGEST_RETRY_AFTER_S))
@@ -179,8 +177,8 @@ class Client:
 
     async def answer(self, path: str, timeout: float) -> Answer:
         """Returns the 2xx answer to a GET with its headers. Repeats nothing. Raises ApiError."""
-        head = self._head((_JSON, None), await self.config.identity.headers(self.clock))
-        return await self._attempt("GET", path, None, head, None, timeout, None)
+        headers = self._headers_of((_JSON, None), await self._current_credentials())
+        return await self._attempt(Request("GET", _target(path, None), headers), path, timeout, None)
 
     async def stream(
         self, path: str, params: Mapping[str, str], silence: float, pause: float = 0.0
@@ -192,94 +190,82 @@ class Client:
         Raises ApiError: before the first chunk if the answer is not 2xx, later if the connection breaks or brings
         nothing for `silence` seconds.
         """
-        credentials = await self.config.identity.headers(self.clock)
-        head = self._head((_JSON, None), credentials)
+        credentials = await self._current_credentials()
+        headers = self._headers_of((_JSON, None), credentials)
         try:
-            async with self._streamed(path, _target(path, params), head, silence) as answer:
+            async with self._streamed(path, _target(path, params), headers, silence) as answer:
                 while part := await answer.read():
                     if pause:
                         await answer.hold(lambda: self.clock.sleep(pause))
                     yield part
         except errors.ApiError as error:
-            if error.unauthenticated and self.config.identity.refuse(credentials, self.clock) and self.config.certified:
-                self._sender.renew()
+            if error.unauthenticated:
+                self._refuse(credentials)
             self._renew_after_disconnect(error, credentials)
             raise
+
+    async def _current_credentials(self) -> Mapping[str, str]:
+        """Returns the credentials to send. An open connection keeps its client certificate, so it is not used again
+        once there is another one in place of one that was refused."""
+        credentials = await self.config.identity.headers(self.clock)
+        if self._refused is not None and credentials is not self._refused:
+            self._refused = None
+            self._session.renew()
+        return credentials
+
+    def _refuse(self, credentials: Mapping[str, str]) -> bool:
+        """Called when the server has refused these credentials; returns whether there may be other ones now."""
+        other = self.config.identity.refuse(credentials, self.clock)
+        if other and self.config.certified and credentials is self._credentials:
+            self._refused = credentials
+        return other
 
     def _renew_after_disconnect(self, error: errors.ApiError, credentials: Mapping[str, str]) -> None:
         """Reads a client certificate again after a dropped connection: with TLS 1.3 a server refuses it that way."""
         if self.config.certified and error.reason == errors.DISCONNECTED:
             self.config.identity.refuse(credentials, self.clock)
 
-    def _head(self, media: tuple[str, str | None], credentials: Mapping[str, str]) -> Head:
+    def _headers_of(self, media: tuple[str, str | None], credentials: Mapping[str, str]) -> Mapping[str, str]:
         """Returns the headers for media types (accepted, sent), which change only with the credentials."""
         if credentials is not self._credentials:
             self._credentials = credentials
-            self._heads.clear()
+            self._headers.clear()
             for secret in credentials.values():
                 self._secrets.add(secret)
-        head = self._heads.get(media)
-        if head is None:
+        headers = self._headers.get(media)
+        if headers is None:
             accept, content_type = media
             typed = {} if content_type is None else {"Content-Type": content_type}
-            head = self._heads[media] = Head({"Accept": accept, **typed, **credentials})
-        return head
+            headers = self._headers[media] = CIMultiDict({"Accept": accept, **typed, **credentials})
+        return headers
 
-    async def _attempt(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        head: Head,
-        body: bytes | None,
-        timeout: float | None,
-        allowed: Allowed | None,
-    ) -> Answer:
+    async def _attempt(self, request: Request, path: str, timeout: float | None, allowed: Allowed | None) -> Answer:
         """Sends the request once and counts the answer. Raises ApiError unless it has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
         began, code = self.clock.monotonic(), _NO_ANSWER
         try:
-            target = _target(path, params)
-            answer = await self._permitted(method, target, head, body, timeout or self._timeout, allowed)
+            answer = await self._session.send(request, timeout or self._timeout, allowed)
             code = str(answer.status)
             if not 200 <= answer.status < 300:
-                raise self._refusal(answer, answer.body, paths.described(method, path))
+                raise self._refusal(answer, answer.body, paths.described(request.method, path))
             return answer
         except Failed as failure:
             code = str(failure.status) if failure.status else _NO_ANSWER
-            raise self._failed(failure, method, path) from failure
+            raise self._failed(failure, request.method, path) from failure
         finally:
-            self._count(method, code, began)
-
-    async def _permitted(
-        self, method: str, target: str, head: Head, body: bytes | None, timeout: float, allowed: Allowed | None
-    ) -> Answer:
-        """Returns the answer to one request, which is given up when the permission for it ends."""
-        if allowed is None or body is None:
-            return await self._sender.send(method, target, head, body, timeout, None)
-        limit = asyncio.timeout(None)
-
-        def hand_over() -> None:
-            seconds = allowed()
-            if seconds is not None:
-                limit.reschedule(asyncio.get_running_loop().time() + seconds)
-
-        try:
-            async with limit:
-                return await self._sender.send(method, target, head, body, timeout, hand_over)
-        except TimeoutError:
-            text = f"{self.config.server} did not answer before the permission for the write ended"
-            raise Failed("Timeout", text) from None
+            self._count(request.method, code, began)
 
     @asynccontextmanager
-    async def _streamed(self, path: str, target: str, head: Head, silence: float) -> AsyncIterator[Stream]:
+    async def _streamed(
+        self, path: str, target: str, headers: Mapping[str, str], silence: float
+    ) -> AsyncIterator[Stream]:
         """Starts a stream and counts the status code. Raises ApiError unless the answer has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
         began, code = self.clock.monotonic(), _NO_ANSWER
         try:
-            async with self._sender.stream(target, head, silence) as answer:
+            async with self._session.stream(target, headers, silence) as answer:
                 code = str(answer.status)
                 if not 200 <= answer.status < 300:
                     body = await whole(answer, self._largest)
@@ -307,19 +293,6 @@ class Client:
         self.requests[method, code] += 1
         if self._observe is not None:
             self._observe(method, self._host, code, self.clock.monotonic() - began)
-
-
-def _sender(config: ClusterConfig, clock: Clock, agent: str, largest: int) -> Sender:
-    """Returns what sends the requests. HTTP/2 needs TLS, within which the server chooses it.
-
-    With the environment variable DISABLE_HTTP2 it is not offered, as in client-go
-    (apimachinery, util/net/http.go: SetTransportDefaults).
-    """
-    if config.proxy:
-        return Session(config, clock, agent, largest)
-    if config.server.startswith("https:") and not os.environ.get("DISABLE_HTTP2"):
-        return Shared(config, clock, agent, largest)
-    return Pool(config, clock, agent, largest)
 
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:

@@ -19,6 +19,7 @@ UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 CERTIFICATE = "Certificate"
 DISCONNECTED = "Disconnected"
 STALE = "Stale"
+TIMEOUT = "Timeout"
 TOO_LARGE = "TooLarge"
 _LONGEST = 1 << 31  # seconds; JSON has numbers of any size
 
@@ -189,6 +190,12 @@ def explained(server: str, error: Exception) -> tuple[str, str]:
             return unreachable(server, error.os_error)
         case aiohttp.ClientHttpProxyError():
             return "Proxy", f"the proxy before {server} answered {error.status} {error.message}"
+        case aiohttp.ClientResponseError():
+            return unreadable(
+                server, error.message.strip().splitlines()[0] if error.message.strip() else "not HTTP/1.1"
+            )
+        case aiohttp.ClientPayloadError():
+            return interrupted(server, EOFError())
         case aiohttp.ServerDisconnectedError():
             return interrupted(server, None)
         case TimeoutError():
@@ -205,7 +212,7 @@ def unreachable(server: str, error: Exception) -> tuple[str, str]:
     """Returns reason and message if there is no connection; `error` is that of the socket, of TLS or of the name."""
     match error:
         case TimeoutError(errno=None):
-            return "Timeout", f"{server} did not answer in time"
+            return TIMEOUT, f"{server} did not answer in time"
         case ssl.SSLCertVerificationError():
             return CERTIFICATE, f"{server}: the certificate is not accepted: {error}"
         case ssl.SSLError():

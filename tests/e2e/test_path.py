@@ -11,9 +11,15 @@ LISTED = re.compile(r"`((?:hpad|adapters)/[^`]+\.py)`")
 MOST = 43
 BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
-    *("hpad/kube/http/", "hpad/kube/client.py", "hpad/kube/errors.py", "hpad/kube/paths.py", "hpad/kube/events.py"),
+    *(
+        "hpad/kube/session.py",
+        "hpad/kube/client.py",
+        "hpad/kube/errors.py",
+        "hpad/kube/paths.py",
+        "hpad/kube/events.py",
+    ),
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py", "hpad/kube/pod_index.py"),
-    *("hpad/kube/hpa_bytes.py", "hpad/kube/exclusion.py", "hpad/kube/shared.py"),
+    *("hpad/kube/events.py", "hpad/kube/hpa_bytes.py", "hpad/kube/exclusion.py", "hpad/kube/shared.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/engine/marks.py", "hpad/controller/report.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),

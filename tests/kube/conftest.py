@@ -1,12 +1,13 @@
 """Fixtures of these tests: a scripted API server, its client, and recorded exchanges."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
+import uvloop
 from support import left_out
 from support.kube_caches import HPA
 from support.scripted_server import QUICK, Script, SkippingClock, serving
@@ -20,6 +21,17 @@ from hpad.kube.watch import WatchScope
 @pytest.fixture
 def clock() -> SkippingClock:
     return SkippingClock()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Runs a coroutine to its end on a new loop of either kind: uvloop has transports, timers and TLS of its own."""
+
+    def running(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(main, 60))
+
+    return running
 
 
 @pytest.fixture

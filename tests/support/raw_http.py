@@ -1,4 +1,4 @@
-"""HTTP as bytes: a connection without a network, and a server that sends exactly what a test says."""
+"""A server on loopback that sends exactly the bytes that a test says, and requests of a session to it."""
 
 import asyncio
 import contextlib
@@ -6,75 +6,12 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from hpad.kube.http.connection import Connection
-from hpad.kube.http.exchange import Answer, Failed
+import pytest
+
+from hpad.kube.auth.credentials import ClusterConfig
+from hpad.kube.session import Allowed, Answer, Failed, Request, Session
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-class Transport(asyncio.Transport):
-    """Records what is written, and how it was closed. `unsent` is the size of its buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.ended = ""
-        self.unsent = 0
-
-    def write(self, data: Any) -> None:
-        self.written.append(bytes(data))
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-    def close(self) -> None:
-        self.ended = self.ended or "closed"
-
-    def abort(self) -> None:
-        self.ended = "aborted"
-
-
-class Exchanges:
-    """A connection on a recording transport, and its pool."""
-
-    server = "http://api"
-
-    def __init__(self, largest: int = 2**20) -> None:
-        self.largest = largest
-        self.released = self.losses = 0
-        self.transport = Transport()
-        self.connection = Connection(asyncio.get_running_loop(), self)
-        self.connection.connection_made(self.transport)
-
-    def release(self, connection: Connection) -> None:
-        self.released += 1
-
-    def lost(self, connection: Connection) -> None:
-        self.losses += 1
-
-    async def started(self, timeout: float = 60.0) -> "asyncio.Task[Answer | Failed]":
-        """Sends a request; returns the task that waits for the answer."""
-        task = asyncio.ensure_future(self._outcome(asyncio.get_running_loop().time() + timeout))
-        await asyncio.sleep(0)
-        return task
-
-    async def answered(self, *pieces: bytes, end: bool = False) -> Answer | Failed:
-        """Sends a request and receives these pieces, and with `end` the end of the connection."""
-        task = await self.started()
-        for piece in pieces:
-            if piece and not self.transport.ended:
-                self.connection.data_received(piece)
-        if end and not self.transport.ended:
-            self.connection.eof_received()
-            self.connection.connection_lost(None)
-        async with asyncio.timeout(60):
-            return await task
-
-    async def _outcome(self, deadline: float) -> Answer | Failed:
-        try:
-            return await self.connection.exchange(b"request", deadline)
-        except Failed as failure:
-            return failure
 
 
 class Peer:
@@ -162,3 +99,30 @@ class RawServer:
         finally:
             self.closed += 1
             writer.close()
+
+
+def opened(url: str, largest: int = 2**20, **options: Any) -> Session:
+    """Returns a session for the server; `options` are those of a ClusterConfig."""
+    return Session(ClusterConfig(url, **options), "hpad", largest)
+
+
+async def ask(
+    session: Session,
+    method: str = "GET",
+    body: bytes | None = None,
+    allowed: Allowed | None = None,
+    timeout: float = 30.0,
+) -> Answer:
+    return await session.send(Request(method, "/path", {"Accept": "application/json"}, body), timeout, allowed)
+
+
+async def fails(
+    session: Session,
+    method: str = "GET",
+    body: bytes | None = None,
+    allowed: Allowed | None = None,
+    timeout: float = 30.0,
+) -> Failed:
+    with pytest.raises(Failed) as caught:
+        await ask(session, method, body, allowed, timeout)
+    return caught.value

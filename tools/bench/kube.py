@@ -2,8 +2,8 @@
 
 50,000 pods of 10,000 workloads, in pages of 500 as an API server sends them, are put into a pod cache with its index. A
 status is written to the embedded API server by PUT and by merge patch; the CPU time includes that of the server, which
-runs in the same process. Requests go to a server in another thread, by the client of hpad.kube.http and by aiohttp, and
-the CPU time is that of the client alone. `--short` uses 1,000 pods and 10 writes.
+runs in the same process. Requests go to a server in another thread, and the CPU time is that of the client alone.
+`--short` uses 1,000 pods and 10 writes.
 """
 
 import asyncio
@@ -26,10 +26,8 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import PodCache
 from hpad.kube.client import Client
 from hpad.kube.hpa_cache import HpaCache
-from hpad.kube.http.exchange import Head, Sender
-from hpad.kube.http.pool import Pool
-from hpad.kube.http.session import Session
 from hpad.kube.reflector import Kind
+from hpad.kube.session import Request, Session
 from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
 
@@ -149,26 +147,23 @@ def answering() -> Iterator[str]:
         loop.close()
 
 
-async def requested(sender: Sender) -> float:
+async def requested(url: str) -> float:
     """Sends requests one after another; returns µs of CPU of the client per request."""
-    head = Head({"Accept": "application/json", "Authorization": "Bearer " + "x" * 900})
+    session = Session(ClusterConfig(url), "bench", 2**20)
+    headers = {"Accept": "application/json", "Authorization": "Bearer " + "x" * 900}
     began = 0.0
     for number in range(-WARM, REQUESTS):
         if number == 0:
             began = time.thread_time()
-        await sender.send("PUT", path("status"), head, b"x" * 1000, 10.0, None)
+        await session.send(Request("PUT", path("status"), headers, b"x" * 1000), 10.0)
     spent = time.thread_time() - began
-    await sender.aclose()
+    await session.aclose()
     return spent / REQUESTS * 1e6
 
 
-def compared() -> None:
+def sent() -> None:
     with answering() as url, asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-        config = ClusterConfig(url)
-        by_pool, by_aiohttp = (
-            runner.run(requested(kind(config, SystemClock(), "bench", 2**20))) for kind in (Pool, Session)
-        )
-    print(f"kube: a request costs {by_pool:,.0f} µs, {by_aiohttp:,.0f} µs by aiohttp")
+        print(f"kube: a request costs {runner.run(requested(url)):,.0f} µs")
 
 
 def path(*more: str) -> str:
@@ -178,4 +173,4 @@ def path(*more: str) -> str:
 if __name__ == "__main__":
     watched()
     asyncio.run(written())
-    compared()
+    sent()

@@ -215,28 +215,3 @@ HTTP_DOCUMENTS = (
     b'<jobs><n u="s">4</n></jobs><![CDATA[x]]></all>',
     b'# TYPE jobs gauge\njobs{queue="mail",state="n\\"ew"} 3\njobs{queue="web"} 4 1700000000000\njobs 1e3\n',
 )
-
-
-def _frames(*parts: str) -> bytes:
-    """Frames of HTTP/2, each as type, flags, stream and content, in hexadecimal digits."""
-    found = b""
-    for part in parts:
-        kind, flags, stream, *content = part.split()
-        data = bytes.fromhex("".join(content))
-        found += len(data).to_bytes(3, "big") + bytes((int(kind, 16), int(flags, 16)))
-        found += int(stream).to_bytes(4, "big") + data
-    return found
-
-
-_SETTINGS = _frames("4 0 0 000300000064 000400010000")
-HTTP_2 = (
-    # answers with a body, in headers alone, and continued with padding and trailers; a stream with two parts
-    _SETTINGS + _frames("1 4 1 88", "0 1 1 6f6b", "1 5 3 20 8d 0f0d0130", "1 4 7 88", "0 0 7 61", "0 1 7 62"),
-    _SETTINGS + _frames("1 28 5 01 8000000007 08 00", "9 4 5 03343039", "0 8 5 01 78 00", "1 5 5 00 01 61 01 62"),
-    # an informational answer; credit; PING; other SETTINGS
-    _SETTINGS + _frames("1 4 1 08 03 313033", "1 4 1 88", "8 0 0 00100000", "8 0 5 00010000", "6 0 0 0102030405060708"),
-    _SETTINGS + _frames("4 1 0", "4 0 0 000500008000 000400000001", "4 0 0 000400100000", "0 1 1 78"),
-    # ends of streams and of the connection
-    _SETTINGS + _frames("3 0 1 00000007", "3 0 3 00000002", "7 0 0 7fffffff 00000000", "7 0 0 00000005 0000000b 62"),
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-)

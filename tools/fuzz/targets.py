@@ -54,7 +54,6 @@ TARGETS = {
         Target("settings", _plain(nouns.configuration), seeds_module.SETTINGS, patience=20.0),
         Target("source", _plain(nouns.source), seeds_module.SOURCES),
         Target("watch", _plain(wire.watched), seeds_module.WATCHES),
-        Target("http2", wire.http2, seeds_module.HTTP_2),
         Target("objects", _plain(wire.objects), seeds_module.OBJECTS),
         Target("metrics-lists", wire.metrics_lists, seeds_module.METRICS_LISTS),
         Target("http-documents", _plain(wire.http_documents), seeds_module.HTTP_DOCUMENTS),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,8 +13,6 @@ from aiohttp import web
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
 from hpad.kube import codec, errors, watch
-from hpad.kube.http.exchange import Answer, Failed, whole
-from hpad.kube.http.multiplexed import Multiplexed
 from hpad.sources import answers
 from hpad_adapters.custom_metrics import CustomMetrics
 from hpad_adapters.external_metrics import ExternalMetrics
@@ -43,84 +40,6 @@ def watched(data: bytes) -> None:
             for decode in (codec.hpa, codec.pod, codec.meta):
                 with contextlib.suppress(*codec.UNDECODABLE):
                     decode(change.object)
-
-
-@contextlib.contextmanager
-def http2() -> Iterator[Check]:
-    """Yields a check of the frames that a server sends: they end as answers or Failed, however they are split."""
-    with asyncio.Runner() as runner:
-
-        def check(data: bytes) -> None:
-            rng = random.Random(len(data))
-            whole = runner.run(_received([data]))
-            sizes = [rng.choice((1, 2, 7, 100, 4096)) for _ in data]
-            begins = list(itertools.accumulate(sizes, initial=0))
-            assert (
-                runner.run(_received([data[at : at + size] for at, size in zip(begins, sizes, strict=False)])) == whole
-            )
-
-        yield check
-
-
-class _Peerless(asyncio.Transport):
-    """A transport without a network: what is written gets lost."""
-
-    ended = False
-
-    def write(self, data: Any) -> None:
-        assert not self.ended
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def close(self) -> None:
-        self.ended = True
-
-    def abort(self) -> None:
-        self.ended = True
-
-    def pause_reading(self) -> None:
-        """Does nothing: the check goes on at once."""
-
-    def resume_reading(self) -> None:
-        """Does nothing."""
-
-
-class _Owner:
-    server, largest = "https://api", 2**16
-
-    def lost(self, connection: Multiplexed) -> None:
-        """Does nothing."""
-
-
-async def _received(pieces: Sequence[bytes]) -> list[object]:
-    """Sends three requests and a stream; returns what became of them after these pieces and the end."""
-    loop = asyncio.get_running_loop()
-    transport, connection = _Peerless(), Multiplexed(loop, _Owner())
-    connection.connection_made(transport)
-    requests = [connection.exchange(b"\x82", body, loop.time() + 60) for body in (None, b"{}", b"x" * 2**17)]
-    tasks = [asyncio.ensure_future(each) for each in requests]
-    streaming = asyncio.ensure_future(_read(connection))
-    await asyncio.sleep(0)
-    for piece in pieces:
-        if piece and not transport.ended:
-            connection.data_received(piece)
-            assert len(connection._rest) <= 2**16 + 9
-    connection.connection_lost(None)
-    found: list[object] = []
-    for outcome in await asyncio.gather(*tasks, streaming, return_exceptions=True):
-        if isinstance(outcome, Answer):
-            found.append((outcome.status, outcome.body, outcome.headers))
-        else:
-            assert isinstance(outcome, bytes | Failed), repr(outcome)
-            found.append(str(outcome))
-    assert not connection.busy
-    return found
-
-
-async def _read(connection: Multiplexed) -> bytes:
-    stream = await connection.stream(b"\x82", 60.0)
-    return bytes(stream.status) + await whole(stream, 2**30)
 
 
 def objects(data: bytes) -> None:

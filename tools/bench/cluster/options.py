@@ -21,7 +21,7 @@ Each of N HPAs has a Deployment with pods; their usage moves within the toleranc
 a status and none scales. After the first round and a warm-up the figures are taken over a steady window.
 
 servers:
-  stub      canned answers, TLS and HTTP/2: shows the cost of hpad itself, also at 10,000 HPAs
+  stub      canned answers over TLS: shows the cost of hpad itself, also at 10,000 HPAs
   embedded  the API server of the embedded cluster, without TLS
   real      etcd and kube-apiserver from the folder KUBEBUILDER_ASSETS; kube-controller-manager there is measured as
             well, in turn with hpad
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--syncs", type=int, metavar="N", help="workers of the original (default: 5, above 1,000 HPAs 50)"
     )
-    parser.add_argument("--no-tls", dest="tls", action="store_false", help="the stub serves HTTP/1.1 without TLS")
+    parser.add_argument("--no-tls", dest="tls", action="store_false", help="the stub serves without TLS")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="write a chart (SVG)")
     parser.add_argument(

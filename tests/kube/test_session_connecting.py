@@ -1,4 +1,4 @@
-"""How connections are opened: addresses, names, TLS, time limits, and what fails in between."""
+"""How a session connects: addresses, names, TLS, client certificates that are renewed, and time limits."""
 
 import asyncio
 import gc
@@ -8,32 +8,15 @@ import ssl
 import pytest
 import trustme
 from support import free_ports
-from support.raw_http import OK, RawServer
+from support.raw_http import OK, RawServer, ask, fails, opened
 from support.relay import Relay
 from support.scripted_server import until
 
 from hpad.clock import SystemClock
-from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.http import dial
-from hpad.kube.http.dial import Place
-from hpad.kube.http.exchange import Failed, Head
-from hpad.kube.http.pool import Pool
-
-HEAD = Head({})
-
-
-def opened(url, **options):
-    return Pool(ClusterConfig(url, **options), SystemClock(), "hpad", 2**20)
-
-
-async def ask(client, timeout=30.0):
-    return (await client.send("GET", "/", HEAD, None, timeout, None)).body
-
-
-async def fails(client, timeout=30.0):
-    with pytest.raises(Failed) as caught:
-        await ask(client, timeout)
-    return caught.value
+from hpad.kube import session
+from hpad.kube.auth.credentials import ClusterConfig, Credentials, Identity
+from hpad.kube.client import Client
+from hpad.kube.errors import ApiError
 
 
 def server_tls(authority, name="api.internal"):
@@ -63,32 +46,17 @@ def resolves(monkeypatch, *addresses):
 
 
 @pytest.mark.parametrize(
-    ("url", "place", "header"),
+    ("url", "base"),
     [
-        ("https://api.internal:6443", (True, "api.internal", 6443, ""), "api.internal:6443"),
-        ("https://API.internal", (True, "api.internal", 443, ""), "api.internal"),
-        ("http://10.0.0.1:80/base path/x%20y", (False, "10.0.0.1", 80, "/base%20path/x%20y"), "10.0.0.1"),
-        ("https://[fd00::1]:443", (True, "fd00::1", 443, ""), "[fd00::1]"),
-        ("http://[::1]:8080", (False, "::1", 8080, ""), "[::1]:8080"),
-        ("https://bücher.example", (True, "xn--bcher-kva.example", 443, ""), "xn--bcher-kva.example"),
-        ("https://b..ü", (True, "b..ü", 443, ""), "b..ü"),
+        ("https://API.internal", "https://api.internal"),
+        ("http://10.0.0.1:80/base path/x%20y", "http://10.0.0.1/base%20path/x%20y"),
+        ("https://[fd00::1]:443", "https://[fd00::1]"),
+        ("https://bücher.example:6443", "https://xn--bcher-kva.example:6443"),
+        ("https://b..ü", "https://b..ü"),
     ],
 )
-def test_the_parts_of_a_url(url, place, header):
-    assert Place.of(url) == place
-    assert Place.of(url).header == header
-
-
-async def test_ipv6(monkeypatch):
-    try:
-        server = await asyncio.start_server(RawServer()._serve, "::1", 0)
-    except OSError:
-        pytest.skip("there is no IPv6")
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        client = opened(f"http://[::1]:{port}")
-        assert await ask(client) == b"ok"
-        await client.aclose()
+def test_the_url_of_a_server_is_escaped(url, base):
+    assert session._base(url) == base
 
 
 async def test_the_next_address_is_used_if_one_refuses(monkeypatch):
@@ -96,20 +64,8 @@ async def test_the_next_address_is_used_if_one_refuses(monkeypatch):
         with free_ports.port() as closed:
             resolves(monkeypatch, ("127.0.0.1", closed), ("127.0.0.1", server.port))
             client = opened("http://api.internal:1")
-            assert await ask(client) == b"ok"
+            assert (await ask(client)).body == b"ok"
             await client.aclose()
-
-
-async def test_the_next_address_is_used_if_tls_fails(monkeypatch, authority):
-    stranger = trustme.CA()
-    async with (
-        RawServer(OK).serving(server_tls(stranger)) as wrong,
-        RawServer(OK).serving(server_tls(authority)) as right,
-    ):
-        resolves(monkeypatch, ("127.0.0.1", wrong.port), ("127.0.0.1", right.port))
-        client = opened("https://api.internal:1", ssl=trusting(authority))
-        assert await ask(client) == b"ok"
-        await client.aclose()
 
 
 async def test_a_burst_of_connections_resolves_the_name_once(monkeypatch):
@@ -119,34 +75,7 @@ async def test_a_burst_of_connections_resolves_the_name_once(monkeypatch):
         await asyncio.gather(*(ask(client) for _ in range(20)))
         assert server.connections == 20
         assert asked == ["api.internal"]
-        client._dialer._resolved_until = 0.0
-        await asyncio.gather(*(ask(client) for _ in range(21)))
-        assert asked == ["api.internal"] * 2
         await client.aclose()
-
-
-def test_a_name_is_resolved_by_the_system(run):
-    async def main():
-        async with RawServer(OK).serving() as server:
-            client = opened(server.url.replace("127.0.0.1", "localhost"))
-            assert await ask(client) == b"ok"
-            await client.aclose()
-
-    run(main())
-
-
-def test_failed_connections_free_their_place(run):
-    """More of them than there may be connections."""
-
-    async def main():
-        with free_ports.port() as port:
-            client = opened(f"http://127.0.0.1:{port}")
-            for failure in await asyncio.gather(*(fails(client) for _ in range(70))):
-                assert failure.message == f"http://127.0.0.1:{port} cannot be reached: Connection refused"
-            assert client._open == 0
-            await client.aclose()
-
-    run(main())
 
 
 def test_tls_with_a_client_certificate(run, authority):
@@ -159,12 +88,11 @@ def test_tls_with_a_client_certificate(run, authority):
         ours = trusting(authority)
         async with RawServer(OK).serving(theirs) as server:
             client = opened(f"https://127.0.0.1:{server.port}", ssl=ours, tls_server_name="api.internal.")
-            failure = await fails(client)  # TLS 1.3: after the handshake
-            assert failure.reason in {"Disconnected", "Certificate"}
+            assert (await fails(client)).reason in {"Disconnected", "Certificate"}  # TLS 1.3: after the handshake
             authority.issue_cert("hpad@example.org").configure_cert(ours)
             for _ in range(3):
-                assert await ask(client) == b"ok"
-            assert server.connections == 1
+                assert (await ask(client)).body == b"ok"
+            assert len(server.requests) == 3
             await client.aclose()
             gc.collect()
 
@@ -185,7 +113,6 @@ def test_certificates_are_checked(run, authority):
                 assert failure.reason == "Certificate"
                 assert failure.message.startswith(f"{url}: the certificate is not accepted: ")
                 assert problem in failure.message
-                assert client._open == 0
                 await client.aclose()
             assert server.requests == []
 
@@ -214,74 +141,54 @@ def test_a_peer_without_tls_is_an_error(run):
 @pytest.mark.parametrize("scheme", ["https", "http"])
 def test_a_peer_that_does_not_answer_is_a_timeout(run, monkeypatch, scheme):
     """With TLS the connection is not open yet: the limit for that is its own."""
-    monkeypatch.setattr(dial, "CONNECT_S", 0.05)
+    monkeypatch.setattr(session, "CONNECT_S", 0.05)
+
+    async def silent(peer):
+        await peer.ended()
 
     async def main():
         async with RawServer(silent).serving() as server:
             url = f"{scheme}://127.0.0.1:{server.port}"
             client = opened(url, ssl=trusting())
-            failure = await fails(client, 30.0 if scheme == "https" else 0.05)
+            failure = await fails(client, timeout=30.0 if scheme == "https" else 0.05)
             assert (failure.reason, failure.message) == ("Timeout", f"{url} did not answer in time")
-            await until(lambda: server.closed == 1)
-            assert client._open == 0
+            await until(lambda: server.closed == server.connections)
             await client.aclose()
 
     run(main())
 
 
-async def silent(peer):
-    await peer.ended()
-
-
-@pytest.mark.parametrize("ends", ["closing", "cancelling", "timing out"])
+@pytest.mark.parametrize("ends", ["cancelling", "timing out"])
 def test_a_connection_that_is_being_opened_ends(run, authority, ends):
     async def main():
-        accepted = asyncio.Event()
+        accepted, closed = asyncio.Event(), asyncio.Event()
 
         async def accept(reader, writer):
             accepted.set()
             await reader.read()
             writer.close()
+            closed.set()
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = opened(url, ssl=trusting(authority))
-        opening = asyncio.ensure_future(fails(client, 0.05 if ends == "timing out" else 30.0))
+        opening = asyncio.ensure_future(fails(client, timeout=0.2 if ends == "timing out" else 30.0))
         await accepted.wait()
-        if ends == "closing":
-            await client.aclose()
-            assert not [each for each in client._sockets._sockets if each.fileno() >= 0]
-            assert (await opening).message == f"the connection to {url} has been closed"
-        elif ends == "cancelling":
+        if ends == "cancelling":
             opening.cancel()
             await asyncio.wait({opening})
         else:
             assert (await opening).reason == "Timeout"
-        assert client._open == 0
+        await closed.wait()
         await client.aclose()
-        assert not [each for each in client._sockets._sockets if each.fileno() >= 0]
         server.close()
         gc.collect()
 
     run(main())
 
 
-def test_closing_waits_until_tls_sockets_are_closed(run, authority):
-    async def main():
-        async with RawServer(OK).serving(server_tls(authority)) as server:
-            client = opened(f"https://127.0.0.1:{server.port}", ssl=trusting(authority), tls_server_name="api.internal")
-            await asyncio.gather(*(ask(client) for _ in range(5)))
-            sockets = list(client._sockets._sockets)
-            assert len([each for each in sockets if each.fileno() >= 0]) == 5
-            await client.aclose()
-            assert [each for each in sockets if each.fileno() >= 0] == []
-            gc.collect()
-
-    run(main())
-
-
-def test_a_peer_that_ignores_the_end_of_tls_does_not_delay_closing(run, authority):
-    """A relay drops the close_notify."""
+def test_closing_closes_tls_sockets_also_if_the_peer_ignores_it(run, authority):
+    """A relay drops what it is sent."""
 
     async def main():
         async with RawServer(OK).serving(server_tls(authority)) as server:
@@ -289,12 +196,78 @@ def test_a_peer_that_ignores_the_end_of_tls_does_not_delay_closing(run, authorit
             await between.start()
             url = f"https://127.0.0.1:{between.port}"
             client = opened(url, ssl=trusting(authority), tls_server_name="api.internal")
-            assert await ask(client) == b"ok"
-            sockets = list(client._sockets._sockets)
+            assert (await ask(client)).body == b"ok"
             between.freeze()
             await client.aclose()
-            assert [each for each in sockets if each.fileno() >= 0] == []
+            gc.collect()  # a transport that is not closed warns, and warnings are errors
             await between.stop()
-            gc.collect()
 
     run(main())
+
+
+# Client certificates that are renewed.
+
+
+class Judging:
+    """A server that judges the certificate of a connection at each request, as API servers do."""
+
+    def __init__(self, authority):
+        self.tls = server_tls(authority)
+        self.tls.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(self.tls)
+        self.mine = trusting(authority)
+        self.expired: set[str] = set()
+        self.seen: list[tuple[str, int]] = []
+        self.held = asyncio.Event()
+        self._authority = authority
+        self._readings = 0
+
+    def reads(self) -> Credentials:
+        self._readings += 1
+        self._authority.issue_cert(f"{self._readings}@example.org").configure_cert(self.mine)
+        return Credentials()
+
+    def identity(self) -> Identity:
+        return Identity(self.reads(), self.reads)
+
+    async def judges(self, peer):
+        subject = str(peer._writer.get_extra_info("peercert")["subjectAltName"][0][1])
+        self.seen.append((subject, id(peer)))
+        if subject in self.expired:
+            await peer.says(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        else:
+            if len(self.seen) == 1:
+                await self.held.wait()
+            await peer.says(OK)
+
+
+@pytest.mark.parametrize("watches", [False, True])
+async def test_requests_after_a_renewal_use_new_connections(authority, watches):
+    """The one in progress ends on its own connection, which is not used again."""
+    judging = Judging(authority)
+    async with RawServer(judging.judges).serving(judging.tls) as server:
+        config = ClusterConfig(
+            f"https://127.0.0.1:{server.port}",
+            ssl=judging.mine,
+            tls_server_name="api.internal",
+            identity=judging.identity(),
+            certified=True,
+        )
+        async with Client(config, SystemClock()) as client:
+            busy = asyncio.ensure_future(client.request("GET", "/"))
+            await until(lambda: judging.seen)
+            await client.request("GET", "/")  # leaves an idle connection with the first certificate
+            judging.expired.add("1@example.org")
+            if watches:
+                with pytest.raises(ApiError, match="credentials"):
+                    async for _ in client.stream("/watch", {}, 30.0):
+                        pass
+                assert [part async for part in client.stream("/watch", {}, 30.0)] == [b"ok"]
+            else:
+                answers = await asyncio.gather(*(client.request("PUT", "/", body=b"{}") for _ in range(5)))
+                assert answers == [b"ok"] * 5
+            judging.held.set()
+            assert await busy == b"ok"
+            judging.seen.clear()
+            await asyncio.gather(*(client.request("GET", "/") for _ in range(9)))
+            assert {subject for subject, _ in judging.seen} == {"2@example.org"}

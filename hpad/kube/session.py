@@ -1,0 +1,309 @@
+"""HTTP requests and streams to one API server, by aiohttp, with limits of time, size and number."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import yarl
+
+from hpad import adapter
+from hpad.kube import errors
+from hpad.kube.auth.credentials import ClusterConfig
+
+SAFE: Final = "/%:@!$&'()*+,;=~"
+"""Characters of a path that need no escape, and the one of escapes."""
+AT_ONCE: Final = 32
+"""Requests in progress at once, and so their connections; streams are not counted."""
+KEEP_ALIVE_S: Final = 75.0
+"""Seconds after which an idle connection is not used again: an API server closes it after 90 s."""
+CONNECT_S: Final = 5.0
+"""Seconds to connect to one address of the server, TLS included."""
+
+Allowed = Callable[[], float | None]
+"""Called where a write is handed over to aiohttp; NotAllowed prevents the write and reaches the caller.
+
+Returns for how many seconds the write may be in progress (None: without a limit of its own). Before, a request may have
+waited for the limiter, for its turn, or for a stopped process to continue.
+"""
+
+
+class NotAllowed(Exception):
+    """What `Allowed` raises: this process must not send the write."""
+
+
+class Failed(Exception):
+    """No complete answer; `reason` and `message` are those of the ApiError.
+
+    `status` is the status code of an answer that broke off, else 0.
+    """
+
+    def __init__(self, reason: str, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.status = status
+
+
+class TooLarge(Failed):
+    """The answer was larger than the client accepts."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(errors.TOO_LARGE, "the answer is too large: not read", status)
+
+
+class Request(NamedTuple):
+    """`target` is an escaped path with its query; `headers` are those beside the ones of all requests."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """A complete answer of any status. `headers` finds a name in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Stream:
+    """An answer that may go on for minutes, read as it arrives."""
+
+    def __init__(self, server: str, answer: aiohttp.ClientResponse) -> None:
+        self.status = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+        self._server = server
+        self._answer = answer
+
+    async def read(self) -> bytes:
+        """Returns what has arrived since, or waits for it; b"" at the end.
+
+        Raises Failed if the connection breaks, or if nothing comes for the stream's `silence`.
+        """
+        try:
+            return await adapter.read_part(self._answer)
+        except errors.FOREIGN as error:
+            raise Failed(*errors.explained(self._server, error), self.status) from error
+
+    async def hold(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Reads nothing from the connection during `wait`, so that what arrives meanwhile is read at once."""
+        connection = self._answer.connection
+        transport = None if connection is None else connection.transport
+        with contextlib.suppress(RuntimeError):  # it is closed
+            if transport is not None:
+                transport.pause_reading()
+        await wait()
+        with contextlib.suppress(RuntimeError):
+            if transport is not None:
+                transport.resume_reading()
+
+
+async def whole(stream: Stream, largest: int) -> bytes:
+    """Reads a stream to its end. Raises TooLarge."""
+    parts, size = [], 0
+    while part := await stream.read():
+        size += len(part)
+        if size > largest:
+            raise TooLarge(stream.status)
+        parts.append(part)
+    return b"".join(parts)
+
+
+class _Response(aiohttp.ClientResponse):
+    """The answer to one request, and to no other."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Waits for the headers. What arrived before the request is no answer to it, as aiohttp would take it."""
+        if connection.protocol is not None and connection.protocol.should_close:
+            raise aiohttp.ServerDisconnectedError
+        return await super().start(connection)
+
+    def close(self) -> None:
+        """Aborts the connection: what of the request was not sent yet is never sent."""
+        connection = self.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        super().close()
+
+
+class Session:
+    """Sends requests and streams to the server of a ClusterConfig. Follows no redirects.
+
+    aiohttp repeats a GET, PUT or DELETE once, within its time, if the connection ends before an answer.
+    """
+
+    def __init__(self, config: ClusterConfig, agent: str, largest: int) -> None:
+        self._server = config.server
+        self._base = _base(config.server)
+        self._tls_name = (config.tls_server_name or "").rstrip(".") or None  # certificates have names without a dot
+        self._config = config
+        self._agent = agent
+        self._largest = largest
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._current: aiohttp.ClientSession | None = None
+        self._users: dict[aiohttp.ClientSession, int] = {}
+        """How many requests and streams are in progress by the current session, and by earlier ones."""
+        self._closed = False
+
+    def renew(self) -> None:
+        """Sends later requests and streams over new connections, for which the client may have another certificate.
+
+        What is in progress keeps its connection, which is closed after it.
+        """
+        self._current = None
+
+    async def aclose(self) -> None:
+        """Closes all connections; what is in progress fails, and so do later requests."""
+        self._closed = True
+        for session in tuple(self._users):
+            await session.close()
+        await asyncio.sleep(0)  # noqa: TID251  # aborted connections are closed in the next round of the loop
+
+    async def send(self, request: Request, timeout: float, allowed: Allowed | None = None) -> Answer:
+        """Returns the answer, with any status.
+
+        Waits for its turn; calls `allowed` for a request with a body, and hands it over to aiohttp. `timeout` bounds
+        everything, in seconds. Raises Failed without a complete answer, and what `allowed` raised. A request that ends
+        early leaves nothing behind that is sent later.
+        """
+        left = await self._turn(timeout)
+        try:
+            permitted = None if allowed is None or request.body is None else allowed()
+            if permitted is None or permitted >= left:
+                return await self._answered(request, left)
+            try:
+                return await self._answered(request, permitted)
+            except Failed as failure:
+                raise self._outlasted(failure) from failure
+        finally:
+            self._turns.release()
+
+    @asynccontextmanager
+    async def stream(self, target: str, headers: Mapping[str, str], silence: float) -> AsyncIterator[Stream]:
+        """Starts a long GET. It has no size limit and no end, but fails after `silence` seconds without a byte.
+
+        Entering it waits for the headers of the answer, with any status; raises Failed.
+        """
+        limits = aiohttp.ClientTimeout(connect=silence, sock_connect=CONNECT_S, sock_read=silence)
+        session = self._entered()
+        try:
+            answer = await self._requested(session, Request("GET", target, headers), limits)
+            try:
+                yield Stream(self._server, answer)
+            finally:
+                answer.close()
+        finally:
+            await self._left(session)
+
+    async def _turn(self, timeout: float) -> float:
+        """Waits until fewer than AT_ONCE requests are in progress; returns the seconds that are left. Raises Failed."""
+        if not self._turns.locked():
+            await self._turns.acquire()  # at once
+            return timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise Failed(*errors.unreachable(self._server, error)) from None
+        return deadline - loop.time()
+
+    async def _answered(self, request: Request, seconds: float) -> Answer:
+        if seconds <= 0.0:  # which aiohttp takes for no limit
+            raise Failed(*errors.unreachable(self._server, TimeoutError()))
+        # aiohttp would round times of more than `ceil_threshold` up to whole seconds.
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_S, ceil_threshold=math.inf)
+        session = self._entered()
+        try:
+            answer = await self._requested(session, request, limits)
+            try:
+                return Answer(answer.status, answer.headers, await self._body(answer))
+            except BaseException:
+                answer.close()
+                raise
+        finally:
+            await self._left(session)
+
+    async def _requested(
+        self,
+        session: aiohttp.ClientSession,
+        request: Request,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """Sends the request; returns its answer once the headers have arrived. Raises Failed."""
+        try:
+            return await session.request(
+                request.method,
+                yarl.URL(f"{self._base}{request.target}", encoded=True),
+                headers=request.headers,
+                data=request.body,
+                timeout=limits,
+                proxy=self._config.proxy,
+                server_hostname=self._tls_name,
+                allow_redirects=False,
+            )
+        except errors.FOREIGN as error:
+            if self._closed:
+                raise self._closed_failure() from error
+            raise Failed(*errors.explained(self._server, error)) from error
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Reads the whole body. Raises TooLarge, before reading if a length is announced, and Failed."""
+        if (answer.content_length or 0) > self._largest:
+            raise TooLarge(answer.status)
+        return await whole(Stream(self._server, answer), self._largest)
+
+    def _outlasted(self, failure: Failed) -> Failed:
+        """Returns the failure of a write whose time was that of its permission."""
+        if failure.reason != errors.TIMEOUT:
+            return failure
+        text = f"{self._server} did not answer before the permission for the write ended"
+        return Failed(errors.TIMEOUT, text, failure.status)
+
+    def _closed_failure(self) -> Failed:
+        return Failed("Closed", f"the connection to {self._server} has been closed")
+
+    def _entered(self) -> aiohttp.ClientSession:
+        """Returns the current session, in which a request or stream begins. Raises Failed."""
+        if self._closed:
+            raise self._closed_failure()
+        if self._current is None:
+            self._current = self._opened()
+        self._users[self._current] = self._users.get(self._current, 0) + 1
+        return self._current
+
+    async def _left(self, session: aiohttp.ClientSession) -> None:
+        """Ends a request or stream of the session. Closes earlier sessions in which nothing is in progress."""
+        self._users[session] -= 1
+        if len(self._users) > 1:
+            for each in [each for each, users in self._users.items() if not users and each is not self._current]:
+                del self._users[each]
+                await each.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """Creates a session. `trust_env` is off: it would cost two thread switches per request."""
+        options: dict[str, Any] = {} if self._config.ssl is None else {"ssl": self._config.ssl}
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, **options),
+            response_class=_Response,
+            trust_env=False,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._agent, "Accept-Encoding": "identity"},
+            skip_auto_headers=("Accept", "Content-Type"),
+        )
+
+
+def _base(server: str) -> str:
+    """Returns the URL of the server with its path escaped and its host in ASCII."""
+    try:
+        return str(yarl.URL(server)).rstrip("/")
+    except ValueError:  # to resolve its host fails as well, with an error that says so
+        return server

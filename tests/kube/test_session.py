@@ -1,0 +1,375 @@
+"""What is sent, what is read, how many requests run at once, and which are repeated."""
+
+import asyncio
+import gc
+
+import pytest
+from support import free_ports
+from support.raw_http import OK, Peer, RawServer, ask, fails, opened
+from support.scripted_server import until
+
+from hpad.kube import session
+from hpad.kube.session import AT_ONCE, Request, TooLarge
+
+PART = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"
+
+
+async def closes(peer: Peer) -> None:
+    peer.closes()
+
+
+async def resets(peer: Peer) -> None:
+    peer.resets()
+
+
+async def silent(peer: Peer) -> None:
+    await peer.ended()
+
+
+async def test_a_request_is_sent_in_this_form():
+    async with RawServer(OK).serving() as server:
+        client = opened(f"{server.url}/k8s/cluster a/")
+        await client.send(Request("GET", "/api?a=%20b", {"Accept": "x", "Authorization": "Bearer ü"}), 9)
+        await client.send(Request("PUT", "/api", {"Content-Type": "y"}, b"{}"), 9)
+        await client.send(Request("POST", "/api", {"Content-Type": "y"}, b""), 9)
+        await client.aclose()
+    common = {"Host": f"127.0.0.1:{server.port}", "User-Agent": "hpad", "Accept-Encoding": "identity"}
+    sent = []
+    for each in server.requests:
+        head, _, body = each.decode().partition("\r\n\r\n")
+        line, *fields = head.split("\r\n")
+        sent.append((line, dict(field.split(": ") for field in fields), body))
+    prefix = "/k8s/cluster%20a/api"
+    assert sent == [
+        (f"GET {prefix}?a=%20b HTTP/1.1", {**common, "Accept": "x", "Authorization": "Bearer ü"}, ""),
+        (f"PUT {prefix} HTTP/1.1", {**common, "Content-Type": "y", "Content-Length": "2"}, "{}"),
+        (f"POST {prefix} HTTP/1.1", {**common, "Content-Type": "y", "Content-Length": "0"}, ""),
+    ]
+
+
+async def test_a_value_that_would_begin_another_header_is_not_sent():
+    async with RawServer(OK).serving() as server:
+        client = opened(server.url)
+        with pytest.raises(ValueError) as caught:  # noqa: PT011  # the text is aiohttp's
+            await client.send(Request("GET", "/", {"Authorization": "s3cret\r\nX: y"}), 9)
+        assert "s3cret" not in str(caught.value)
+        await client.aclose()
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "body"),
+    [
+        (OK, 200, b"ok"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n1\r\n!\r\n0\r\n\r\n", 200, b"ok!"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, 200, b"ok"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 409 Conflict\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n", 409, b""),
+        (b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", 302, b""),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", 200, b"ok"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok", 200, b"ok"),
+    ],
+)
+def test_an_answer_is_read_whole(run, answer, status, body):
+    async def main():
+        async with RawServer(answer).serving() as server:
+            client = opened(server.url)
+            for _ in range(2):
+                got = await ask(client)
+                assert (got.status, got.body) == (status, body)
+                assert got.headers.get("Retry-After") == ("7" if status == 409 else None)
+            assert server.connections == (2 if b"close" in answer else 1)
+            await client.aclose()
+
+    run(main())
+
+
+def test_an_answer_without_a_length_ends_with_the_connection(run):
+    async def until_closed(peer):
+        await peer.says(b"HTTP/1.1 200 OK\r\n\r\nto the end")
+        peer.closes()
+
+    async def main():
+        async with RawServer(until_closed).serving() as server:
+            client = opened(server.url)
+            assert (await ask(client)).body == b"to the end"
+            await client.aclose()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 2x0 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20,
+    ],
+)
+async def test_anything_but_http_is_an_error(garbage):
+    async with RawServer(garbage).serving() as server:
+        client = opened(server.url)
+        failure = await fails(client)
+        assert failure.reason == "Disconnected"
+        assert failure.message.startswith(f"the answer of {server.url} cannot be read: ")
+        assert len(failure.message) < 300
+        assert len(server.requests) == 1
+        await client.aclose()
+
+
+async def test_a_broken_body_is_an_error_with_the_status():
+    for body in (b"xyz\r\n", b"2\r\nokay\r\n"):
+        async with RawServer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body).serving() as server:
+            client = opened(server.url)
+            assert (await fails(client)).reason == "Disconnected"
+            await client.aclose()
+
+
+async def test_an_answer_that_breaks_off_is_an_error_with_the_status():
+    async def half(peer):
+        await peer.says(PART)
+        peer.closes()
+
+    async with RawServer(half).serving() as server:
+        client = opened(server.url)
+        failure = await fails(client)
+        assert (failure.reason, failure.status) == ("Disconnected", 200)
+        assert failure.message == f"the answer of {server.url} broke off (connection closed)"
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "head", [b"Content-Length: 11\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n6\r\n123456\r\n5\r\n"]
+)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_answer_that_is_too_large_is_not_read(status, head):
+    async with RawServer(b"HTTP/1.1 %d X\r\n%b12345" % (status, head), OK).serving() as server:
+        client = opened(server.url, largest=10)
+        failure = await fails(client)
+        assert (type(failure), failure.status) == (TooLarge, status)
+        assert (await ask(client)).body == b"ok"
+        assert server.connections == 2
+        await client.aclose()
+
+
+def test_large_bodies_are_carried_both_ways(run):
+    body = b"x" * (2**20 - 1)
+    answer = bytes(range(256)) * 2**14
+
+    async def main():
+        async with RawServer(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer)
+        ).serving() as server:
+            client = opened(server.url, largest=len(answer))
+            assert (await ask(client, "PUT", body)).body == answer
+            assert server.requests[0].endswith(b"\r\n\r\n" + body)
+            await client.aclose()
+
+    run(main())
+
+
+# Connections, and the number of requests.
+
+
+def test_requests_share_connections(run):
+    async def main():
+        async with RawServer(OK).serving() as server:
+            client = opened(server.url)
+            for _ in range(5):
+                assert (await ask(client)).body == b"ok"
+            assert server.connections == 1
+            await asyncio.gather(*(ask(client) for _ in range(200)))
+            assert server.connections <= AT_ONCE
+            await client.aclose()
+            await until(lambda: server.closed == server.connections)
+
+    run(main())
+
+
+def test_a_connection_with_an_unfinished_answer_is_not_used_again(run):
+    """Cancelled, timed out, or broken off: the rest of the answer belongs to no other request."""
+
+    async def later(peer):
+        await peer.says(PART)
+        assert await peer.ended()
+
+    async def main():
+        async with RawServer(later, later, OK).serving() as server:
+            client = opened(server.url)
+            cancelled = asyncio.ensure_future(ask(client))
+            await until(lambda: len(server.requests) == 1)
+            cancelled.cancel()
+            await asyncio.wait({cancelled})
+            assert (await fails(client, timeout=1.0)).reason == "Timeout"
+            await until(lambda: server.closed == 2)
+            assert (await ask(client)).body == b"ok"
+            assert server.connections == 3
+            await client.aclose()
+
+    run(main())
+
+
+def test_a_connection_that_receives_more_than_its_answer_is_not_used_again(run):
+    async def again(peer):
+        await peer.says(OK)
+        await asyncio.sleep(0.05)
+        await peer.says(b"HTTP/1.1 500 Late\r\nContent-Length: 4\r\n\r\nlate")
+        await asyncio.sleep(0.05)
+        late.set()
+
+    late = asyncio.Event()
+
+    async def main():
+        async with RawServer(again).serving() as server:
+            client = opened(server.url)
+            for expected in (1, 2, 3):
+                assert (await ask(client)).body == b"ok"
+                await asyncio.wait_for(late.wait(), 30)
+                late.clear()
+                assert server.connections == expected
+            await client.aclose()
+
+    run(main())
+
+
+def test_waiting_requests_are_served_in_order(run, monkeypatch):
+    monkeypatch.setattr(session, "AT_ONCE", 1)
+    go = asyncio.Event()
+
+    async def waits(peer):
+        await go.wait()
+        await peer.says(OK)
+
+    async def main():
+        async with RawServer(waits).serving() as server:
+            client = opened(server.url)
+            tasks = [asyncio.ensure_future(client.send(Request("GET", f"/{number}", {}), 30.0)) for number in range(8)]
+            await until(lambda: server.requests)
+            tasks[3].cancel()  # it waits
+            tasks[0].cancel()
+            await until(lambda: len(server.requests) == 2)
+            go.set()
+            await asyncio.wait(tasks)
+            assert [int(each.split()[1][1:]) for each in server.requests] == [0, 1, 2, 4, 5, 6, 7]
+            assert server.connections == 2
+            await client.aclose()
+
+    run(main())
+
+
+def test_the_wait_for_a_turn_counts_for_the_time_of_a_request(run, monkeypatch):
+    monkeypatch.setattr(session, "AT_ONCE", 1)
+    go = asyncio.Event()
+
+    async def waits(peer):
+        await go.wait()
+        await peer.says(OK)
+
+    async def main():
+        async with RawServer(waits).serving() as server:
+            client = opened(server.url)
+            first = asyncio.ensure_future(ask(client))
+            await until(lambda: server.requests)
+            failure = await fails(client, "POST", b"{}", timeout=0.02)
+            assert failure.message == f"{server.url} did not answer in time"
+            go.set()
+            await first
+            assert (await ask(client)).body == b"ok"
+            assert (server.connections, len(server.requests)) == (1, 2)
+            await client.aclose()
+
+    run(main())
+
+
+async def test_idle_connections_are_closed_after_their_time(monkeypatch):
+    monkeypatch.setattr(session, "KEEP_ALIVE_S", 0.05)
+    async with RawServer(OK).serving() as server:
+        client = opened(server.url)
+        await ask(client)
+        await until(lambda: server.closed == 1)
+        await ask(client, "POST", b"{}")
+        assert server.connections == 2
+        await client.aclose()
+
+
+async def test_an_idle_connection_that_the_server_closes_is_not_used():
+    async def once(peer):
+        await peer.says(OK)
+        peer.closes()
+
+    async with RawServer(once).serving() as server:
+        client = opened(server.url)
+        for _ in range(3):
+            assert (await ask(client, "POST", b"{}")).body == b"ok"
+            await until(lambda: server.closed == server.connections)
+        await client.aclose()
+
+
+def test_closing_ends_requests_in_progress_and_waiting_ones(run, monkeypatch):
+    monkeypatch.setattr(session, "AT_ONCE", 2)
+
+    async def main():
+        async with RawServer(OK, silent).serving() as server:
+            client = opened(server.url)
+            await ask(client)
+            tasks = [asyncio.ensure_future(fails(client)) for _ in range(5)]
+            await until(lambda: len(server.requests) == 3)
+            await client.aclose()
+            assert {(await each).reason for each in tasks} == {"Closed"}
+            assert (await fails(client)).message == f"the connection to {server.url} has been closed"
+            await until(lambda: server.closed == server.connections)
+            gc.collect()  # a transport that is not closed warns, and warnings are errors
+
+    run(main())
+
+
+def test_failed_connections_free_their_turn(run):
+    async def main():
+        with free_ports.port() as port:
+            client = opened(f"http://127.0.0.1:{port}")
+            for failure in await asyncio.gather(*(fails(client) for _ in range(2 * AT_ONCE + 1))):
+                assert failure.message == f"http://127.0.0.1:{port} cannot be reached: Connection refused"
+            await client.aclose()
+
+    run(main())
+
+
+# Repeated requests.
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@pytest.mark.parametrize("ends", [closes, resets])
+def test_a_get_or_put_on_a_dropped_connection_is_repeated(run, method, ends):
+    async def main():
+        async with RawServer(OK, ends, OK).serving() as server:
+            client = opened(server.url)
+            await ask(client)
+            assert (await ask(client, method, b"{}")).body == b"ok"
+            assert (server.connections, len(server.requests)) == (2, 3)
+            await client.aclose()
+
+    run(main())
+
+
+async def test_a_dropped_request_is_repeated_once():
+    async with RawServer(OK, closes).serving() as server:
+        client = opened(server.url)
+        await ask(client)
+        failure = await fails(client)
+        assert failure.message == f"{server.url} closed the connection without an answer"
+        assert len(server.requests) == 3
+        await client.aclose()
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+@pytest.mark.parametrize("ends", [closes, resets])
+async def test_other_methods_are_not_repeated(method, ends):
+    async with RawServer(OK, ends).serving() as server:
+        client = opened(server.url)
+        await ask(client)
+        assert (await fails(client, method, b"{}")).reason == "Disconnected"
+        assert len(server.requests) == 2
+        await client.aclose()
