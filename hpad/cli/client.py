@@ -17,7 +17,7 @@ LISTEN = "HPAD_LISTEN"
 _SECONDS = 5.0
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 _ADVICE = {
-    401: "authenticate with --token-file or --cert",
+    401: "authenticate with --token-file",
     403: "the cluster must allow you to `get` that path (a non-resource URL)",
 }
 _OTHER = "does hpad listen there?"
@@ -31,10 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="HOST:PORT", help=text)
     parser.add_argument(
         "--cacert", type=Path, metavar="FILE", help="trust servers certified by these authorities (PEM)"
-    )
-    parser.add_argument("--cert", type=Path, metavar="FILE", help="authenticate with this client certificate (PEM)")
-    parser.add_argument(
-        "--key", type=Path, metavar="FILE", help="private key of --cert, unless it is in the same file (PEM)"
     )
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="authenticate with the first bearer token of this file"
@@ -129,10 +125,9 @@ def _url(args: argparse.Namespace) -> str:
         raise WrongUse(
             f"{'--address' if args.address else LISTEN}: {shown(text)} is not of the form HOST:PORT or https://HOST:PORT"
         )
-    # Without a scheme, TLS follows from the settings of hpad on this machine, or from flags that only TLS uses.
+    # Without a scheme, TLS follows from the settings of hpad on this machine, or from --cacert, which only TLS uses.
     by_environment = not args.address and bool(os.environ.get("HPAD_TLS_CERT_FILE"))
-    by_flags = args.cacert is not None or args.cert is not None
-    tls = scheme == "https" if separator else by_environment or by_flags
+    tls = scheme == "https" if separator else by_environment or args.cacert is not None
     host = address.rstrip("/").rpartition(":")[0] or address
     if args.token_file is not None and not tls and host not in _LOOPBACK:
         raise WrongUse(f"--token-file: the token would cross the network unencrypted: write https://{address}")
@@ -149,17 +144,11 @@ def _is_address(address: str) -> bool:
 
 
 def tls_context(args: argparse.Namespace) -> ssl.SSLContext:
-    """Returns the TLS context of the flags; raises Failure if a file cannot be used."""
+    """Returns the TLS context of the flags; raises Failure if the file cannot be used."""
     try:
-        context = ssl.create_default_context(cafile=None if args.cacert is None else str(args.cacert))
+        return ssl.create_default_context(cafile=None if args.cacert is None else str(args.cacert))
     except OSError as error:
         raise Failure(f"--cacert: {args.cacert} has no certificate authorities: {reason(error)}") from None
-    try:
-        if args.cert is not None:
-            context.load_cert_chain(args.cert, args.key, password=_no_password)
-    except (OSError, ValueError) as error:
-        raise Failure(f"--cert: {args.cert} cannot be used: {reason(error)}") from None
-    return context
 
 
 def read_token(file: Path) -> str:
@@ -173,11 +162,6 @@ def read_token(file: Path) -> str:
     if not lines:
         raise Failure(f"--token-file: {file} is empty")
     return lines[0]
-
-
-def _no_password() -> str:
-    # Without this callback, OpenSSL would prompt for the password on the terminal.
-    raise ValueError("its key is encrypted; name one that is not")
 
 
 def reason(error: object) -> object:

@@ -43,7 +43,6 @@ _DECISIONS: Final = {
 _SERVING: Final = {
     "tls_cert_file": "FILE",
     "tls_private_key_file": "FILE",
-    "client_ca_file": "FILE",
     "listen_token_file": "FILE",
     "listen_review": "BOOL",
 }

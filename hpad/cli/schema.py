@@ -39,7 +39,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "listen": "host:port of metrics, health, JSON API and status page, or none",
     "tls_cert_file": "serve TLS with this certificate (PEM), reloaded when it changes",
     "tls_private_key_file": "private key of tls_cert_file (PEM)",
-    "client_ca_file": "admit clients with a certificate of these authorities (PEM)",
     "listen_token_file": "admit clients with one of the bearer tokens in this file, one per line",
     "listen_review": "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL)",
     "log_level": "lowest level that is logged: debug, info, warning or error",

@@ -1,4 +1,4 @@
-"""Authentication of HTTP requests: client certificates, bearer tokens from a file, bearer tokens the cluster accepts.
+"""Authentication of HTTP requests: bearer tokens from a file, and bearer tokens that the cluster accepts.
 
 Any of the configured ways suffices. A refusal carries only its status, never a reason.
 
@@ -128,14 +128,9 @@ class Reviewer:
 
 
 class Authenticator:
-    """Admits or refuses requests.
+    """Admits or refuses requests. `tokens` and `reviewer` are the configured ways."""
 
-    `certificates`: a client certificate suffices; TLS has verified it or refused the connection. `tokens` and
-    `reviewer` are the other configured ways.
-    """
-
-    def __init__(self, *, certificates: bool, tokens: Tokens | None, reviewer: Reviewer | None, clock: Clock) -> None:
-        self._certificates = certificates
+    def __init__(self, *, tokens: Tokens | None, reviewer: Reviewer | None, clock: Clock) -> None:
         self._tokens = tokens
         self._reviewer = reviewer
         self._failing = Episode(
@@ -148,14 +143,11 @@ class Authenticator:
     @property
     def open(self) -> bool:
         """Whether every request is admitted."""
-        return not self._certificates and self._tokens is None and self._reviewer is None
+        return self._tokens is None and self._reviewer is None
 
     async def admit(self, request: web.Request) -> None:
         """Returns if the request may be answered. Raises web.HTTPException 401, 403, or 503 if the cluster fails."""
         if self.open:
-            return
-        transport = request.transport
-        if self._certificates and transport is not None and transport.get_extra_info("peercert"):
             return
         token = _bearer_token(request)
         if token is None:

@@ -91,7 +91,6 @@ class Server:
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
         self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
         self._authenticator = authentication.Authenticator(
-            certificates=serving.client_ca is not None,
             tokens=self._tokens,
             reviewer=reviewer if serving.review else None,
             clock=self._clock,

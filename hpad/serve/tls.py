@@ -12,15 +12,14 @@ Stamp = tuple[tuple[int, int, int], ...]
 class Certificates:
     """An SSL context that always uses the latest valid version of the certificate files.
 
-    `context` is None before the first `refresh`, and the same object ever after. Each version of certificate, key and
-    authorities becomes a context of its own, to which new handshakes switch.
+    `context` is None before the first `refresh`, and the same object ever after. Each version of certificate and key
+    becomes a context of its own, to which new handshakes switch.
     """
 
     def __init__(self, serving: Serving) -> None:
         self._files = {
             "tls_cert_file": serving.certificate,
             "tls_private_key_file": serving.private_key,
-            "client_ca_file": serving.client_ca,
         }
         self._stamp: Stamp = ()
         self._latest: ssl.SSLContext
@@ -48,24 +47,16 @@ class Certificates:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Without resumption: a resumed session would outlive an authority that was removed from the file.
+        # Without resumption: a resumed session would outlive a certificate that was replaced.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        certificate, key, authorities = self._files.values()
+        certificate, key = self._files.values()
         assert certificate is not None
         try:
             context.load_cert_chain(certificate, key, password=_no_password)
         except (OSError, ValueError) as error:
             files = f"tls_cert_file {certificate}, tls_private_key_file {key}"
             raise ServeError(f"{files}: cannot be used for TLS: {_reason(error)}") from None
-        if authorities is not None:
-            try:
-                context.load_verify_locations(authorities)
-            except OSError as error:
-                raise ServeError(
-                    f"client_ca_file: {authorities} has no certificate authorities: {_reason(error)}"
-                ) from None
-            context.verify_mode = ssl.CERT_OPTIONAL  # probes have no certificate
         return context
 
     def _read_stamp(self) -> Stamp:

@@ -150,7 +150,6 @@ PARSERS: dict[str, Parser] = {
     "listen": parsers.address,
     "tls_cert_file": parsers.path,
     "tls_private_key_file": parsers.path,
-    "client_ca_file": parsers.path,
     "listen_token_file": parsers.path,
     "listen_review": parsers.flag,
     "log_level": parsers.one_of(*LOG_LEVELS),
@@ -186,7 +185,6 @@ ELECTION = {
 SERVING = {
     "tls_cert_file": "certificate",
     "tls_private_key_file": "private_key",
-    "client_ca_file": "client_ca",
     "listen_token_file": "token_file",
     "listen_review": "review",
 }
@@ -196,6 +194,7 @@ RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
 REMOVED: dict[str, str] = {
+    "client_ca_file": "hpad admits bearer tokens; use listen_token_file or listen_review",
     "leader_elect_resource_lock": "the lock is always a Lease; leave it out",
     "kube_api_burst": "with kube_api_qps up to 30 requests are sent at once, Kubernetes' default; leave it out",
     "record_recent_memory": "memory has room for 4Mi of them; record names a folder for more",

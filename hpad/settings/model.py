@@ -81,15 +81,13 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """TLS and authentication of the HTTP server. By default it has neither, and listens on loopback.
 
     `certificate` and `private_key` (PEM files) turn TLS on; changed files are reloaded. Each of the other fields turns
-    on one way to authenticate, and a client needs one of them. `client_ca` (PEM file): a certificate signed by one of
-    these authorities. `token_file`: a bearer token from this file, which holds one per line. `review`: a bearer token
-    that the cluster accepts (TokenReview), of a user that may `get` the path as a non-resource URL
-    (SubjectAccessReview).
+    on one way to authenticate, and a client needs one of them. `token_file`: a bearer token from this file, which holds
+    one per line. `review`: a bearer token that the cluster accepts (TokenReview), of a user that may `get` the path as
+    a non-resource URL (SubjectAccessReview).
     """
 
     certificate: Path | None = None
     private_key: Path | None = None
-    client_ca: Path | None = None
     token_file: Path | None = None
     review: bool = False
 
@@ -101,8 +99,6 @@ def serving_problems(serving: Serving, host: str) -> list[FieldProblem]:
         found.append(("private_key", "is missing: a certificate needs its key"))
     if serving.private_key is not None and serving.certificate is None:
         found.append(("certificate", "is missing: a private key needs its certificate"))
-    if serving.client_ca is not None and serving.certificate is None:
-        found.append(("client_ca", "client certificates need TLS: set the certificate, too"))
     tokens = serving.token_file is not None or serving.review
     if tokens and serving.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
         field = "token_file" if serving.token_file is not None else "review"

@@ -34,26 +34,26 @@ async def test_a_valid_token_is_accepted(tmp_path: Path, capsys: pytest.CaptureF
         assert await sources("--address", address(server)) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.count("answered 401 Unauthorized: authenticate with --token-file or --cert") == 2
+    assert err.count("answered 401 Unauthorized: authenticate with --token-file") == 2
     assert "token\n" not in err
 
 
-async def test_server_and_client_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    servers, clients = trustme.CA(), trustme.CA()
-    certificate, key = http_server.write_certificate(tmp_path, servers)
-    for name, authority in (("servers.crt", servers), ("clients.crt", clients)):
-        authority.cert_pem.write_to_path(str(tmp_path / name))
-    clients.issue_cert("me@example.com").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "me.pem"))
-    serving = Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "clients.crt")
-    async with http_server.opened(serving) as server:
-        known = ("--address", address(server), "--cacert", tmp_path / "servers.crt")
-        assert await sources(*known, "--cert", tmp_path / "me.pem") == 0
-        assert await sources(*known) == 1
-        assert "401" in capsys.readouterr().err
+async def test_the_authority_of_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    authority = trustme.CA()
+    certificate, key = http_server.write_certificate(tmp_path, authority)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
+        assert await sources("--address", address(server), "--cacert", tmp_path / "ca.crt") == 0
         assert await sources("--address", server.url) == 1
-        assert "name its authorities with --cacert" in capsys.readouterr().err
-        assert await sources(*known, "--cert", tmp_path / "servers.crt") == 1
-        assert "--cert: " in capsys.readouterr().err
+    assert "name its authorities with --cacert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--cert", "--key"])
+async def test_flags_of_client_certificates_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        await sources(f"{flag}=me.pem")
+    assert ended.value.code == 2
+    assert f"hpad sources: {flag} was removed: hpad admits bearer tokens; use --token-file\n" in capsys.readouterr().err
 
 
 async def test_the_environment_of_a_server_with_tls_implies_https(

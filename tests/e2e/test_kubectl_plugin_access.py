@@ -137,7 +137,7 @@ async def test_an_hpad_that_asks_for_a_token_is_reached_by_port_forward(tmp_path
         without = (await hpad.refused(f"status {secured}")).splitlines()
         assert "hpad asks for a token or certificate, which the API server does not pass on" in without[1]
         assert without[-1].endswith(
-            "pod hpad/hpad-0 by port-forward answered 401 Unauthorized: authenticate with --token-file or --cert"
+            "pod hpad/hpad-0 by port-forward answered 401 Unauthorized: authenticate with --token-file"
         )
         wrong = await hpad.refused(f"status {secured} --token-file {files.wrong}")
         assert "answered 401 Unauthorized" in wrong

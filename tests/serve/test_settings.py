@@ -10,13 +10,12 @@ from hpad.settings.model import Serving
 
 def test_the_settings_of_authentication(tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
-    file.write_text("listen: 0.0.0.0:8473\ntls_cert_file: /tls/crt\nclient_ca_file: /tls/ca\nlisten_review: true\n")
+    file.write_text("listen: 0.0.0.0:8473\ntls_cert_file: /tls/crt\nlisten_review: true\n")
     environ = {"HPAD_TLS_PRIVATE_KEY_FILE": "/tls/key"}
     loaded = settings.load(file, environ, {"listen_token_file": ("--listen-token-file", "/tls/tokens")})
     assert loaded.serving == Serving(
         certificate=Path("/tls/crt"),
         private_key=Path("/tls/key"),
-        client_ca=Path("/tls/ca"),
         token_file=Path("/tls/tokens"),
         review=True,
     )

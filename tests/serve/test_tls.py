@@ -1,9 +1,8 @@
-"""TLS: replaced certificates, and client certificates."""
+"""TLS: replaced certificates, and files that cannot be used."""
 
 import asyncio
 import contextlib
 import importlib.util
-import ssl
 from pathlib import Path
 
 import aiohttp
@@ -25,7 +24,6 @@ def test_settings_that_need_each_other_are_named() -> None:
     cases = (
         (Serving(certificate=file), "127.0.0.1", "private_key"),
         (Serving(private_key=file), "127.0.0.1", "certificate"),
-        (Serving(client_ca=file), "127.0.0.1", "client_ca"),
         (Serving(token_file=file), "0.0.0.0", "token_file"),
         (Serving(review=True), "10.1.2.3", "review"),
     )
@@ -49,31 +47,10 @@ async def test_a_changed_certificate_is_served_and_a_broken_one_is_not(tmp_path:
             await http_server.get(server.url + "/", tls=http_server.client(old))
 
 
-async def test_a_client_certificate_is_accepted_until_its_authority_is_replaced(tmp_path: Path) -> None:
-    servers, clients, others = trustme.CA(), trustme.CA(), trustme.CA()
-    certificate, key = http_server.write_certificate(tmp_path, servers)
-    authorities = tmp_path / "ca.crt"
-    clients.cert_pem.write_to_path(str(authorities))
-    serving = Serving(certificate=certificate, private_key=key, client_ca=authorities)
-    async with http_server.opened(serving) as server:
-        known, anonymous = http_server.client(servers, signed_by=clients), http_server.client(servers)
-        assert (await http_server.get(server.url + "/api/v1/hpas", tls=known))[0] == 200
-        assert (await http_server.get(server.url + "/", tls=anonymous)) == (401, "401: Unauthorized")
-        assert (await http_server.get(server.url + "/livez", tls=anonymous))[0] == 200
-        with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
-            await http_server.get(server.url + "/", tls=http_server.client(servers, signed_by=others))
-        others.cert_pem.write_to_path(str(authorities))
-        await server.refresh()
-        assert (await http_server.get(server.url + "/", tls=http_server.client(servers, signed_by=others)))[0] == 200
-        with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
-            await http_server.get(server.url + "/", tls=known)
-
-
-@pytest.mark.parametrize("field", ["certificate", "private_key", "client_ca"])
+@pytest.mark.parametrize("field", ["certificate", "private_key"])
 async def test_a_missing_file_is_named_with_its_setting(tmp_path: Path, field: str) -> None:
-    certificate, key = http_server.write_certificate(tmp_path, authority := trustme.CA())
-    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    files = {"certificate": certificate, "private_key": key, "client_ca": tmp_path / "ca.crt"}
+    certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
+    files = {"certificate": certificate, "private_key": key}
     setting = next(setting for setting, name in SERVING.items() if name == field)
     with pytest.raises(ServeError, match=rf"^{setting}: .*/none\.pem: No such file"):
         async with http_server.opened(Serving(**{**files, field: tmp_path / "none.pem"})):
@@ -81,15 +58,10 @@ async def test_a_missing_file_is_named_with_its_setting(tmp_path: Path, field: s
 
 
 async def test_unusable_files_are_named_with_their_settings(tmp_path: Path) -> None:
-    certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
+    certificate, _ = http_server.write_certificate(tmp_path, trustme.CA())
     (tmp_path / "odd.pem").write_text("nothing")
     with pytest.raises(ServeError, match=r"^tls_cert_file .*, tls_private_key_file .*odd\.pem: cannot be used for TLS"):
         async with http_server.opened(Serving(certificate=certificate, private_key=tmp_path / "odd.pem")):
-            pass
-    with pytest.raises(ServeError, match=r"^client_ca_file: .*odd\.pem has no certificate authorities"):
-        async with http_server.opened(
-            Serving(certificate=certificate, private_key=key, client_ca=tmp_path / "odd.pem")
-        ):
             pass
 
 
@@ -116,20 +88,16 @@ async def test_files_are_checked_regularly(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed")
 def test_uvloop_follows_changed_files(tmp_path: Path) -> None:
     """uvloop has an implementation of TLS of its own."""
-    old, new, clients = trustme.CA(), trustme.CA(), trustme.CA()
+    old, new = trustme.CA(), trustme.CA()
     certificate, key = http_server.write_certificate(tmp_path, old)
-    authorities = tmp_path / "ca.crt"
-    clients.cert_pem.write_to_path(str(authorities))
 
     async def main() -> list[int]:
-        serving = Serving(certificate=certificate, private_key=key, client_ca=authorities)
-        async with http_server.opened(serving) as server:
-            before = await http_server.get(server.url + "/", tls=http_server.client(old, signed_by=clients))
-            anonymous = await http_server.get(server.url + "/", tls=http_server.client(old))
+        async with http_server.opened(Serving(certificate=certificate, private_key=key)) as server:
+            before = await http_server.get(server.url + "/", tls=http_server.client(old))
             await asyncio.to_thread(http_server.write_certificate, tmp_path, new)
             await server.refresh()
-            after = await http_server.get(server.url + "/", tls=http_server.client(new, signed_by=clients))
-        return [before[0], anonymous[0], after[0]]
+            after = await http_server.get(server.url + "/", tls=http_server.client(new))
+        return [before[0], after[0]]
 
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
-        assert runner.run(main()) == [200, 401, 200]
+        assert runner.run(main()) == [200, 200]

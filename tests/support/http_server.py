@@ -113,12 +113,10 @@ def write_certificate(folder: Path, authority: trustme.CA) -> tuple[Path, Path]:
     return certificate, key
 
 
-def client(trusts: trustme.CA, *, signed_by: trustme.CA | None = None) -> ssl.SSLContext:
-    """Returns a client's TLS context that trusts `trusts`, with a client certificate signed by `signed_by`."""
+def client(trusts: trustme.CA) -> ssl.SSLContext:
+    """Returns a client's TLS context that trusts `trusts`."""
     context = ssl.create_default_context()
     trusts.configure_trust(context)
-    if signed_by is not None:
-        signed_by.issue_cert("scraper@example.com").configure_cert(context)
     return context
 
 

@@ -32,8 +32,6 @@ _REACH: Final = {
     "service": ("NAMESPACE/NAME", "the Service of hpad (default: the one with its label)"),
     "address": ("HOST:PORT", "where hpad listens (also HPAD_LISTEN); start with https:// if it serves TLS"),
     "token-file": ("FILE", "hpad gets the first bearer token of this file"),
-    "cert": ("FILE", "hpad gets this client certificate (PEM)"),
-    "key": ("FILE", "private key of --cert, unless it is in the same file (PEM)"),
     "cacert": ("FILE", "trust an hpad certified by these authorities (PEM)"),
     "server-name": ("NAME", "the name in hpad's certificate (default for a port-forward: SERVICE.NAMESPACE.svc)"),
 }
