@@ -13,10 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from hpad.cli import COMMANDS, kubectl, main, schema
+from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, holds
+from hpad.settings import TABLE, Match, SourceLimits, SourceSettings
+from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -419,27 +422,26 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _settings() -> str:
-    form = schema.document()
-    rows = []
-    for name, setting in form["properties"].items():
-        default = setting.get("default")
-        shown = (
-            ""
-            if default in (None, "", [], {})
-            else f"`{str(default).lower() if default in (True, False) else default}`"
-        )
-        rows.append([f"`{name}`", shown, f"`HPAD_{name.upper()}`", setting.get("description", "")])
+    rows = [
+        [
+            f"`{row.name}`",
+            _default(row.written),
+            f"`HPAD_{row.name.upper()}`" if row.setting.group else "",
+            row.setting.meaning,
+        ]
+        for row in TABLE.values()
+    ]
     parts = [
         "Settings of the daemon, in a YAML file (`hpad run --config FILE`), in the environment, or as flags"
         " ([commands and flags](cli.md)). Flags override the environment, which overrides the file. `hpad config show`"
         " prints the settings in force; [`config/hpad.yaml`](../../config/hpad.yaml) is a sample with every setting.",
         _table(["setting", "default", "environment variable", "meaning"], rows),
         "## Of every source\n\nIn `sources.NAME`, beside the settings of its adapter ([metric sources](sources.md)):",
-        _meanings(schema.SOURCE),
+        _meanings(SourceSettings),
         "`limits` of a source:",
-        _meanings(schema.LIMITS),
+        _meanings(SourceLimits),
         "`match` of a source or a route:",
-        _meanings(schema.MATCH),
+        _meanings(Match),
     ]
     return _page("Settings", *parts)
 
@@ -449,8 +451,14 @@ def _as_yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _meanings(meanings: Any) -> str:
-    return _table(["setting", "meaning"], [[f"`{name}`", text] for name, text in meanings.items()])
+def _default(written: Any) -> str:
+    """Returns a default as YAML, "" for none and for what is empty."""
+    return "" if written in (None, "", [], {}) else f"`{_as_yaml(written)}`"
+
+
+def _meanings(form: type[msgspec.Struct]) -> str:
+    fields = settings_in(form)
+    return _table(["setting", "meaning"], [[f"`{name}`", setting.meaning] for name, setting in fields.items()])
 
 
 def _parsers() -> Iterator[argparse.ArgumentParser]:

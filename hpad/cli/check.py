@@ -126,7 +126,7 @@ def _allows_zero(document: Document) -> bool:
     if not _may_be_configuration(document):
         return False
     try:
-        gates = settings.PARSERS["feature_gates"](document.value.get("feature_gates", {}))
+        gates = settings.TABLE["feature_gates"].setting.parser(document.value.get("feature_gates", {}))
     except ValueError:
         return False
     return bool(gates.get("HPAScaleToZero", False))
@@ -148,7 +148,7 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
         errors = (*_placed(document, document.faults), *check_configuration.errors(document), *unset)
         warnings = tuple(check_configuration.warnings(document))
         return Checked(document, "configuration", "", errors, warnings=warnings)
-    if value and value.keys() <= settings.PARSERS.keys():
+    if value and value.keys() <= settings.TABLE.keys():
         return _only_errors(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
     detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
     return _only_errors(document, "", (*document.faults, required("kind", detail)))

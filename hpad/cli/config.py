@@ -90,14 +90,13 @@ def _rows(entries: Sequence[tuple[str, str, Any]], store: settings.StoreSettings
     `entries`: (origin, setting, value) from file, environment and flags; the later one wins. `store`: the store in
     force, whose default depends on how hpad runs.
     """
-    rows = {name: (value, "default") for name, value in schema.defaults().items()}
+    rows = {name: (row.written, "default") for name, row in settings.TABLE.items()}
     rows["store"] = (store.kind if store.path is None else f"{store.kind}:{store.path}", "default")
     for origin, name, value in entries:
         value = _sources(value) if name == "sources" else _as_in_file(name, value)
         earlier, earlier_origin = rows[name]
-        if name in settings.JOINED and earlier_origin != "default":
-            origin = f"{earlier_origin}, {origin}"
-        if name in settings.JOINED and isinstance(value, dict):
+        if settings.TABLE[name].setting.join is not None:
+            origin = origin if earlier_origin == "default" else f"{earlier_origin}, {origin}"
             value = {**earlier, **value}
         rows[name] = (value, origin)
     return rows
@@ -105,11 +104,11 @@ def _rows(entries: Sequence[tuple[str, str, Any]], store: settings.StoreSettings
 
 def _as_in_file(name: str, value: Any) -> Any:
     """Converts the text of a variable or flag to the form it has in a file: a number, a list or a mapping."""
-    form = schema.forms()[name]
-    types = form.get("anyOf", [form])[0].get("type", "string")
-    if not isinstance(value, str) or "string" in types or name == "store":
+    parser = settings.TABLE[name].setting.parser
+    types = parser.form.get("anyOf", [parser.form])[0].get("type", "string")
+    if not isinstance(value, str) or "string" in types:
         return value
-    parsed = settings.PARSERS[name](value)
+    parsed = parser(value)
     return list(parsed) if isinstance(parsed, tuple) else parsed
 
 

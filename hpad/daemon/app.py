@@ -19,31 +19,15 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.auth.kubeconfig import load_cluster_config
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
-from hpad.settings import Settings
+from hpad.settings import TABLE, Settings
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
 DRAIN_SECONDS = 10.0
 STOP_SECONDS = 17.0
 """Less than the 20 s after which systemd kills the process; a pod has 30 s."""
-RELOADABLE = frozenset(
-    {
-        "sources",
-        "routes",
-        "hpas",
-        "tunables",
-        "sync_period",
-        "workers",
-        "competing_hpas",
-        "status_refresh",
-        "record_recent",
-        "record_recent_dir",
-        "log_level",
-        "log_format",
-        "names_zero",
-    }
-)
-"""Settings that take effect without a restart."""
+RELOADABLE = frozenset({*(row.field for row in TABLE.values() if row.setting.reloadable), "names_zero"})
+"""Fields of Settings that take effect without a restart."""
 FLUSH_SECONDS = 2.0
 _FIRST_REMINDER, _NEXT_REMINDERS = 5.0, 30.0
 """Seconds until the first log line about a cluster that does not answer, and between later ones."""

@@ -6,15 +6,32 @@ underscores: `tolerance_up` stands for `hpad.io/tolerance-up`.
 
 import datetime
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine import annotations, controls
-from hpad.settings import parsers
-from hpad.settings.model import HpaEntry
+from hpad.settings import parsers, rows
+from hpad.settings.parsers import Json, Parser, takes
+from hpad.settings.problems import each
+from hpad.settings.rows import Setting
+
+
+class HpaEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Gives `annotations` (annotation -> text) to the HPAs that it selects; those of the HPA itself win."""
+
+    namespaces: Annotated[tuple[str, ...], Setting(parsers.names, "namespaces of HPAs, or patterns; empty: any")] = ()
+    names: Annotated[
+        tuple[str, ...], Setting(parsers.names, "names of HPAs, or patterns such as worker-*; empty: any")
+    ] = ()
+    labels: Annotated[
+        Mapping[str, str], Setting(parsers.labels, "labels that the HPA must have: label -> value or pattern")
+    ] = {}
+    annotations: Mapping[str, str] = {}
 
 
 def _text(value: Any) -> str:
@@ -48,28 +65,29 @@ def _field(annotation: str) -> str:
 
 ANNOTATIONS: Final = {_field(annotation): annotation for annotation in annotations.ANNOTATIONS}
 """The annotation of each field."""
-SELECTING: Final[dict[str, Callable[[Any], Any]]] = {
-    "namespaces": parsers.names,
-    "names": parsers.names,
-    "labels": parsers.labels,
-}
-ENTRY: Final[dict[str, Callable[[Any], Any]]] = {
-    **SELECTING,
-    **{field: partial(_valued, annotation) for field, annotation in ANNOTATIONS.items()},
+_SELECTING: Final = rows.parsers_in(HpaEntry)
+_ANNOTATION: Final[Json] = {"type": ["string", "number", "boolean", "array"]}
+_ENTRY: Final[dict[str, Parser[Any]]] = {
+    **_SELECTING,
+    **{field: Parser(partial(_valued, annotation), _ANNOTATION) for field, annotation in ANNOTATIONS.items()},
 }
 """The parser of each field of an entry."""
 
 
+@takes(
+    parsers.list_of(parsers.closed({**rows.schema_of(HpaEntry), **dict.fromkeys(ANNOTATIONS, _ANNOTATION)})),
+    write=list,
+)
 def entries(value: Any) -> tuple[HpaEntry, ...]:
     """Parses the section. Raises ValueError with every problem."""
     if not isinstance(value, list):
         raise ValueError("hpas are a list of {namespaces: […], names: […], labels: {…}, tolerance_up: …, …}")
-    return tuple(parsers.each((index, partial(_entry, entry)) for index, entry in enumerate(value)))
+    return tuple(each((index, partial(_entry, entry)) for index, entry in enumerate(value)))
 
 
 def _entry(value: Any) -> HpaEntry:
-    read = parsers.fields(value, ENTRY)
-    selecting = {field: read.pop(field) for field in SELECTING if field in read}
+    read = rows.fields(value, _ENTRY)
+    selecting = {field: read.pop(field) for field in _SELECTING if field in read}
     if not read:
         raise ValueError(f"the entry sets nothing; it can set {', '.join(ANNOTATIONS)}")
     return HpaEntry(**selecting, annotations={ANNOTATIONS[field]: text for field, text in read.items()})

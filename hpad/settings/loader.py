@@ -9,26 +9,26 @@ import yaml
 
 from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
-from hpad.engine.view import Gates, Tunables
-from hpad.settings import fields, parsers
+from hpad.engine.view import Gates
+from hpad.settings import rows
 from hpad.settings.model import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
     RABBITMQ_METRICS,
-    ZERO,
+    TABLE,
     Election,
-    FieldProblem,
     Serving,
     Settings,
-    SettingsError,
-    StoreSettings,
     election_problems,
     serving_problems,
 )
+from hpad.settings.parsers import ZERO
+from hpad.settings.problems import FieldProblem, Problem, SettingsError, hint, near, problems_of
+from hpad.settings.removed import REMOVED, RENAMED
+from hpad.settings.sources import StoreSettings
 
-_NOT_IN_ENVIRONMENT = ("sources", "routes", "hpas")
-_SELECTING = ("namespaces", "hpa_selector", "manifests")
-"""Settings that select HPAs."""
+_ELECTION = rows.names(Election)
+_SERVING = rows.names(Serving)
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tuple[str, Any]]) -> Settings:
@@ -36,18 +36,18 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
 
     `flags` maps a field to the flag as written and its value: {"sync_period": ("--sync-period", "5s")}.
     """
-    found: list[tuple[str, parsers.Problem]] = []
+    found: list[tuple[str, Problem]] = []
     merged: dict[str, Any] = {}
     places: dict[str, str] = {}
     for origin, field, value in origins(file, environ, flags):
-        if field not in fields.PARSERS:
-            found.append((origin, parsers.Problem((), _unknown(field), field)))
+        if field not in TABLE:
+            found.append((origin, Problem((), _unknown(field), field)))
             continue
         places[field] = _place(origin, field)
         try:
             merged[field] = _joined(field, merged.get(field), _parsed(origin, field, value))
         except ValueError as error:
-            found += [(places[field], problem.inside(field)) for problem in parsers.problems_of(error)]
+            found += [(places[field], problem.inside(field)) for problem in problems_of(error)]
     invalid: set[str | int] = {problem.place[0] for _, problem in found}
     for problem in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
         found.append((places.get(str(problem.path[0]), str(problem.path[0])), problem))
@@ -75,30 +75,25 @@ def _place(origin: str, field: str) -> str:
 
 
 def _unknown(field: str) -> str:
-    if field in fields.RENAMED:
-        return f"{shown(field)} is called {shown(fields.RENAMED[field])} now"
-    if field in fields.REMOVED:
-        return f"{shown(field)} was removed: {fields.REMOVED[field]}"
-    suggestion = parsers.near(field, tuple(fields.PARSERS)) or "; `hpad config show` lists all settings"
+    if field in RENAMED:
+        return f"{shown(field)} is called {shown(RENAMED[field])} now"
+    if field in REMOVED:
+        return f"{shown(field)} was removed: {REMOVED[field]}"
+    suggestion = near(field, tuple(TABLE)) or "; `hpad config show` lists all settings"
     return f"unknown field {shown(field)}{suggestion}"
 
 
 def _parsed(origin: str, field: str, value: Any) -> Any:
     """Returns the parsed value; sources note their origin. Raises ValueError."""
-    parsed = fields.PARSERS[field](value)
+    parsed = TABLE[field].setting.parser(value)
     if field == "sources":
         return tuple(msgspec.structs.replace(source, origin=origin) for source in parsed)
     return parsed
 
 
 def _joined(field: str, earlier: Any, later: Any) -> Any:
-    """Returns the later value. Feature gates and sources are merged; a later one replaces the one of the same name."""
-    if earlier is None or field not in fields.JOINED:
-        return later
-    if field == "feature_gates":
-        return {**earlier, **later}
-    names = {source.name for source in later}
-    return (*(source for source in earlier if source.name not in names), *later)
+    join = TABLE[field].setting.join
+    return later if earlier is None or join is None else join(earlier, later)
 
 
 def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
@@ -133,9 +128,9 @@ def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, str, Any]]:
     """Reads `HPAD_SYNC_PERIOD` and so on. Ignores unknown names: Kubernetes sets some for a Service hpad."""
     known = [
-        *(field for field in fields.PARSERS if field not in _NOT_IN_ENVIRONMENT),
-        *fields.RENAMED,
-        *fields.REMOVED,
+        *(field for field, row in TABLE.items() if row.setting.group),
+        *RENAMED,
+        *REMOVED,
     ]
     named = [(f"HPAD_{field.upper()}", field) for field in known]
     found: list[tuple[str, str, Any]] = [(name, field, environ[name]) for name, field in named if name in environ]
@@ -157,57 +152,55 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
 
     Otherwise hpad would act on all HPAs.
     """
-    empty = [flag for field, (flag, value) in flags.items() if field in _SELECTING and value == ""]
+    empty = [flag for field, (flag, value) in flags.items() if TABLE[field].setting.selects and value == ""]
     if empty:
         raise SettingsError(*(f"{flag}: '' is empty: give a value, or leave the flag out" for flag in empty))
     return [(flag, field, value) for field, (flag, value) in flags.items()]
 
 
-def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[parsers.Problem]:
+def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[Problem]:
     """Returns contradictions between settings, except those that involve invalid ones."""
     found = [] if "sources" in invalid else _unknown_sources(merged)
-    if not invalid & fields.ELECTION.keys():
-        found += _for_settings(election_problems(_election(merged)), fields.ELECTION)
+    if not invalid & set(_ELECTION.values()):
+        found += _for_settings(election_problems(_election(merged)), _ELECTION)
     if not invalid & {"shards", "leader_elect", "store"}:
         found += _shard_problems(merged)
     address = merged.get("listen", Settings().listen)
-    if not invalid & {"listen", *fields.SERVING} and address is not None:
-        found += _for_settings(serving_problems(_serving(merged), address[0]), fields.SERVING)
+    if not invalid & {"listen", *_SERVING.values()} and address is not None:
+        found += _for_settings(serving_problems(rows.filled(Serving(), merged), address[0]), _SERVING)
     return found
 
 
-def _unknown_sources(merged: Mapping[str, Any]) -> list[parsers.Problem]:
+def _unknown_sources(merged: Mapping[str, Any]) -> list[Problem]:
     names = tuple(source.name for source in merged.get("sources", ()))
     found = []
     for index, route in enumerate(merged.get("routes", ())):
         if route.source not in (*names, *BUILT_IN_SOURCES):
-            hint = parsers.hint(route.source, names) if names else ""
-            text = f"there is no source {shown(route.source)}{hint}"
-            found.append(parsers.Problem(("routes", index, "source"), text))
+            text = f"there is no source {shown(route.source)}{hint(route.source, names) if names else ''}"
+            found.append(Problem(("routes", index, "source"), text))
     return found
 
 
-def _for_settings(problems: Iterable[FieldProblem], attributes: Mapping[str, str]) -> list[parsers.Problem]:
-    """Names the settings of problems; `attributes` maps settings to the attributes that the problems name."""
-    settings = {attribute: setting for setting, attribute in attributes.items()}
-    return [parsers.Problem((settings[attribute],), text) for attribute, text in problems]
+def _for_settings(problems: Iterable[FieldProblem], names: Mapping[str, str]) -> list[Problem]:
+    """Names the settings of problems, which name attributes."""
+    return [Problem((names[attribute],), text) for attribute, text in problems]
 
 
-def _shard_problems(merged: Mapping[str, Any]) -> list[parsers.Problem]:
+def _shard_problems(merged: Mapping[str, Any]) -> list[Problem]:
     if not merged.get("shards"):
         return []
     found = []
     if merged.get("leader_elect"):
         text = "with shards all replicas work, with leader_elect only one: choose one of the two"
-        found.append(parsers.Problem(("shards",), text))
+        found.append(Problem(("shards",), text))
     kind = (merged.get("store") or {}).get("kind", "cluster")
     if kind != "cluster":
         text = f"{kind} is local to this replica, but shards move HPAs with their state between replicas: use cluster"
-        found.append(parsers.Problem(("store",), text))
+        found.append(Problem(("store",), text))
     return found
 
 
-def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[parsers.Problem]:
+def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Returns a problem if the store is an SQLite file, and neither the settings nor systemd name one."""
     store = merged.get("store") or {}
     if store.get("kind") != "sqlite" or store.get("path") is not None or _state_directory(environ):
@@ -216,16 +209,12 @@ def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list
         f"path is missing: name the file, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
         " (systemd's STATE_DIRECTORY is not set)"
     )
-    return [parsers.Problem(("store",), text)]
-
-
-def _serving(merged: Mapping[str, Any]) -> Serving:
-    return Serving(**{name: merged[field] for field, name in fields.SERVING.items() if field in merged})
+    return [Problem(("store",), text)]
 
 
 def _election(merged: Mapping[str, Any]) -> Election:
-    values = {name: merged[field] for field, name in fields.ELECTION.items() if field in merged}
-    return Election(**{**values, "enabled": values.get("enabled", False) or values.get("shards", False)})
+    election = rows.filled(Election(), merged)
+    return msgspec.structs.replace(election, enabled=election.enabled or election.shards)
 
 
 def _store(value: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
@@ -248,14 +237,8 @@ def _state_directory(environ: Mapping[str, str]) -> str:
 
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     gates = merged.get("feature_gates", {})
-    tunables = {field: merged[field] for field in fields.TUNABLES if field in merged}
     election = _election(merged)
-    plain = merged.keys() & set(Settings.__struct_fields__) - {"store"}
-    return Settings(
-        names_zero=ZERO in gates,
-        tunables=Tunables(gates=Gates(**gates), **tunables),
-        election=election,
-        serving=_serving(merged),
-        store=_store(merged.get("store"), environ, election),
-        **{field: merged[field] for field in plain},
-    )
+    store = _store(merged.get("store"), environ, election)
+    settings = Settings(names_zero=ZERO in gates)
+    settings = rows.filled(settings, {**merged, "feature_gates": Gates(**gates), "store": store})
+    return msgspec.structs.replace(settings, election=election)

@@ -1,116 +1,35 @@
-"""The types of validated settings, and the rules between fields of leader election and of the HTTP server."""
+"""The table of all settings: the struct Settings.
 
-from collections.abc import Mapping, Sequence
+A new setting is a field here, or of a struct in it: flag, variable, schema, reference and sample (`make docs`) are made
+of it. rows.py says what a row holds.
+"""
+
+import operator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
-from hpad.api import duration
-from hpad.api.text import shown
-from hpad.engine import fallback_policy
 from hpad.engine.view import Tunables
+from hpad.settings import hpas as of_hpas
+from hpad.settings import parsers, rows
+from hpad.settings import sources as sections
 
-FieldProblem = tuple[str, str]
-"""A field, and what is wrong with it."""
-JITTER = 1.2
-"""Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
-SHARD_BY_HPA, SHARD_BY_NAMESPACE = "hpa", "namespace"
-SHARD_BY = (SHARD_BY_HPA, SHARD_BY_NAMESPACE)
-"""What belongs to one replica of a shard group as a whole."""
-_MAX_LABEL_LENGTH = 63
-_SHARD_RETRIES = 4
-_SECOND = timedelta(seconds=1)
-_MAX_LEASE_DURATION = timedelta(seconds=2**31 - 1)
-_MIN_RETRY_PERIOD = timedelta(milliseconds=10)
-
-
-class Election(msgspec.Struct, frozen=True, kw_only=True):
-    """Leader election or shards, off by default. Other defaults, except `name`, are those of kube-controller-manager.
-
-    `lease_duration`: how long other replicas respect a Lease that is not renewed. `renew_deadline`: how long after its
-    last renewal a leader continues to work. `retry_period`: how often a leader renews and, with jitter, a candidate
-    reads the Lease. `name` and `namespace` are those of the Lease. With `shards` each member has a Lease of its own,
-    whose name begins with `name`; `shard_by` (SHARD_BY) is what belongs to one member as a whole.
-    """
-
-    enabled: bool = False
-    shards: bool = False
-    shard_by: str = SHARD_BY_HPA
-    lease_duration: timedelta = timedelta(seconds=15)
-    renew_deadline: timedelta = timedelta(seconds=10)
-    retry_period: timedelta = timedelta(seconds=2)
-    name: str = "hpad"
-    namespace: str = "kube-system"
-
-
-def election_problems(election: Election) -> list[FieldProblem]:
-    """Returns the violated rules between the durations.
-
-    The rules on lease duration, deadline and jitter are client-go's (leaderelection.go: NewLeaderElector). hpad also
-    requires whole seconds of at most 32 bits, since a Lease holds nothing else, and a minimal retry period, since
-    renewals without a pause would only load the API server.
-    """
-    lease, deadline, retry = election.lease_duration, election.renew_deadline, election.retry_period
-    written = {each: duration.write(each) for each in (lease, deadline, retry)}
-    found: list[FieldProblem] = []
-    if lease % _SECOND or lease < _SECOND:
-        found.append(("lease_duration", f"{written[lease]} is not a whole number of seconds, as a Lease requires"))
-    if lease > _MAX_LEASE_DURATION:
-        maximum = _MAX_LEASE_DURATION // _SECOND
-        found.append(("lease_duration", f"{written[lease]} is more than a Lease can hold, {maximum}s"))
-    if retry < _MIN_RETRY_PERIOD:
-        found.append(("retry_period", f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
-    if lease <= deadline:
-        text = f"is not more than the renew deadline of {written[deadline]}: work must end before others may take over"
-        found.append(("lease_duration", f"{written[lease]} {text}"))
-    if deadline <= retry * JITTER:
-        text = f"is not more than {JITTER} times the retry period of {written[retry]}: a leader needs a second attempt"
-        found.append(("renew_deadline", f"{written[deadline]} {text}"))
-    if election.shards and deadline < retry * _SHARD_RETRIES:
-        text = f"is less than {_SHARD_RETRIES} times the retry period of {written[retry]}"
-        found.append(("renew_deadline", f"{written[deadline]} {text}: with shards members need two rounds"))
-    if election.shards and len(election.name) > _MAX_LABEL_LENGTH:
-        text = f"has more than {_MAX_LABEL_LENGTH} characters: with shards it is the value of a label"
-        found.append(("name", f"{shown(election.name)} {text}"))
-    return found
-
-
-class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS and authentication of the HTTP server. By default it has neither, and listens on loopback.
-
-    `certificate` and `private_key` (PEM files) turn TLS on; changed files are reloaded. Each of the other fields turns
-    on one way to authenticate, and a client needs one of them. `token_file`: a bearer token from this file, which holds
-    one per line. `review`: a bearer token that the cluster accepts (TokenReview), of a user that may `get` the path as
-    a non-resource URL (SubjectAccessReview).
-    """
-
-    certificate: Path | None = None
-    private_key: Path | None = None
-    token_file: Path | None = None
-    review: bool = False
-
-
-def serving_problems(serving: Serving, host: str) -> list[FieldProblem]:
-    """Returns combinations of fields that cannot work; `host` is the address to listen on."""
-    found: list[FieldProblem] = []
-    if serving.certificate is not None and serving.private_key is None:
-        found.append(("private_key", "is missing: a certificate needs its key"))
-    if serving.private_key is not None and serving.certificate is None:
-        found.append(("certificate", "is missing: a private key needs its certificate"))
-    tokens = serving.token_file is not None or serving.review
-    if tokens and serving.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
-        field = "token_file" if serving.token_file is not None else "review"
-        found.append((field, "tokens would cross the network unencrypted: set the certificate, too"))
-    return found
-
+# "import X as X" makes a name part of this module, too (PEP 484).
+from hpad.settings.election import JITTER as JITTER
+from hpad.settings.election import SHARD_BY as SHARD_BY
+from hpad.settings.election import SHARD_BY_HPA as SHARD_BY_HPA
+from hpad.settings.election import SHARD_BY_NAMESPACE as SHARD_BY_NAMESPACE
+from hpad.settings.election import Election as Election
+from hpad.settings.election import election_problems as election_problems
+from hpad.settings.rows import Group, Setting
+from hpad.settings.serving import Serving as Serving
+from hpad.settings.serving import serving_problems as serving_problems
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-STORES = ("memory", "sqlite", "cluster")
 HISTORY_FILE = "history.db"
 LOG_FORMATS = ("auto", "text", "json")
-ZERO = "HPAScaleToZero"
 _ZERO_BY_DEFAULT = (1, 37)
 YIELD = "yield"
 COMPETING = (YIELD, "write")
@@ -127,144 +46,236 @@ RABBITMQ_METRICS = (
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
 
-class SettingsError(ValueError):
-    """One or more invalid settings. The message has one line per problem.
-
-    `places`: the keys and list positions of each problem in the configuration; empty if it has no place there.
-    """
-
-    def __init__(self, *problems: str, places: Sequence[tuple[str | int, ...]] = ()) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-        self.places = tuple(places) or ((),) * len(problems)
-
-
-class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects metrics. Each list holds names or shell-style patterns ("queue_*"); an empty list matches any name.
-
-    `labels`: label -> value or pattern, required in the metric's own selector. They choose the source, whose adapter
-    gets the selector without them, unless they are parameters of the adapter (routes.py: Offer.chosen_by).
-    """
-
-    types: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
-
-
-class SourceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on calls to a source: `concurrency` at a time, `rate` per second, `retries` of a failed call.
-
-    `fresh`: the age up to which an answer is shared with other HPAs (0s: never; default: a third of the sync period).
-    `max_age`: the greatest age of a sample by its own timestamp. After `failures` failed calls in a row the source is
-    called once per `rest` (default: the sync period).
-    """
-
-    concurrency: int = 4
-    rate: float = 20.0
-    retries: int = 1
-    fresh: timedelta | None = None
-    max_age: timedelta | None = None
-    failures: int = 5
-    rest: timedelta | None = None
-
-
-class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured instance of an adapter, whose own schema validates `settings`.
-
-    `timeout` limits one call, None for the default. `match` selects the metrics it answers unless a route decides
-    (empty: those the adapter serves by default). `namespaces`: names or patterns of the namespaces whose HPAs may use
-    the source (empty: all). `fallback` applies while its metrics fail, to HPAs without a policy of their own (see
-    `hpad.engine.fallback_policy`). `origin`: the file or variable that configures it.
-    """
-
-    name: str
-    adapter: str
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    timeout: timedelta | None = None
-    match: tuple[Match, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    limits: SourceLimits = SourceLimits()
-    fallback: fallback_policy.Fallback | None = None
-    origin: str = ""
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends metrics that match to the named source. The first matching route wins."""
-
-    match: Match
-    source: str
-
-
-class HpaEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Gives annotations to HPAs that cannot be annotated; those of the HPA itself win.
-
-    `namespaces` and `names` hold names or patterns ("worker-*"), `labels` label -> value or pattern of the HPA; what is
-    empty selects every HPA. `annotations`: annotation -> text.
-    """
-
-    namespaces: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-
-
-class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the state of HPAs is kept: the file `path` (`sqlite`), ConfigMaps NAME-0, NAME-1, ... (`cluster`), or
-    only in the process (`memory`).
-
-    `namespace` is that of the ConfigMaps, None for that of the Lease or of hpad. `chosen`: the settings name a kind.
-    """
-
-    kind: str = "memory"
-    path: Path | None = None
-    namespace: str | None = None
-    name: str = "hpad-history"
-    chosen: bool = False
+_TUNABLES = {
+    "tolerance": Setting(
+        parsers.fraction,
+        "no scaling while a metric is within this fraction (0.1 is ten percent) of its target",
+        group=Group.DECISIONS,
+        kubernetes="--horizontal-pod-autoscaler-tolerance",
+        reloadable=True,
+    ),
+    "downscale_stabilization": Setting(
+        parsers.duration,
+        "scale-down window of HPAs whose spec.behavior sets none",
+        group=Group.DECISIONS,
+        kubernetes="--horizontal-pod-autoscaler-downscale-stabilization",
+        reloadable=True,
+    ),
+    "cpu_initialization_period": Setting(
+        parsers.duration,
+        "how long after a pod's start its CPU counts only while it is ready",
+        group=Group.DECISIONS,
+        kubernetes="--horizontal-pod-autoscaler-cpu-initialization-period",
+        reloadable=True,
+    ),
+    "initial_readiness_delay": Setting(
+        parsers.duration,
+        "how long after a pod's start its readiness changes count as its first",
+        group=Group.DECISIONS,
+        kubernetes="--horizontal-pod-autoscaler-initial-readiness-delay",
+        reloadable=True,
+    ),
+    "gates": Setting(
+        parsers.gates,
+        "feature gates by name, such as HPAScaleToZero, as with kube-controller-manager",
+        name="feature_gates",
+        group=Group.DECISIONS,
+        reloadable=True,
+        join=operator.or_,
+    ),
+}
+"""The settings in Tunables, which belongs to the engine."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All validated settings.
 
-    `manifests`: HPAs come from this folder instead of the API server. `competing_hpas`: whether hpad writes to a target
-    that another HPA of the API server scales. `workers` is the number of concurrent reconciles, not counting those that
-    wait for metrics. `max_staleness`: replicas are kept once a watch has received nothing for this long; bookmarks come
-    about once a minute and a silent watch is restarted after 150 s, so five minutes are two such rounds. `kube_api_qps`
-    None: no client-side limit. `status_refresh`: measured values alone are written to the status of an HPA at most once
-    per this time; 0: whenever they change. `names_zero`: the settings set the feature gate HPAScaleToZero.
-    `record_limit`: disk space for recordings in bytes, 0 for no limit. `record_recent`: how long each reconcile is kept
-    in memory, to be saved to `recent_folder` on request. `decision_history`: how long past decisions are kept, in a
-    file of at most `decision_history_disk` bytes. 0 turns each of these off.
+    `max_staleness`: bookmarks come about once a minute and a silent watch is restarted after 150 s, so five minutes are
+    two such rounds. `record_limit` in bytes, 0 for no limit. 0 turns `record_recent`, `decision_history` and
+    `decision_history_disk` off. `names_zero`: the settings set the feature gate HPAScaleToZero.
     """
 
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespaces: tuple[str, ...] = ()
-    hpa_selector: str = ""
-    manifests: Path | None = None
-    competing_hpas: str = YIELD
-    sync_period: timedelta = timedelta(seconds=15)
-    workers: int = 64
-    max_staleness: timedelta = timedelta(minutes=5)
-    kube_api_qps: float | None = None
-    status_refresh: timedelta = timedelta(0)
-    tunables: Tunables = Tunables()
-    election: Election = Election()
-    sources: tuple[SourceSettings, ...] = ()
-    routes: tuple[Route, ...] = ()
-    hpas: tuple[HpaEntry, ...] = ()
-    listen: tuple[str, int] | None = ("127.0.0.1", 8473)
+    kubeconfig: Annotated[
+        str | None,
+        Setting(
+            parsers.optional_text,
+            "how to reach the API server (default: $KUBECONFIG, ~/.kube/config, or the pod's service account)",
+            "FILE",
+            common=True,
+        ),
+    ] = None
+    context: Annotated[
+        str | None, Setting(parsers.optional_text, "context of the kubeconfig (default: its current one)", common=True)
+    ] = None
+    namespaces: Annotated[
+        tuple[str, ...],
+        Setting(
+            parsers.namespaces,
+            "only HPAs, targets and pods of these namespaces (default: all); the flag may be repeated",
+            flags=("-n", "--namespace"),
+            common=True,
+            selects=True,
+        ),
+    ] = ()
+    hpa_selector: Annotated[
+        str, Setting(parsers.selector, "only HPAs with these labels, such as autoscaler=hpad", selects=True)
+    ] = ""
+    manifests: Annotated[
+        Path | None,
+        Setting(
+            parsers.path,
+            "read HPAs from the files of this folder, not from the API server",
+            "DIR",
+            common=True,
+            selects=True,
+        ),
+    ] = None
+    competing_hpas: Annotated[
+        str,
+        Setting(
+            parsers.one_of(*COMPETING),
+            "if an HPA of the API server that hpad does not own scales the same target: yield or write",
+            "WHAT",
+            reloadable=True,
+        ),
+    ] = YIELD
+    sync_period: Annotated[
+        timedelta,
+        Setting(
+            parsers.period,
+            "reconcile every HPA once per period, at least 100ms",
+            group=Group.DECISIONS,
+            kubernetes="--horizontal-pod-autoscaler-sync-period",
+            common=True,
+            reloadable=True,
+        ),
+    ] = timedelta(seconds=15)
+    workers: Annotated[
+        int,
+        Setting(
+            parsers.count,
+            "concurrent reconciles, not counting those that wait for metrics",
+            group=Group.DECISIONS,
+            kubernetes="--concurrent-horizontal-pod-autoscaler-syncs",
+            reloadable=True,
+        ),
+    ] = 64
+    max_staleness: Annotated[
+        timedelta,
+        Setting(
+            parsers.staleness, "keep replicas once a watch that decisions need has delivered nothing for this long"
+        ),
+    ] = timedelta(minutes=5)
+    kube_api_qps: Annotated[
+        float | None,
+        Setting(parsers.qps, "requests per second to the API server (default: no limit)", group=Group.DECISIONS),
+    ] = None
+    status_refresh: Annotated[
+        timedelta,
+        Setting(
+            parsers.duration,
+            "write metric values alone to an HPA's status at most once per this time; 0s: at each change",
+            reloadable=True,
+        ),
+    ] = timedelta(0)
+    tunables: Annotated[Tunables, _TUNABLES] = Tunables()
+    sources: Annotated[
+        tuple[sections.SourceSettings, ...],
+        Setting(
+            sections.sources,
+            "metric sources: a name of your choice -> an adapter and its settings",
+            group=None,
+            reloadable=True,
+            join=sections.joined,
+            written={},
+        ),
+    ] = ()
+    routes: Annotated[
+        tuple[sections.Route, ...],
+        Setting(
+            sections.routes,
+            "exceptions to the sources' own `match`; the first that matches wins",
+            group=None,
+            reloadable=True,
+        ),
+    ] = ()
+    hpas: Annotated[
+        tuple[of_hpas.HpaEntry, ...],
+        Setting(of_hpas.entries, "annotations for HPAs that cannot be annotated", group=None, reloadable=True),
+    ] = ()
+    listen: Annotated[
+        tuple[str, int] | None,
+        Setting(parsers.address, "host:port of metrics, health, JSON API and status page, or none", common=True),
+    ] = ("127.0.0.1", 8473)
     serving: Serving = Serving()
-    log_level: str = "info"
-    log_format: str = "auto"
-    record: Path | None = None
-    record_limit: int = 1 << 30
-    record_recent: timedelta = timedelta(minutes=10)
-    record_recent_dir: Path | None = None
-    store: StoreSettings = StoreSettings()
-    decision_history: timedelta = timedelta(hours=24)
-    decision_history_disk: int = 256 << 20
-    dry_run: bool = False
+    log_level: Annotated[
+        str,
+        Setting(
+            parsers.one_of(*LOG_LEVELS),
+            "lowest level that is logged: debug, info, warning or error",
+            "LEVEL",
+            common=True,
+            reloadable=True,
+        ),
+    ] = "info"
+    log_format: Annotated[
+        str,
+        Setting(
+            parsers.one_of(*LOG_FORMATS),
+            "text, json, or auto: text on a terminal, json otherwise",
+            "FORMAT",
+            common=True,
+            reloadable=True,
+        ),
+    ] = "auto"
+    record: Annotated[
+        Path | None,
+        Setting(
+            parsers.path, "folder for recordings of the inputs and outputs of each decision, for `hpad replay`", "DIR"
+        ),
+    ] = None
+    record_limit: Annotated[
+        int, Setting(parsers.disk, "disk space for recordings, such as 1Gi, or none; the oldest are deleted first")
+    ] = 1 << 30
+    record_recent: Annotated[
+        timedelta,
+        Setting(
+            parsers.span,
+            "how long each decision stays in memory with its inputs, to be saved on SIGUSR1; off: not at all",
+            reloadable=True,
+        ),
+    ] = timedelta(minutes=10)
+    record_recent_dir: Annotated[
+        Path | None,
+        Setting(
+            parsers.path,
+            "folder for those that SIGUSR1 saves (default: that of the file of store)",
+            "DIR",
+            reloadable=True,
+        ),
+    ] = None
+    store: Annotated[
+        sections.StoreSettings,
+        Setting(
+            sections.store,
+            "where the state of HPAs survives a restart: sqlite[:FILE], cluster (ConfigMaps), or memory (it is lost)",
+            common=True,
+            written=None,
+        ),
+    ] = sections.StoreSettings()
+    decision_history: Annotated[
+        timedelta,
+        Setting(
+            parsers.span, "how long past decisions of each HPA are kept, for the API and the page; off: not at all"
+        ),
+    ] = timedelta(hours=24)
+    decision_history_disk: Annotated[
+        int, Setting(parsers.budget, "disk space for past decisions, beside the file of --store sqlite:FILE, or off")
+    ] = 256 << 20
+    dry_run: Annotated[
+        bool, Setting(parsers.flag, "decide for counts of its own (shadow mode), and write nothing", common=True)
+    ] = False
+    election: Election = Election()
     names_zero: bool = False
 
     @property
@@ -285,3 +296,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return self
         gates = msgspec.structs.replace(self.tunables.gates, HPAScaleToZero=True)
         return msgspec.structs.replace(self, tunables=msgspec.structs.replace(self.tunables, gates=gates))
+
+
+TABLE = rows.table(Settings())
+"""All settings by name."""

@@ -1,16 +1,16 @@
-"""Parsers of single values, and of mappings and lists of them.
+"""Parsers of single values, each with the JSON schema of what it takes.
 
 A parser takes a value from YAML, an environment variable or a flag, and raises ValueError with the value and the
 expected form.
 """
 
-import difflib
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from hpad.api import duration as durations
 from hpad.api import selector as selectors
@@ -18,62 +18,92 @@ from hpad.api.metadata import label_faults, subdomain_faults
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates
+from hpad.settings.problems import hint
 
+Json = dict[str, Any]
 _T = TypeVar("_T")
 _MIN_BYTES = 1 << 20
+_GIBIBYTE = 1 << 30
 _MAX_COUNT = 2**31 - 1  # flags of kube-controller-manager have 32 bits
 _OFF = ("off", False, "0", 0)
 """YAML reads `off` as False."""
+ZERO = "HPAScaleToZero"
 _RETIRED_GATES = {"HPAContainerMetrics": "is always on since Kubernetes 1.30, and was removed with 1.32"}
+_DURATION: Final = r"^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^0$"
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+_TEXT: Final[Json] = {"type": "string"}
+_FLAG: Final[Json] = {"type": "boolean"}
+_SPAN: Final[Json] = {"type": "string", "pattern": _DURATION}
+_SPAN_OR_OFF: Final[Json] = {"type": "string", "pattern": f"{_DURATION}|^off$"}
+_SWITCHED_OFF: Final[Json] = {"enum": [False, 0], "description": "off"}
+_NAMES: Final = "names with commas between"
 
 
-class Problem(NamedTuple):
-    """A problem at a place of the configuration: keys and list positions, starting with the setting.
+def _as_it_is(value: Any) -> Any:
+    return value
 
-    `key` names an unknown field at that place, if that is the problem.
+
+class Parser(msgspec.Struct, Generic[_T], frozen=True):
+    """Parses a value from YAML, an environment variable or a flag.
+
+    `parse` raises ValueError with the value and the expected form. `form`: the JSON schema of such values in a file.
+    `metavar` stands for the value in the help of flags. `write` returns a parsed value as a file would hold it.
+    `repeatable`: texts with commas between them have the meaning of all of them.
     """
 
-    path: tuple[str | int, ...]
-    text: str
-    key: str | None = None
+    parse: Callable[[Any], _T]
+    form: Json
+    metavar: str = ""
+    write: Callable[[_T], Any] = _as_it_is
+    repeatable: bool = False
 
-    def __str__(self) -> str:
-        steps = (f"[{step}]" if isinstance(step, int) else step for step in self.path)
-        return ": ".join((*steps, self.text))
-
-    @property
-    def place(self) -> tuple[str | int, ...]:
-        """The path of the problem in the file."""
-        return self.path if self.key is None else (*self.path, self.key)
-
-    def inside(self, step: str | int) -> "Problem":
-        """Returns the problem with its path from one level above."""
-        return self._replace(path=(step, *self.path))
+    def __call__(self, value: Any) -> _T:
+        return self.parse(value)
 
 
-class InvalidValue(ValueError):
-    """One or more problems of a setting. The message has one line per problem."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = problems
+def takes(form: Json, metavar: str = "", **options: Any) -> Callable[[Callable[[Any], _T]], Parser[_T]]:
+    """Makes a function a parser with this form; `options` are further fields of Parser."""
+    return lambda parse: Parser(parse, form, metavar, **options)
 
 
+def closed(properties: Json) -> Json:
+    """Returns the schema of an object that may have these fields and no others."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def list_of(items: Json) -> Json:
+    return {"type": "array", "items": items}
+
+
+def or_text(form: Json, text: str) -> Json:
+    return {"anyOf": [form, {"type": "string", "description": text}]}
+
+
+def _amount(size: int) -> str:
+    """Returns a number of bytes as a quantity of whole mebibytes or gibibytes."""
+    return f"{size // _MIN_BYTES}Mi" if size % _GIBIBYTE else f"{size // _GIBIBYTE}Gi"
+
+
+@takes(_TEXT, "NAME")
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not text")
     return value
 
 
+@takes({"type": ["string", "null"]}, "NAME")
 def optional_text(value: Any) -> str | None:
     return None if value is None else text(value) or None
 
 
+@takes({"type": ["string", "null"]}, "FILE")
 def path(value: Any) -> Path | None:
     parsed = optional_text(value)
     return None if parsed is None else Path(parsed).expanduser()
 
 
+@takes({"type": ["string", "integer"]}, "SIZE", write=_amount)
 def disk(value: Any) -> int:
     """Returns bytes from a Kubernetes quantity; "none" is 0."""
     if value == "none":
@@ -87,6 +117,7 @@ def disk(value: Any) -> int:
     return parsed
 
 
+@takes({"anyOf": [{"type": ["string", "integer"]}, _SWITCHED_OFF]}, "SIZE", write=_amount)
 def budget(value: Any) -> int:
     """Returns bytes from a Kubernetes quantity; "off" and 0 are 0."""
     if value in _OFF:
@@ -100,11 +131,13 @@ def budget(value: Any) -> int:
     return parsed
 
 
+@takes({"anyOf": [_SPAN_OR_OFF, _SWITCHED_OFF]}, "DURATION", write=durations.write)
 def span(value: Any) -> timedelta:
     """Returns a duration; "off" and 0 are none."""
     return timedelta(0) if value in _OFF else duration(value)
 
 
+@takes(or_text(list_of(_TEXT), _NAMES), "NAME", write=list, repeatable=True)
 def names(value: Any) -> tuple[str, ...]:
     """Accepts a list of names, or names separated by commas."""
     if isinstance(value, str):
@@ -114,6 +147,7 @@ def names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+@takes(_SPAN, "DURATION", write=durations.write)
 def duration(value: Any) -> timedelta:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f'{shown(value)} has no unit: write "{value}s" for seconds')
@@ -123,6 +157,7 @@ def duration(value: Any) -> timedelta:
     return parsed
 
 
+@takes(_SPAN, "DURATION", write=durations.write)
 def positive_duration(value: Any) -> timedelta:
     parsed = duration(value)
     if not parsed:
@@ -130,18 +165,23 @@ def positive_duration(value: Any) -> timedelta:
     return parsed
 
 
-def _at_least(minimum: timedelta, value: Any) -> timedelta:
-    parsed = positive_duration(value)
-    if parsed < minimum:
-        raise ValueError(f"{shown(value)} is less than {durations.write(minimum)}, the minimum")
-    return parsed
+def _at_least(minimum: timedelta) -> Parser[timedelta]:
+    @takes(_SPAN, "DURATION", write=durations.write)
+    def parse(value: Any) -> timedelta:
+        parsed = positive_duration(value)
+        if parsed < minimum:
+            raise ValueError(f"{shown(value)} is less than {durations.write(minimum)}, the minimum")
+        return parsed
+
+    return parse
 
 
 # No reconcile ends within a shorter sync period, and every watch would count as stale after a shorter silence.
-period = functools.partial(_at_least, timedelta(milliseconds=100))
-staleness = functools.partial(_at_least, timedelta(seconds=1))
+period = _at_least(timedelta(milliseconds=100))
+staleness = _at_least(timedelta(seconds=1))
 
 
+@takes({"type": "integer", "minimum": 1}, "N")
 def count(value: Any) -> int:
     digits = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(digits, str) or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
@@ -151,6 +191,7 @@ def count(value: Any) -> int:
     return int(digits)
 
 
+@takes({"type": ["number", "null"]}, "N")
 def qps(value: Any) -> float | None:
     """Requests per second. None, zero or less means no limit, as with kube-controller-manager's flag."""
     if value in ("", "none", None):
@@ -161,11 +202,13 @@ def qps(value: Any) -> float | None:
     return number if number > 0 else None
 
 
+@takes({"type": "integer", "minimum": 0}, "N")
 def whole(value: Any) -> int:
     """Parses a whole number of 0 or more."""
     return 0 if value in (0, "0") and not isinstance(value, bool) else count(value)
 
 
+@takes({"type": "number", "exclusiveMinimum": 0}, "N")
 def rate(value: Any) -> float:
     """Parses a number of calls per second."""
     number = math.nan if isinstance(value, str) else _number(value)
@@ -174,6 +217,7 @@ def rate(value: Any) -> float:
     return number
 
 
+@takes({"type": "number", "minimum": 0, "maximum": 1}, "FRACTION")
 def fraction(value: Any) -> float:
     number = _number(value)
     if not 0 <= number <= 1:
@@ -189,6 +233,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
+@takes(_FLAG, "BOOL")
 def flag(value: Any) -> bool:
     known: dict[Any, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
     if not isinstance(value, bool | str) or value not in known:
@@ -196,7 +241,8 @@ def flag(value: Any) -> bool:
     return known[value]
 
 
-def one_of(*choices: str) -> Callable[[Any], str]:
+def one_of(*choices: str) -> Parser[str]:
+    @takes({"enum": list(choices)})
     def parse(value: Any) -> str:
         if value not in choices:
             raise ValueError(f"{shown(value)} is not one of {', '.join(choices)}")
@@ -205,6 +251,11 @@ def one_of(*choices: str) -> Callable[[Any], str]:
     return parse
 
 
+def _host_and_port(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+@takes({"type": ["string", "null"], "pattern": r"^$|^none$|:[0-9]{1,5}$"}, "HOST:PORT", write=_host_and_port)
 def address(value: Any) -> tuple[str, int] | None:
     if value in ("", "none", None):
         return None
@@ -215,23 +266,37 @@ def address(value: Any) -> tuple[str, int] | None:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
+@takes({"type": "string", "pattern": _NAME}, "NAME")
 def object_name(value: Any) -> str:
     for fault in subdomain_faults(text(value)):
         raise ValueError(f"{shown(value)} is not a name: {fault}")
     return str(value)
 
 
+@takes({"type": "string", "pattern": _LABEL}, "NAME")
 def namespace(value: Any) -> str:
     for fault in label_faults(text(value)):
         raise ValueError(f"{shown(value)} is not a namespace: {fault}")
     return str(value)
 
 
+@takes(or_text(list_of({"type": "string", "pattern": _LABEL}), _NAMES), "NAME", write=list, repeatable=True)
 def namespaces(value: Any) -> tuple[str, ...]:
     """Parses a list of namespaces, and removes duplicates."""
     return tuple(dict.fromkeys(map(namespace, names(value))))
 
 
+def _gates_by_name(gates: Gates) -> dict[str, bool]:
+    """Returns the gates without the one whose default depends on the version of the API server."""
+    return {name: on for name, on in msgspec.structs.asdict(gates).items() if name != ZERO}
+
+
+@takes(
+    or_text(closed(dict.fromkeys(Gates.__struct_fields__, _FLAG)), "Name=true,Other=false"),
+    "A=BOOL,…",
+    write=_gates_by_name,
+    repeatable=True,
+)
 def gates(value: Any) -> dict[str, bool]:
     """Accepts `{Name: true}` or, as kube-controller-manager's flag, "A=true,B=false"."""
     if isinstance(value, str):
@@ -251,6 +316,7 @@ def gates(value: Any) -> dict[str, bool]:
     return {name: flag(setting) for name, setting in value.items()}
 
 
+@takes(_TEXT, "LABELS")
 def selector(value: Any) -> str:
     """Checks a label selector in the syntax of `kubectl -l`, and returns its text."""
     parsed = text(value)
@@ -261,58 +327,8 @@ def selector(value: Any) -> str:
     return parsed
 
 
+@takes({"type": "object", "additionalProperties": _TEXT})
 def labels(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(word, str) for pair in value.items() for word in pair):
         raise ValueError(f"{shown(value)} is not a mapping of labels to values such as {{queue: orders}}")
     return value
-
-
-def problems_of(error: ValueError) -> tuple[Problem, ...]:
-    """Returns the problems of a parser's error."""
-    return error.problems if isinstance(error, InvalidValue) else (Problem((), str(error)),)
-
-
-def each(parts: Iterable[tuple[str | int, Callable[[], _T]]]) -> list[_T]:
-    """Returns the results of all parsers. Raises InvalidValue with the problems of all that fail."""
-    read, found = [], []
-    for step, parse in parts:
-        try:
-            read.append(parse())
-        except ValueError as error:
-            found += [problem.inside(step) for problem in problems_of(error)]
-    if found:
-        raise InvalidValue(*found)
-    return read
-
-
-def hint(name: Any, known: tuple[str, ...]) -> str:
-    """Returns a suggestion for a misspelt name, else the list of known names."""
-    return near(name, known) or f"; there are {', '.join(known)}"
-
-
-def near(name: Any, known: tuple[str, ...]) -> str:
-    """Returns a suggestion for a misspelt name, or ""."""
-    close = meant(name, known)
-    return f"; did you mean {shown(close)}?" if close else ""
-
-
-def meant(name: Any, known: tuple[str, ...]) -> str | None:
-    """Returns the known name most similar to `name`, None if none is similar."""
-    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)
-
-
-def fields(value: Any, parsers: Mapping[str, Callable[[Any], Any]], required: bool = False) -> dict[str, Any]:
-    """Parses a mapping field by field. Raises InvalidValue for all unknown, invalid and missing fields."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{shown(value)} is not a mapping of {', '.join(parsers)}")
-    found = [Problem((), f"{name} is missing") for name in parsers if required and name not in value]
-    unknown = [name for name in value if name not in parsers]
-    found += [Problem((), f"unknown field {shown(name)}{hint(name, tuple(parsers))}", str(name)) for name in unknown]
-    known = {name: entry for name, entry in value.items() if name in parsers}
-    try:
-        read = each((name, functools.partial(parsers[name], entry)) for name, entry in known.items())
-    except InvalidValue as error:
-        raise InvalidValue(*found, *error.problems) from None
-    if found:
-        raise InvalidValue(*found)
-    return dict(zip(known, read, strict=True))

@@ -16,7 +16,7 @@ import msgspec
 
 from hpad.api.secrets import hide_user_info
 from hpad.api.text import shown
-from hpad.settings import parsers as settings
+from hpad.settings import problems as settings
 from hpad.sources import redact
 
 _INSIDE = " - at `$"

@@ -3,7 +3,6 @@
 import argparse
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +10,27 @@ import pytest
 import yaml
 
 from hpad import settings
-from hpad.cli import flags, main, schema
-from hpad.settings import fields
+from hpad.cli import flags, main
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [*(f"HPAD_{field.upper()}" for field in settings.PARSERS), "HPAD_CONFIG", "HPAD_RABBITMQ_URL"]:
+    for name in [*(f"HPAD_{field.upper()}" for field in settings.TABLE), "HPAD_CONFIG", "HPAD_RABBITMQ_URL"]:
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize(
-    ("meanings", "parsers"),
-    [
-        (schema.SETTINGS, fields.PARSERS),
-        (schema.SOURCE, fields.OF_SOURCES),
-        (schema.LIMITS, fields.LIMITS),
-        (schema.MATCH, fields.MATCH),
-    ],
-)
-def test_every_setting_has_a_meaning(meanings: Mapping[str, str], parsers: Mapping[str, Any]) -> None:
-    assert set(meanings) == set(parsers)
 
 
 def test_every_setting_but_those_of_mappings_has_a_flag() -> None:
     parser = argparse.ArgumentParser()
     flags.add(parser)
-    names = {name for name in settings.PARSERS if parser.format_help().count(f"--{name.replace('_', '-')} ")}
-    assert set(settings.PARSERS) - names == {"sources", "routes", "hpas", "namespaces"}  # --namespace names one
+    names = {name for name in settings.TABLE if parser.format_help().count(f"--{name.replace('_', '-')} ")}
+    assert set(settings.TABLE) - names == {"sources", "routes", "hpas", "namespaces"}  # --namespace names one
 
 
 def test_the_defaults_of_the_schema_are_those_of_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "hpad.yaml"
-    file.write_text(yaml.safe_dump({name: value for name, value in schema.defaults().items() if value is not None}))
+    file.write_text(
+        yaml.safe_dump({name: row.written for name, row in settings.TABLE.items() if row.written is not None})
+    )
     assert settings.load(file, {}, {}) == settings.load(None, {}, {})
 
 
@@ -69,7 +56,7 @@ def test_show_prints_origins_and_no_secrets(
     assert found["tolerance"] == {"value": 0.2, "from": "--tolerance"}
     assert found["feature_gates"]["from"] == f"{file}, --feature-gates"
     assert found["feature_gates"]["value"] == {
-        **schema.defaults()["feature_gates"],
+        **settings.TABLE["feature_gates"].written,
         "HPAScaleToZero": True,
         "HPAConfigurableTolerance": False,
     }
@@ -216,8 +203,8 @@ def test_flags_of_a_manifest_that_is_carried_over_are_refused_in_one_go(capsys: 
 
 
 def test_new_names_of_renamed_settings_exist() -> None:
-    assert set(settings.RENAMED.values()) <= set(settings.PARSERS)
-    assert not {*settings.RENAMED, *settings.REMOVED} & set(settings.PARSERS)
+    assert set(settings.RENAMED.values()) <= set(settings.TABLE)
+    assert not {*settings.RENAMED, *settings.REMOVED} & set(settings.TABLE)
 
 
 def test_the_version_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def settings_of(*arguments: str) -> settings.Settings:
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for field in settings.PARSERS:
+    for field in settings.TABLE:
         monkeypatch.delenv(f"HPAD_{field.upper()}", raising=False)
     monkeypatch.delenv("HPAD_CONFIG", raising=False)
     monkeypatch.delenv("HPAD_RABBITMQ_URL", raising=False)

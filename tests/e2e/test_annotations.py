@@ -14,7 +14,7 @@ from e2e.conftest import worlds
 from hpad import settings
 from hpad.engine.view import Gates, Tunables
 from hpad.lab.cluster import Cluster
-from hpad.settings.model import HpaEntry
+from hpad.settings import HpaEntry
 
 BROKEN = "{"
 """A document that is no YAML, so that its source fails."""

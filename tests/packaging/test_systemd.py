@@ -79,7 +79,7 @@ def test_hpad_accepts_the_command_of_the_unit(
 def test_the_variables_of_the_environment_file_are_settings(root: Path) -> None:
     lines = (root / "systemd/hpad.env").read_text(encoding="utf-8").splitlines()
     variables = dict(line.removeprefix("#").split("=", 1) for line in lines if re.match(r"#?HPAD_\w+=", line))
-    known = {f"HPAD_{field.upper()}" for field in settings.PARSERS}
+    known = {f"HPAD_{field.upper()}" for field in settings.TABLE}
     broker = {f"HPAD_RABBITMQ_{field}" for field in ("URL", "USERNAME", "PASSWORD_FILE")}
     assert variables
     assert set(variables) <= known | broker

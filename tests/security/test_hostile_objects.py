@@ -25,7 +25,7 @@ from hpad import settings
 from hpad.api.metadata import Key
 from hpad.daemon.app import App
 from hpad.engine import annotations
-from hpad.settings.model import SourceSettings
+from hpad.settings import SourceSettings
 
 AT_LAST = 600.0
 LONGEST = 0.1

@@ -13,8 +13,8 @@ from support import http_server
 from hpad.clock import SystemClock
 from hpad.daemon import process
 from hpad.serve.server import ServeError
-from hpad.settings import SERVING
 from hpad.settings.model import Serving, serving_problems
+from hpad.settings.rows import names
 
 
 def test_settings_that_need_each_other_are_named() -> None:
@@ -51,8 +51,7 @@ async def test_a_changed_certificate_is_served_and_a_broken_one_is_not(tmp_path:
 async def test_a_missing_file_is_named_with_its_setting(tmp_path: Path, field: str) -> None:
     certificate, key = http_server.write_certificate(tmp_path, trustme.CA())
     files = {"certificate": certificate, "private_key": key}
-    setting = next(setting for setting, name in SERVING.items() if name == field)
-    with pytest.raises(ServeError, match=rf"^{setting}: .*/none\.pem: No such file"):
+    with pytest.raises(ServeError, match=rf"^{names(Serving)[field]}: .*/none\.pem: No such file"):
         async with http_server.opened(Serving(**{**files, field: tmp_path / "none.pem"})):
             pass
 

@@ -1,0 +1,139 @@
+"""The settings of leader election, and the rules between them."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import msgspec
+
+from hpad.api import duration
+from hpad.api.text import shown
+from hpad.settings import parsers
+from hpad.settings.problems import FieldProblem
+from hpad.settings.rows import Group, Setting
+
+JITTER = 1.2
+"""Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
+SHARD_BY_HPA, SHARD_BY_NAMESPACE = "hpa", "namespace"
+SHARD_BY = (SHARD_BY_HPA, SHARD_BY_NAMESPACE)
+"""What belongs to one replica of a shard group as a whole."""
+_MAX_LABEL_LENGTH = 63
+_SHARD_RETRIES = 4
+_SECOND = timedelta(seconds=1)
+_MAX_LEASE_DURATION = timedelta(seconds=2**31 - 1)
+_MIN_RETRY_PERIOD = timedelta(milliseconds=10)
+
+
+class Election(msgspec.Struct, frozen=True, kw_only=True):
+    """Leader election or shards, off by default. Other defaults, except `name`, are those of kube-controller-manager.
+
+    `lease_duration`: how long other replicas respect a Lease that is not renewed. `renew_deadline`: how long after its
+    last renewal a leader continues to work. `retry_period`: how often a leader renews and, with jitter, a candidate
+    reads the Lease. `name` and `namespace` are those of the Lease. With `shards` each member has a Lease of its own,
+    whose name begins with `name`; `shard_by` (SHARD_BY) is what belongs to one member as a whole.
+    """
+
+    enabled: Annotated[
+        bool,
+        Setting(
+            parsers.flag,
+            "of several replicas, only the leader works (on by default in kube-controller-manager)",
+            name="leader_elect",
+            group=Group.ELECTION,
+            common=True,
+        ),
+    ] = False
+    shards: Annotated[
+        bool,
+        Setting(
+            parsers.flag,
+            "divide the HPAs among all replicas, instead of leader_elect; keeps their state in the cluster",
+            group=Group.ELECTION,
+            common=True,
+        ),
+    ] = False
+    shard_by: Annotated[
+        str,
+        Setting(
+            parsers.one_of(*SHARD_BY),
+            "with shards, what belongs to one replica as a whole: hpa or namespace (for many namespaces: cheaper)",
+            "WHAT",
+            group=Group.ELECTION,
+        ),
+    ] = SHARD_BY_HPA
+    lease_duration: Annotated[
+        timedelta,
+        Setting(
+            parsers.positive_duration,
+            "time without a renewal after which another replica takes over",
+            name="leader_elect_lease_duration",
+            group=Group.ELECTION,
+        ),
+    ] = timedelta(seconds=15)
+    renew_deadline: Annotated[
+        timedelta,
+        Setting(
+            parsers.positive_duration,
+            "time without a renewal after which the leader stops working",
+            name="leader_elect_renew_deadline",
+            group=Group.ELECTION,
+        ),
+    ] = timedelta(seconds=10)
+    retry_period: Annotated[
+        timedelta,
+        Setting(
+            parsers.positive_duration,
+            "time between renewals of the Lease, or between attempts to acquire it",
+            name="leader_elect_retry_period",
+            group=Group.ELECTION,
+        ),
+    ] = timedelta(seconds=2)
+    name: Annotated[
+        str,
+        Setting(
+            parsers.object_name,
+            "name of the Lease",
+            name="leader_elect_resource_name",
+            group=Group.ELECTION,
+        ),
+    ] = "hpad"
+    namespace: Annotated[
+        str,
+        Setting(
+            parsers.namespace,
+            "namespace of the Lease",
+            name="leader_elect_resource_namespace",
+            group=Group.ELECTION,
+        ),
+    ] = "kube-system"
+
+
+def election_problems(election: Election) -> list[FieldProblem]:
+    """Returns the violated rules between the durations.
+
+    The rules on lease duration, deadline and jitter are client-go's (leaderelection.go: NewLeaderElector). hpad also
+    requires whole seconds of at most 32 bits, since a Lease holds nothing else, and a minimal retry period, since
+    renewals without a pause would only load the API server.
+    """
+    lease, deadline, retry = election.lease_duration, election.renew_deadline, election.retry_period
+    written = {each: duration.write(each) for each in (lease, deadline, retry)}
+    found: list[FieldProblem] = []
+    if lease % _SECOND or lease < _SECOND:
+        found.append(("lease_duration", f"{written[lease]} is not a whole number of seconds, as a Lease requires"))
+    if lease > _MAX_LEASE_DURATION:
+        maximum = _MAX_LEASE_DURATION // _SECOND
+        found.append(("lease_duration", f"{written[lease]} is more than a Lease can hold, {maximum}s"))
+    if retry < _MIN_RETRY_PERIOD:
+        found.append(("retry_period", f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
+    if lease <= deadline:
+        text = f"is not more than the renew deadline of {written[deadline]}: work must end before others may take over"
+        found.append(("lease_duration", f"{written[lease]} {text}"))
+    if deadline <= retry * JITTER:
+        text = f"is not more than {JITTER} times the retry period of {written[retry]}: a leader needs a second attempt"
+        found.append(("renew_deadline", f"{written[deadline]} {text}"))
+    if election.shards and deadline < retry * _SHARD_RETRIES:
+        text = f"is less than {_SHARD_RETRIES} times the retry period of {written[retry]}"
+        found.append(("renew_deadline", f"{written[deadline]} {text}: with shards members need two rounds"))
+    if election.shards and len(election.name) > _MAX_LABEL_LENGTH:
+        text = f"has more than {_MAX_LABEL_LENGTH} characters: with shards it is the value of a label"
+        found.append(("name", f"{shown(election.name)} {text}"))
+    return found
