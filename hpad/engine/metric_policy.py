@@ -4,8 +4,7 @@
 | --- | --- |
 | `max(a, b)`, `a or b` | the largest |
 | `min(a, b)` | the smallest |
-| `a and b` | the smallest growth if all want more than the current count, the smallest reduction if all want fewer, |
-| | else the current count |
+| `a and b` | the smallest change if all want one in the same direction, else the current count |
 | `a + b`, `sum(a, b)` | the sum |
 | `avg(a, b)` | the mean |
 | `0.7*a` | the share |
@@ -14,10 +13,10 @@
 Sums, means and shares are exact, and the result is rounded up. In them a metric counts with what it would propose
 without the tolerance, which applies to their value instead: else a metric that keeps the current count would drive it.
 
- Every form grows, or stays, where an operand grows. So a failed
-metric, which could propose any count, bounds the result: its lowest value has the failed metrics propose nothing, its
-highest one has no limit. Where both are equal the failed metrics do not matter. Else the count may grow to the lowest
-value, and does not shrink, as Kubernetes decides for the largest proposal (horizontal.go: computeReplicasForMetrics).
+Every form grows, or stays, where an operand grows. So the result lies between two values: the lowest, where failed
+metrics propose nothing, and the highest, where they propose any count. Where both are equal the failed metrics do not
+matter. Else the count may grow to the lowest value, and does not shrink, as Kubernetes decides for the largest proposal
+(horizontal.go: computeReplicasForMetrics).
 
 A metric with a fallback in force proposes what the fallback says. A metric that its fallback leaves out is left out of
 its function; in a sum, and with a weight, it stays a failed one, since leaving it out would count it as 0.
