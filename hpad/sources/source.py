@@ -235,7 +235,7 @@ class Source:
         found: list[Answer] = [self._closing()] * len(batch)
         try:
             found = await self._caller.call(queries, retries=0 if trial else self._limits.retries)
-            self._learn(queries, found, began, trial=trial)
+            found = self._learn(queries, found, began, trial=trial)
         finally:
             for query, answer in zip(queries, found, strict=True):
                 # A later call may have begun for the same query, if this one took longer than answers are fresh.
@@ -244,8 +244,8 @@ class Source:
                     del self._in_flight[query]
                 batch[query].set_result(answer)
 
-    def _learn(self, queries: Sequence[Query], found: list[Answer], began: float, *, trial: bool) -> None:
-        """Updates counts, slow queries and breaker after a call; caches samples; makes old samples errors."""
+    def _learn(self, queries: Sequence[Query], found: list[Answer], began: float, *, trial: bool) -> list[Answer]:
+        """Updates counts, slow queries, breaker and cache after a call, and returns the answers for the HPAs."""
         now = self._clock.monotonic()
         errors = (answer for answer in found if isinstance(answer, AdapterError))
         failure = next((error for error in errors if error.blame != "spec"), None)
@@ -264,8 +264,9 @@ class Source:
             self._failed_call(failure, began, now)
             if trial and failure is not None and not self._plain and not self._blocks_loop:
                 # The same text as for the queries that were not asked: conditions do not change to and fro.
-                found[:] = [self._breaker.refusal(now) or failure] * len(found)
+                found = [self._breaker.refusal(now) or failure] * len(found)
         self._cache_samples(queries, found, began)
+        return self._without_old(found)
 
     def _failed_call(self, failure: AdapterError | None, began: float, now: float) -> None:
         """Passes a call that returned nothing to the breaker; errors of specs are no failure of the source."""
@@ -274,15 +275,19 @@ class Source:
         elif failure is not None:
             self._breaker.failed(began, failure)
 
-    def _cache_samples(self, queries: Sequence[Query], found: list[Answer], began: float) -> None:
-        """Caches the samples; replaces those that are too old by errors, and counts the errors."""
-        moment = self._clock.now()
-        for index, (query, answer) in enumerate(zip(queries, found, strict=True)):
+    def _cache_samples(self, queries: Sequence[Query], found: Sequence[Answer], began: float) -> None:
+        for query, answer in zip(queries, found, strict=True):
             if not isinstance(answer, AdapterError):
                 self._cache.put(query, answer, began)
-                found[index] = answer = answers.not_too_old(self.name, answer, moment, self._limits.max_age)
+
+    def _without_old(self, found: Sequence[Answer]) -> list[Answer]:
+        """Returns the answers with errors in place of samples that are too old, and counts all errors."""
+        moment, oldest = self._clock.now(), self._limits.max_age
+        checked = [answers.not_too_old(self.name, answer, moment, oldest) for answer in found]
+        for answer in checked:
             if isinstance(answer, AdapterError):
                 self._counts.erred(answer, moment)
+        return checked
 
     def _remember_failed(self, queries: Sequence[Query], found: Sequence[Answer]) -> None:
         for query, answer in zip(queries, found, strict=True):
