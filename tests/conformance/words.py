@@ -104,6 +104,7 @@ def _addition(which: int, index: int, metrics: int, step: Row) -> Row:
         term = {"activation": "3"} if kind == "activation" else {"fallback": kind}
         return {"terms": [term] * metrics}
     withheld = {"reason": "DryRun", "message": "this is a dry run"}
+    shown = {"reason": "Shadow", "message": "the HPA is in shadow mode"}
     pods = [pod["metadata"]["name"] for pod in step.get("pods", ())]
     zero = {"timestamp": "1970-01-01T00:00:00Z", "window": "PT0S"}
     loads = [(name, zero | {"value": 1000 * (place % 2)}) for place, name in enumerate(pods)]
@@ -112,7 +113,7 @@ def _addition(which: int, index: int, metrics: int, step: Row) -> Row:
         "policy": {"controls": {"hpad.io/metric-policy": _policy(metrics)}} if metrics else {},
         "paused": {"controls": {"hpad.io/mode": "paused" if index % 2 else "active"}},
         "busy": {"controls": {"hpad.io/keep-busy": "true"}, "work": [{"pods": dict(loads[index % 3 :])}]},
-        "shadow": {"shadow": {"withheld": {"reason": "Shadow", "message": "it is"}, "replicas": 2, "observed": 2}},
+        "shadow": {"shadow": {"withheld": shown, "replicas": 2, "observed": 2, "metrics": []}},
         "dry run": {"withheld": withheld, "valuesHeld": index % 2 == 1},
         "competitors": {"competitors": [{"what": ("hpa", "scale", "status")[index % 3], "name": "other"}]},
         "other client": {"setByOther": index % 2 == 0, "zeroBy": "kubectl" if index % 3 else ""},
