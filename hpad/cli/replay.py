@@ -136,9 +136,9 @@ def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
 def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: str) -> int:
     for place, scenario in scenarios:
         with _located(place):
-            traces = [traced(each) for each in _selected(decode_scenario(scenario), selection)]
-        for made in traces:
-            paint.show_lines([*lines(made, outlook(made), all_pods=True), BLANK], color)
+            steps = _selected(decode_scenario(scenario), selection)
+        for each in steps:
+            paint.show_lines([*lines(traced(each), outlook(each), all_pods=True), BLANK], color)
     return 0
 
 

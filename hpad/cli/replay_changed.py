@@ -2,24 +2,26 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from hpad.cli import output, paint
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.cli.replay_selection import Located, Selection
-from hpad.engine import trace
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
+from hpad.engine.trace import Trace, encode
 from hpad.recording import spec_changes
-from hpad.recording.comparison import Comparison, Row, Side, Tally, Tracer
+from hpad.recording.comparison import Comparison, Row, Side, Tally
 from hpad.recording.format import RecordingError, decode_scenario
+from hpad.recording.replay import Replayed
 from hpad.recording.simulate import Difference, Simulation, Turn
 from hpad.recording.spec_changes import Change, ChangeError
 
+Tracer = Callable[[Replayed], Trace]
 _WIDTH: Final = 11
 _MARK: Final = "*"
 _MARKED: Final = "decided with answers that were recorded for another count"
@@ -48,20 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(scenarios: Iterable[Located], selection: Selection, args: argparse.Namespace, tracer: Tracer) -> int:
-    """Simulates and prints. Raises RecordingError, and Failure for changes that do not fit."""
+    """Simulates and prints; `tracer` makes traces. Raises RecordingError, and Failure for changes that do not fit."""
     try:
         changes = [spec_changes.parse(text) for text in args.changes]
-        wanted = tracer if args.trace else None
-        found = list(_compared(scenarios, selection, changes, wanted, until_different=args.until_different))
+        compared = _compared(scenarios, selection, changes, full=args.trace, until_different=args.until_different)
+        found = list(compared)
     except ChangeError as error:
         raise WrongUse(str(error)) from None
     if not found:
         selection.check()
     if args.output == "json":
-        output.print_value({"items": [_as_json(each, changes) for each in found]}, "json")
+        output.print_value({"items": [_as_json(each, changes, tracer) for each in found]}, "json")
         return 0
     for index, each in enumerate(found):
-        paint.show_lines([*([BLANK] if index else []), *_as_lines(each, changes)], args.color)
+        paint.show_lines([*([BLANK] if index else []), *_as_lines(each, changes, tracer)], args.color)
     return 0
 
 
@@ -69,8 +71,8 @@ def _compared(
     scenarios: Iterable[Located],
     selection: Selection,
     changes: Sequence[Change],
-    tracer: Tracer | None,
     *,
+    full: bool,
     until_different: bool,
 ) -> Iterator[Comparison]:
     """Yields one comparison per HPA, and another one wherever its recorded state has a gap."""
@@ -84,7 +86,7 @@ def _compared(
             if compared is None or not simulation.continues(decoded):
                 if compared is not None and compared.turns:
                     yield compared
-                compared = Comparison(decoded.hpa.metadata.key, tracer)
+                compared = Comparison(decoded.hpa.metadata.key, full=full)
             _compare(compared, simulation.run(decoded), selection, until_different=until_different)
         except RecordingError as error:
             raise RecordingError(f"{place}: {error}") from error
@@ -106,7 +108,7 @@ def _compare(compared: Comparison, turns: Iterator[Turn], selection: Selection, 
             return
 
 
-def _as_lines(compared: Comparison, changes: Sequence[Change]) -> Iterator[Line]:
+def _as_lines(compared: Comparison, changes: Sequence[Change], tracer: Tracer) -> Iterator[Line]:
     yield labelled("HPA", str(compared.key), width=_WIDTH)
     begin, end = compared.begin, compared.end
     assert begin is not None
@@ -124,11 +126,11 @@ def _as_lines(compared: Comparison, changes: Sequence[Change]) -> Iterator[Line]
     yield BLANK
     yield from _summary(compared)
     for row in compared.rows:
-        if row.changed.trace is not None:
+        done = row.changed.done
+        if done is not None:
             yield BLANK
-            made = row.changed.trace
             notes = [] if row.valid else [_MARKED]
-            yield from lines(made, outlook(made), notes=notes, all_pods=True)
+            yield from lines(tracer(done), outlook(done), notes=notes, all_pods=True)
 
 
 def _statement(compared: Comparison, found: Difference) -> str:
@@ -193,7 +195,7 @@ def _figures(tally: Tally) -> tuple[str, ...]:
     return str(tally.rescales), lowest, highest, at_max, hours
 
 
-def _as_json(compared: Comparison, changes: Sequence[Change]) -> dict[str, Any]:
+def _as_json(compared: Comparison, changes: Sequence[Change], tracer: Tracer) -> dict[str, Any]:
     found = compared.difference
     difference = None
     if found is not None:
@@ -213,29 +215,29 @@ def _as_json(compared: Comparison, changes: Sequence[Change]) -> dict[str, Any]:
         "set": [change.text for change in changes],
         "notes": list(_notes(compared)),
         "difference": difference,
-        "steps": [_row_as_json(row) for row in compared.rows],
+        "steps": [_row_as_json(row, tracer) for row in compared.rows],
         "summary": {"recorded": _tally_as_json(compared.recorded), "changed": _tally_as_json(compared.changed)},
     }
 
 
-def _row_as_json(row: Row) -> dict[str, Any]:
+def _row_as_json(row: Row, tracer: Tracer) -> dict[str, Any]:
     return {
         "time": _moment(row.time),
         "valid": row.valid,
         "reset": row.reset,
-        "recorded": _side_as_json(row.recorded),
-        "changed": _side_as_json(row.changed),
+        "recorded": _side_as_json(row.recorded, tracer),
+        "changed": _side_as_json(row.changed, tracer),
     }
 
 
-def _side_as_json(side: Side) -> dict[str, Any]:
+def _side_as_json(side: Side, tracer: Tracer) -> dict[str, Any]:
     found = {
         "current": side.current,
         "desired": side.desired,
         "written": side.written,
         "sentence": side.sentence,
     }
-    return found if side.trace is None else {**found, "trace": json.loads(trace.encode(side.trace))}
+    return found if side.done is None else {**found, "trace": json.loads(encode(tracer(side.done)))}
 
 
 def _tally_as_json(tally: Tally) -> dict[str, Any]:

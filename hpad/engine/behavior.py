@@ -118,15 +118,14 @@ def limit(
     Source: Kubernetes 1.36, horizontal.go: convertDesiredReplicasWithBehaviorRate.
     """
     if desired > current:
-        # Rescales inside the period may use up more than the policies allow now; that must not turn the direction.
-        reachable = max(current, _reachable(behavior.up, current, history, now, up=True))
+        reachable = allowed(behavior.up, current, history, now, up=True)
         if desired > high <= reachable:
             return _at_most(high)
         if desired > reachable:
             text = f"growth is limited to {reachable}{_by(behavior.up, 'scaleUp')}"
             return Limited(reachable, *_TOO_FAST_UP, text)
     elif desired < current:
-        reachable = min(current, _reachable(behavior.down, current, history, now, up=False))
+        reachable = allowed(behavior.down, current, history, now, up=False)
         if desired < low >= reachable:
             return _at_least(low)
         if desired < reachable:
@@ -199,7 +198,7 @@ def reaches(rules: DirectionRules, current: int, history: History, now: datetime
     return found
 
 
-def _reachable(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
+def allowed(rules: DirectionRules, current: int, history: History, now: datetime, *, up: bool) -> int:
     """Returns the count that the policies of one direction allow now.
 
     selectPolicy Max takes the policy that allows the largest change, Min the one that allows the smallest.
@@ -207,9 +206,9 @@ def _reachable(rules: DirectionRules, current: int, history: History, now: datet
     if rules.select == DISABLED:
         return current
     counts = [reach.allows for reach in reaches(rules, current, history, now, up=up)]
-    if (rules.select != MIN_CHANGE) == up:
-        return max(counts, default=MIN_INT32)
-    return min(counts, default=MAX_INT32)
+    count = max(counts, default=MIN_INT32) if (rules.select != MIN_CHANGE) == up else min(counts, default=MAX_INT32)
+    # Rescales inside the period may use up more than the policies allow now; that must not turn the direction.
+    return max(current, count) if up else min(current, count)
 
 
 def _certain(rescales: tuple[Rescale, ...]) -> tuple[Rescale, ...]:

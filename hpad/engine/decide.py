@@ -120,16 +120,13 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     proposals = tuple([propose(view, metric, answer) for metric, answer in zip(verdict.metrics, answers, strict=True)])
     if view.fallback_policies:
         proposals = apply_fallback(view, proposals)
-    written = view.controls.metric_policy
-    policy = None if written is None else metric_policy.of_spec(written, verdict.metrics)
-    recommendation = recommend(proposals, current) if policy is None else combine(view, proposals, policy)
+    recommendation = recommended(view, proposals)
     if recommendation.leader is None:
         return msgspec.structs.replace(kept, proposals=proposals, recommendation=recommendation)
     restrained = restrain(view, recommendation)
-    desired, reason = restrained.replicas, _reason(recommendation, recommendation.leader, current)
-    # Policies may allow less than the minimum from zero (horizontal.go: reconcileAutoscaler).
-    if current == 0 and desired < view.min_replicas:
-        desired, reason = view.min_replicas, reason or _BELOW_MINIMUM
+    desired, reason = counted(view, restrained), _reason(recommendation, recommendation.leader, current)
+    if desired != restrained.replicas:
+        reason = reason or _BELOW_MINIMUM
     scale_to = desired if desired != current else None
     return Decision(
         name=kept.name,
@@ -142,6 +139,22 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
         recommendation=recommendation,
         restrained=restrained,
     )
+
+
+def recommended(view: View, proposals: Sequence[Proposal]) -> Recommendation:
+    """Returns what these proposals, one for each metric, ask for: by the metric policy of the HPA, if it has one."""
+    written = view.controls.metric_policy
+    policy = None if written is None else metric_policy.of_spec(written, view.spec.metrics)
+    return recommend(proposals, view.replicas) if policy is None else combine(view, proposals, policy)
+
+
+def counted(view: View, restrained: Restrained) -> int:
+    """Returns the count within all limits: from zero, policies may allow less than the minimum.
+
+    Source: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
+    """
+    low = view.min_replicas if view.replicas == 0 else 0
+    return max(low, restrained.replicas)
 
 
 def _reason(recommendation: Recommendation, leader: Proposal, current: int) -> str:

@@ -216,16 +216,24 @@ def per_pod(metric: CompiledMetric, sample: PodSample, pods: Sequence[Pod], now:
     values = sample.values
     if metric.query.ignored_containers:
         _check_ignored(pods, metric.query.ignored_containers)
-    if not metric.query.container or not tunables.gates.HPAMissingContainerIgnored:
+    having, lacking = divided(metric, pods, tunables)
+    if not lacking:
         return _over(metric, values, pods, now, tunables)
-    lacking = [pod for pod in pods if not has_container(pod, metric.query.container)]
-    if len(lacking) in (0, len(pods)):  # in all: the name is probably wrong, and the error of Kubernetes names it
-        return _over(metric, values, pods, now, tunables)
-    having = [pod for pod in pods if has_container(pod, metric.query.container)]
     left_out = {pod.name for pod in lacking}
     known = {name: value for name, value in values.items() if name not in left_out}
     usage = _over(metric, known, having, now, tunables)
     return _with_lacking(usage, len(group(lacking, {}, metric.is_cpu, now, tunables).missing))
+
+
+def divided(metric: CompiledMetric, pods: Sequence[Pod], tunables: Tunables) -> tuple[Sequence[Pod], Sequence[Pod]]:
+    """Returns the pods that have the container of the metric, and those that lack it (HPAMissingContainerIgnored)."""
+    container = metric.query.container
+    if not container or not tunables.gates.HPAMissingContainerIgnored:
+        return pods, ()
+    lacking = [pod for pod in pods if not has_container(pod, container)]
+    if len(lacking) in (0, len(pods)):  # in all: the name is probably wrong, and the error of Kubernetes names it
+        return pods, ()
+    return [pod for pod in pods if has_container(pod, container)], lacking
 
 
 def has_container(pod: Pod, container: str) -> bool:

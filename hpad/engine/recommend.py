@@ -111,6 +111,16 @@ def apply_fallback(view: View, proposals: Sequence[Proposal]) -> tuple[Proposal,
     return tuple(_after_policy(view, index, proposal, policy) for index, (proposal, policy) in enumerate(pairs))
 
 
+def after_fallback(view: View, index: int, proposal: Proposal) -> Proposal:
+    """Returns the proposal of one metric after fallback and activation."""
+    return _after_policy(view, index, proposal, view.fallback_policies[index]) if view.fallback_policies else proposal
+
+
+def replaced(proposal: Proposal, replicas: int | None) -> Proposal:
+    """Returns a failed proposal with a fallback to that count; None leaves the metric out."""
+    return msgspec.structs.replace(proposal, replicas=replicas or 0, fallback="is replaced", ignored=replicas is None)
+
+
 def last_samples(view: View, proposals: Sequence[Proposal]) -> tuple[LastSample, ...]:
     """Returns what the history keeps of each metric: since when it fails, and its last successful proposal."""
     return tuple(_last_sample(view, index, proposal) for index, proposal in enumerate(proposals))

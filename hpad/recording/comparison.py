@@ -1,37 +1,33 @@
 """Compares the decisions of a simulation with the recorded ones: the turns that change the count, and figures."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
 from hpad.api.metadata import Key
 from hpad.engine.settle import sentence
-from hpad.engine.trace import Trace
 from hpad.engine.view import Withheld
 from hpad.recording.replay import Replayed
 from hpad.recording.simulate import Difference, NotRecorded, Turn, after
 
-Tracer = Callable[[Replayed], Trace]
-
 
 class Side(NamedTuple):
-    """One of the two decisions of a turn. `trace` is that of a changed decision, if traces are wanted."""
+    """One of the two decisions of a turn. `done` is the whole changed one, if it is wanted."""
 
     current: int
     desired: int
     written: bool
     sentence: str
-    trace: Trace | None = None
+    done: Replayed | None = None
 
     @classmethod
-    def of(cls, step: Replayed, tracer: Tracer | None = None) -> "Side":
+    def of(cls, step: Replayed, *, full: bool = False) -> "Side":
         decision, outcome = step.decision, step.outcome
         return cls(
             current=decision.current,
             desired=decision.desired,
             written=outcome is not None and outcome.written,
             sentence=sentence(decision, outcome),
-            trace=None if tracer is None else tracer(step),
+            done=step if full else None,
         )
 
 
@@ -92,7 +88,7 @@ class Comparison:
     `apart` of the `turns` began with another count than the recorded one.
     """
 
-    def __init__(self, key: Key, tracer: Tracer | None = None) -> None:
+    def __init__(self, key: Key, *, full: bool = False) -> None:
         self.key = key
         self.rows: list[Row] = []
         self.turns = 0
@@ -104,7 +100,7 @@ class Comparison:
         self.withheld: Withheld | None = None
         self.not_recorded: dict[str, int] = {}
         self.recorded, self.changed = Tally(), Tally()
-        self._tracer = tracer
+        self._full = full
         self._before: tuple[int, int, int, int] | None = None
 
     def note(self, turn: Turn) -> None:
@@ -140,7 +136,7 @@ class Comparison:
             row = Row(
                 turn.changed.view.now,
                 Side.of(turn.recorded),
-                Side.of(turn.changed, self._tracer),
+                Side.of(turn.changed, full=self._full),
                 turn.valid,
                 turn.reset,
             )

@@ -20,7 +20,6 @@ from hpad.election.leader import Replica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
-from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
 from hpad.engine.trace.evidence import Evidence
 from hpad.recording import recent
@@ -176,7 +175,8 @@ class Api:
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
-        return await respond_with(lambda: _decision_at(found))
+        last = self._decisions.evidence(key)
+        return await respond_with(lambda: _decision_at(found, last))
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
         key = (await self._found(request)).metadata.key
@@ -230,7 +230,7 @@ class Api:
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
             annotation_errors={name: text for name, text, _ in annotations.PLAIN.of(hpa).errors},
-            outlook=_outlook(trace),
+            outlook=() if row.evidence is None else outlook(row.evidence),
             owner=next((each.identity for each in self._replicas([row.key]) if each.owned), ""),
             behavior=hpa.spec.behavior,
             trace=trace,
@@ -251,13 +251,11 @@ def _foreseen(entry: Entry) -> Entry:
     return entry if entry.trace is None else msgspec.structs.replace(entry, trace=foreseen(entry.trace))
 
 
-def _decision_at(found: Entry) -> DecisionAt:
+def _decision_at(found: Entry, last: Evidence | None) -> DecisionAt:
+    """Returns the entry, with an outlook if its decision is the last one: of others only the trace is kept."""
     entry = _foreseen(found)
-    return DecisionAt(**msgspec.structs.asdict(entry), outlook=_outlook(entry.trace))
-
-
-def _outlook(trace: Trace | None) -> tuple[Outlook, ...]:
-    return () if trace is None else outlook(trace)
+    known = last is not None and last.view.now == entry.began
+    return DecisionAt(**msgspec.structs.asdict(entry), outlook=outlook(last) if last is not None and known else ())
 
 
 def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handler:

@@ -168,7 +168,10 @@ class EntryList(_Answer, frozen=True):
 
 
 class DecisionAt(Entry, frozen=True, kw_only=True):
-    """The decision that was in force at a time, with its trace, and what would have changed the count next."""
+    """The decision that was in force at a time, with its trace.
+
+    `outlook` is what would change the count next: of the last decision only, whose inputs are in memory.
+    """
 
     outlook: tuple[Outlook, ...]
 

@@ -38,11 +38,12 @@ def said(step: replay.Replayed, number: int) -> Iterator[str]:
     yield f"cause: {brief.cause(step.decision, step.outcome)}"
     yield f"held by: {', '.join(holds.held_by(step.view, step.decision, step.outcome))}"
     yield _json(msgspec.json.encode(replay.results_of(step)))
-    made = foreseen(make_trace(Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement)))
+    record = Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement)
+    made = foreseen(make_trace(record))
     yield _json(trace.encode(made))
     if number % IN_FULL == 0:
         yield brief.brief(step.decision, step.outcome)
-        outlooks = outlook(made)
+        outlooks = outlook(record)
         yield _json(msgspec.json.encode(outlooks))
         yield from map(str, lines(made, outlooks, all_pods=True))
 

@@ -13,7 +13,6 @@ from hpad.api.sample import AdapterError
 from hpad.engine import annotations, expression, metric_policy, render
 from hpad.engine.addresses import Identity
 from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, Policy, Proposed, Range, Standing
-from hpad.engine.outlook import outlook
 
 POLICY = "hpad.io/metric-policy"
 NAMES = ("a", "b", "c", "d")
@@ -197,7 +196,7 @@ def test_the_sentence_the_condition_the_event_and_the_trace_name_the_policy_and_
     assert str(decision).startswith(f"scale web from 4 to 7: {asked}")
     assert web.condition("ScalingActive").message.endswith("a replica count from metric policy 0.7*a + 0.3*b")
     assert web.events == [("SuccessfulRescale", "New size: 7; reason: metric policy 0.7*a + 0.3*b above target")]
-    lines = "\n".join(str(line) for line in render.lines(web.trace, outlook(web.trace)))
+    lines = "\n".join(str(line) for line in render.lines(web.trace, web.outlook))
     assert "by the metric policy 0.7*a + 0.3*b" in lines
     assert "a 8, b 4" in lines
 
@@ -223,7 +222,7 @@ def test_a_failure_that_makes_no_difference_is_reported_and_one_that_does_holds_
         " total); metric policy min(a, b) asks for no growth without the others"
     )
     assert web.condition("ScalingActive").status == "False"
-    texts = [each.text for each in outlook(web.trace)]
+    texts = [each.text for each in web.outlook]
     assert texts[0].startswith("stays at 4 until a can be read")
 
 

@@ -18,7 +18,6 @@ from support.outlook_texts import CPU, QUEUE, down, texts
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.history import History, PastRecommendation, Rescale
-from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook, Threshold
 from hpad.engine.outlook.words import span
 
@@ -31,7 +30,7 @@ def test_at_target_the_exact_thresholds_of_both_directions_are_named() -> None:
         "grows once queue is above 55 (11 per replica; now 53)",
         "shrinks once queue is at most 40 (8 per replica; now 53) for 5m",
     ]
-    assert outlook(web.trace)[0] == Outlook(
+    assert web.outlook[0] == Outlook(
         text="grows once queue is above 55 (11 per replica; now 53)",
         kind="growth",
         thresholds=(Threshold(metric="queue", relation="above", amount="55", pods=5),),
@@ -75,7 +74,7 @@ def test_a_held_scale_down_names_the_count_and_when_its_window_frees() -> None:
     web = Workload(QUEUE, replicas=5)
     web.reconcile(series(50))
     web.reconcile(series(20), after=60)
-    first, growth = outlook(web.trace)
+    first, growth = web.outlook
     assert first.text == "5 -> 2 once the scale-down window frees at 12:05:00Z, if queue still wants 2"
     assert (first.kind, first.at, first.replicas) == ("step", START + timedelta(seconds=300), 2)
     assert growth.text == "grows once queue is above 55 (11 per replica; now 20)"

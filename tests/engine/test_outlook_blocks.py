@@ -17,7 +17,6 @@ from hpad.api.pod import ContainerRequests
 from hpad.api.selector import SelectorError
 from hpad.engine.outlook import outlook
 from hpad.engine.settle import Outcome
-from hpad.engine.trace.evidence import make_trace
 from hpad.engine.view import HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
 
 
@@ -31,7 +30,7 @@ def test_unready_pods_that_keep_the_count_are_named() -> None:
     assert texts(web)[0] == (
         "5 -> 6 once 2 of web-2, web-3 and web-4 are ready and as busy as the others (8 with all of them)"
     )
-    first = outlook(web.trace)[0]
+    first = web.outlook[0]
     assert (first.kind, first.needed, first.pods, first.replicas) == ("pods", 2, ("web-2", "web-3", "web-4"), 6)
 
 
@@ -202,7 +201,7 @@ def test_a_count_outside_its_bounds_and_an_hpa_without_metrics() -> None:
 
 def written(web: Workload, outcome: Outcome) -> list[str]:
     assert web.evidence is not None
-    return [each.text for each in outlook(make_trace(msgspec.structs.replace(web.evidence, outcome=outcome)))]
+    return [each.text for each in outlook(msgspec.structs.replace(web.evidence, outcome=outcome))]
 
 
 def test_a_count_that_was_not_written_is_named() -> None:
@@ -224,7 +223,7 @@ def test_many_metrics_and_pods_are_counted() -> None:
         "grows once queue-0 is above 11 (now 10) or queue-1 is above 11 (now 10) or queue-2 is above 11 (now 10)"
         " or 3 more metrics cross theirs"
     )
-    assert len(outlook(web.trace)[0].thresholds) == 6
+    assert len(web.outlook[0].thresholds) == 6
     web = Workload(pods_metric("rate", "5"), replicas=8, behavior=down())
     web.reconcile(used({"web-0": 1000}))
     # 1 and seven times 5 are 90 % of the target, within the tolerance; with one more 1 they are 80 %: 0.8 x 8 = 6.4.
@@ -232,10 +231,3 @@ def test_many_metrics_and_pods_are_counted() -> None:
         "8 -> 7 once one of web-1, web-2, web-3 and 4 more has a value and is as busy as the others"
         " (2 with all of them)"
     )
-
-
-def test_pods_left_out_of_a_long_list_make_no_claims() -> None:
-    web = Workload(CPU, replicas=2)
-    web.reconcile(used([100, 100]))
-    metric = msgspec.structs.replace(web.trace.metrics[0], pods=(), pods_omitted=2)
-    assert outlook(msgspec.structs.replace(web.trace, metrics=(metric,))) == ()

@@ -10,7 +10,6 @@ from support.engine import Workload, external, series
 from support.outlook_cases import EXAMPLES, LONG, again, behaviors, bounds, found, lived, uncertain, wanted
 
 from hpad.api.sample import AdapterError
-from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import (
     FALLBACK,
     READING,
@@ -134,7 +133,7 @@ def test_a_write_that_failed_is_tried_again(
     count, after = counts[-1]
     web.reconcile(series(count), after=after, refused="the webhook says no")
     assume(web.trace.write is not None)
-    [each] = outlook(web.trace)
+    [each] = web.outlook
     assert each.kind == STOPPED
     answers = () if web.trace.chosen is None else (series(count),)
     assert again(web, *answers).desired == each.replicas

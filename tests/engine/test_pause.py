@@ -9,7 +9,6 @@ from support.engine import START, Workload, external, series
 from hpad.engine import controls
 from hpad.engine.conditions import find
 from hpad.engine.holds import held_by
-from hpad.engine.outlook import outlook
 from hpad.engine.view import PAUSED
 
 MODE = "hpad.io/mode"
@@ -109,7 +108,7 @@ def test_the_reason_is_among_those_that_hold_the_count() -> None:
     assert held_by(web.evidence.view, web.evidence.decision, web.evidence.outcome) == ("paused",)
     assert web.trace.write is not None
     assert (web.trace.write.outcome, web.trace.write.withheld) == ("withheld", "Paused")
-    assert [each.text for each in outlook(web.trace)] == ["stays at 3 while the HPA is paused"]
+    assert [each.text for each in web.outlook] == ["stays at 3 while the HPA is paused"]
 
 
 @pytest.mark.parametrize(
@@ -124,4 +123,4 @@ def test_the_outlook_of_a_paused_hpa_at_its_goal_promises_no_step(texts: dict[st
     web = Workload(QUEUE, replicas=3, annotations=texts)
     web.reconcile(series(30))
     assert web.trace.write is None
-    assert [each.text for each in outlook(web.trace)] == [text]
+    assert [each.text for each in web.outlook] == [text]

@@ -12,7 +12,7 @@ from hpad.api.pod import ContainerRequests
 from hpad.api.sample import AdapterError
 from hpad.engine.render.text import BAD, GOOD, STRONG, WARN
 from hpad.engine.settle import Outcome
-from hpad.engine.trace import TimingTrace, Trace
+from hpad.engine.trace import TimingTrace
 from hpad.engine.view import DRY_RUN, Gates
 
 
@@ -60,7 +60,7 @@ def test_pods_that_the_trace_leaves_out_are_counted() -> None:
     made = traced(web)
     [metric] = made.metrics
     made = msgspec.structs.replace(made, metrics=(msgspec.structs.replace(metric, pods_omitted=40),))
-    assert "    Pods:      2 ready, and 40 that are not listed here" in [str(each) for each in rendered(made)]
+    assert "    Pods:      2 ready, and 40 that are not listed here" in [str(each) for each in rendered(web, made)]
 
 
 MEBI = 2**20 * 1000
@@ -241,37 +241,36 @@ def test_timing_notes_and_times_without_a_present() -> None:
     web.reconcile(series(20), after=60)
     timing = TimingTrace(late=0.1, observe=0.003, gather=1.25, act=0.008, publish=0.012)
     made = msgspec.structs.replace(traced(web), timing=timing)
-    found = [str(each) for each in rendered(made, notes=["dry run: hpad writes nothing"])]
+    found = [str(each) for each in rendered(web, made, notes=["dry run: hpad writes nothing"])]
     assert found[2:4] == ["Time:      2026-01-01 12:01:00Z", "Note:      dry run: hpad writes nothing"]
     assert "Timing:    observe 3ms, gather 1.2s, act 8ms, publish 12ms; 100ms late" in found
     assert "  - 5 -> 2 once the scale-down window frees at 12:05:00Z, if queue still wants 2" in found
-    late = [str(each) for each in rendered(made, now=web.now + timedelta(hours=1))]
+    late = [str(each) for each in rendered(web, made, now=web.now + timedelta(hours=1))]
     assert late[2] == "Time:      2026-01-01 12:01:00Z, 1h ago"
     assert late[-2].endswith("frees at 12:05:00Z (56m ago), if queue still wants 2")
 
 
-def styles(made: Trace, words: str) -> list[str]:
+def styles(web: Workload, words: str) -> list[str]:
     """Returns the styles of the spans with these words."""
-    return [span.style for line in rendered(made) for span in line.spans if words in span.text]
+    return [span.style for line in rendered(web) for span in line.spans if words in span.text]
 
 
 def test_styles_show_trouble_and_change() -> None:
     web = Workload(QUEUE, CPU, replicas=5)
     web.reconcile(series(50), AdapterError("no answer"))
-    made = traced(web)
-    assert styles(made, "no answer") == [BAD, BAD]
-    assert styles(made, "cannot shrink while") == [WARN]
-    assert styles(made, "Replicas:") == [STRONG]
+    assert styles(web, "no answer") == [BAD, BAD]
+    assert styles(web, "cannot shrink while") == [WARN]
+    assert styles(web, "Replicas:") == [STRONG]
     web = Workload(QUEUE, replicas=2)
     web.reconcile(series(40))
-    assert styles(traced(web), "scale web from 2 to 4") == [GOOD]
+    assert styles(web, "scale web from 2 to 4") == [GOOD]
 
 
 def test_a_line_hangs_under_its_text() -> None:
     web = Workload(CPU, replicas=2)
     web.pods = [pod("web-0"), pod("web-1", phase="Pending")]
     web.reconcile(used({"web-0": 160}))
-    hangs = {str(line).split(":")[0].strip(): line.hang for line in rendered(traced(web)) if ":" in str(line)}
+    hangs = {str(line).split(":")[0].strip(): line.hang for line in rendered(web) if ":" in str(line)}
     assert (hangs["Decision"], hangs["Ratio"]) == (11, 15)
-    [why] = [line for line in rendered(traced(web)) if "Pending" in str(line)]
+    [why] = [line for line in rendered(web) if "Pending" in str(line)]
     assert str(why)[why.hang :] == "its phase is Pending"

@@ -12,7 +12,6 @@ from support.engine import START, Workload, external, series
 
 from hpad.engine import controls, schedule
 from hpad.engine.conditions import SCHEDULE_ACTIVE, find
-from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
@@ -293,20 +292,20 @@ def test_the_outlook_names_the_next_bounds_and_what_they_do_to_the_count() -> No
         at=at("2026-01-01T12:10:00Z"),
         replicas=6,
     )
-    assert opens in outlook(web.trace)
+    assert opens in web.outlook
     assert web.reconcile(series(30), after=599).scale_to is None
     assert web.reconcile(series(30), after=1).scale_to == 6
     # Without metrics: the count has just been set to the nearer bound.
-    assert [each.text for each in outlook(web.trace)] == [
+    assert [each.text for each in web.outlook] == [
         "the metrics decide with the next reconcile, between 6 and 8",
         "from 12:15:00Z on the schedule sets min 1, max 10",
     ]
     web.reconcile(series(70), after=15)
-    assert [each.text for each in outlook(web.trace) if each.kind == "schedule"] == [
+    assert [each.text for each in web.outlook if each.kind == "schedule"] == [
         "from 12:15:00Z on the schedule sets min 1, max 10"
     ]
     web.reconcile(series(70), after=300)
-    assert "from 2027-01-01T12:10:00Z on the schedule sets min 6, max 8" in [each.text for each in outlook(web.trace)]
+    assert "from 2027-01-01T12:10:00Z on the schedule sets min 6, max 8" in [each.text for each in web.outlook]
 
 
 @pytest.mark.parametrize(

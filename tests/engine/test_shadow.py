@@ -12,7 +12,6 @@ from support.engine import Answer, Workload, external, object_metric, one, pods_
 from hpad.api.hpa import MetricStatus
 from hpad.engine.conditions import SHADOW, find
 from hpad.engine.holds import held_by
-from hpad.engine.outlook import outlook
 from hpad.engine.view import Gates
 
 MODE = "hpad.io/mode"
@@ -187,4 +186,4 @@ def test_what_a_trace_and_its_outlook_say() -> None:
     made = web.trace
     assert (made.replicas.current, made.replicas.desired, made.replicas.target) == (2, 3, 2)
     assert made.sentence.endswith("; not written: the HPA is in shadow mode")
-    assert outlook(made)[0].text.startswith("3 -> 4 once the scaleUp policies allow it")
+    assert web.outlook[0].text.startswith("3 -> 4 once the scaleUp policies allow it")

@@ -5,7 +5,6 @@ import pytest
 from support.engine import Workload, external, pod, series
 
 from hpad.engine import examine
-from hpad.engine.outlook import outlook
 
 QUEUE = external("queue", averageValue="10")
 
@@ -23,9 +22,7 @@ def test_an_hpa_that_was_refused_is_not_decided() -> None:
     assert web.settled is not None
     assert [(event.reason, event.message) for event in web.settled.events] == [("TooLarge", "its size")]
     assert web.settled.error_label == "spec"
-    assert [each.text for each in outlook(web.trace)] == [
-        "decides once it is within the limits of hpad: " + condition.message
-    ]
+    assert [each.text for each in web.outlook] == ["decides once it is within the limits of hpad: " + condition.message]
 
 
 @pytest.mark.parametrize(("pods", "decides"), [(25, True), (26, False)])

@@ -20,6 +20,8 @@ from hpad.engine.conditions import Condition, find
 from hpad.engine.decide import Decision, decide
 from hpad.engine.examine import examine
 from hpad.engine.history import History
+from hpad.engine.outlook import outlook
+from hpad.engine.outlook.types import Outlook
 from hpad.engine.settle import Outcome, Settlement, settle
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.trace import Trace, decode, encode
@@ -211,8 +213,18 @@ class Workload:
     @property
     def trace(self) -> Trace:
         """The trace of the last reconcile, read back from its JSON."""
+        return decode(encode(make_trace(self._kept)))
+
+    @property
+    def outlook(self) -> tuple[Outlook, ...]:
+        """What would change the count after the last reconcile."""
+        return outlook(self._kept)
+
+    @property
+    def _kept(self) -> Evidence:
+        """The last reconcile as the decision history keeps it."""
         assert self.evidence is not None
-        return decode(encode(make_trace(kept(self.evidence, without_status(self.evidence.view.hpa)))))
+        return kept(self.evidence, without_status(self.evidence.view.hpa))
 
     def condition(self, kind: str) -> Condition:
         condition = find(self.hpa.status.conditions, kind)

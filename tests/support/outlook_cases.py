@@ -15,7 +15,6 @@ from hpad.api.quantity import parse_milli
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, Sample
 from hpad.engine.decide import Decision
 from hpad.engine.history import History
-from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import (
     ABOVE,
     AT_LEAST,
@@ -57,7 +56,7 @@ def again(web: Workload, *answers: Sample | AdapterError, after: float = 0, **fi
 
 
 def found(web: Workload, kind: str) -> list[Outlook]:
-    return [each for each in outlook(web.trace) if each.kind == kind]
+    return [each for each in web.outlook if each.kind == kind]
 
 
 def lived(

@@ -5,7 +5,6 @@ from typing import Any
 from support.engine import Workload, external, resource
 
 from hpad.api.sample import AdapterError
-from hpad.engine.outlook import outlook
 
 DOWN = AdapterError("no answer")
 QUEUE = external("queue", averageValue="10")
@@ -13,7 +12,7 @@ CPU = resource("cpu", averageUtilization=50)
 
 
 def texts(web: Workload) -> list[str]:
-    return [each.text for each in outlook(web.trace)]
+    return [each.text for each in web.outlook]
 
 
 def down(**rules: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 from support.engine import Workload, external, resource
 
 from hpad.api.sample import Query
-from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
 from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
@@ -26,12 +25,13 @@ def traced(web: Workload) -> Trace:
     return make_trace(web.evidence, source_of)
 
 
-def rendered(made: Trace, **options: Any) -> list[Line]:
-    return list(lines(made, outlook(made), **options))
+def rendered(web: Workload, made: Trace | None = None, **options: Any) -> list[Line]:
+    """Returns the lines about the last reconcile; `made` is another trace of it."""
+    return list(lines(made or traced(web), web.outlook, **options))
 
 
 def text(web: Workload, **options: Any) -> str:
-    return "".join(f"{line}\n" for line in rendered(traced(web), now=web.now + timedelta(seconds=8), **options))
+    return "".join(f"{line}\n" for line in rendered(web, now=web.now + timedelta(seconds=8), **options))
 
 
 def part(web: Workload, begin: str, **options: Any) -> list[str]:

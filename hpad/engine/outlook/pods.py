@@ -1,88 +1,119 @@
 """Pods that do not count yet and keep a metric from its proposal: how many of them are needed, and what they change."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
-from hpad.engine import trace
-from hpad.engine.outlook.estimate import Pods, grouped, is_utilization, of_pods, proposed, request, used
+import msgspec
+
+from hpad.api.pod import Pod
+from hpad.api.sample import PodSample, PodValue
+from hpad.engine.outlook import readings
+from hpad.engine.outlook.after import Next
+from hpad.engine.outlook.readings import Counted
 from hpad.engine.outlook.thresholds import first_where
 from hpad.engine.outlook.words import names
+from hpad.engine.propose import Proposal, propose
+from hpad.engine.recommend import after_fallback
+from hpad.engine.spec import UTILIZATION, CompiledMetric
 
 
 class Waiting(NamedTuple):
-    """Pods that damp the proposal of a metric.
+    """Pods that damp the proposal of a metric, and what they are waited for.
 
     `needed` of them, whichever, change the proposal from the count to `proposal`; all of them to `with_all`.
     """
 
-    pods: Sequence[trace.PodTrace]
+    pods: Sequence[Pod]
+    what: str
     needed: int
-    proposal: int
-    with_all: int
+    proposal: Proposal
+    with_all: Proposal
 
 
-def waiting(metric: trace.MetricTrace, current: int, gates: Sequence[str]) -> Waiting | None:
-    """Returns the pods that keep the proposal of the metric at `current`; None where none do.
+def waiting(state: Next, index: int) -> Waiting | None:
+    """Returns the pods that keep the proposal of the metric at the count; None where none do.
 
     Each pod that counts from then on is taken to be as busy as the present ones are on average. A pod without the
     container of the metric is taken to request as much as they do on average.
     """
-    usage = metric.usage
-    if metric.error or usage is None or usage.ratio is None or not of_pods(metric) or metric.pods_omitted:
+    proposal, sample = state.record.decision.proposals[index], state.record.answers[index]
+    usage, metric = proposal.usage, proposal.metric
+    if proposal.error is not None or usage is None or not isinstance(sample, PodSample):
         return None
-    if metric.proposal != current or usage.ratio == 1.0:
+    if proposal.replicas != state.count or usage.ratio == 1.0 or not math.isfinite(usage.ratio):
         return None
     grows = usage.ratio > 1.0
-    groups = (trace.UNREADY, trace.MISSING, trace.LACKING) if grows else (trace.MISSING,)
-    # Those with the smallest requests first: they change the ratio the least, so any others suffice, too.
-    found = sorted((pod for pod in metric.pods if pod.group in groups), key=request)
-    huge = "HPAHugeProposals" in gates
+    known = readings.counted(state.view, metric, sample)
+    found = _damping(state.view.pods, metric, known, grows=grows)
 
-    def count(number: int) -> int:
-        usage, pods = _once_counted(metric, found, number, grows=grows)
-        return proposed(metric, pods, usage, current, huge=huge).replicas
+    def counting(number: int) -> Proposal:
+        return _once_counted(state, index, known, found[:number], grows=grows)
 
-    needed = first_where(lambda number: count(number) > current if grows else count(number) < current, len(found))
-    return Waiting(found, needed, count(needed), count(len(found))) if needed else None
+    def changes(number: int) -> bool:
+        count = counting(number).replicas
+        return count > state.count if grows else count < state.count
 
-
-def _once_counted(
-    metric: trace.MetricTrace, found: Sequence[trace.PodTrace], number: int, *, grows: bool
-) -> tuple[int, Pods]:
-    """Returns the usage and the pods once the first `number` of these pods count."""
-    pods, usage, left = grouped(metric), used(metric), found[number:]
-    added = [_used_by(pod, pods, usage, percent=is_utilization(metric), up=grows) for pod in found[:number]]
-    return usage + sum(added), Pods(
-        counted=pods.counted + number,
-        ready=pods.ready + number,
-        requested=pods.requested + sum(_requested(pod, pods) for pod in found[:number]),
-        unready=tuple(request(pod) for pod in left if pod.group == trace.UNREADY) if grows else pods.unready,
-        missing=tuple(request(pod) for pod in left if pod.group == trace.MISSING),
-        lacking=sum(1 for pod in left if pod.group == trace.LACKING) if grows else pods.lacking,
-    )
+    needed = first_where(changes, len(found))
+    if not needed:
+        return None
+    return Waiting(found, _what(known, found), needed, counting(needed), counting(len(found)))
 
 
-def _used_by(pod: trace.PodTrace, pods: Pods, usage: int, *, percent: bool, up: bool) -> int:
+def _damping(pods: Sequence[Pod], metric: CompiledMetric, known: Counted, *, grows: bool) -> list[Pod]:
+    """Returns the pods that count as idle while the metric grows, or as busy while it shrinks.
+
+    Those with the smallest requests come first: they change the ratio the least, so any others suffice, too.
+    """
+    groups = known.groups
+    waited = {*groups.missing, *groups.unready, *known.lacking} if grows else set(groups.missing)
+    return sorted([pod for pod in pods if pod.name in waited], key=lambda pod: readings.request(metric, pod) or 0)
+
+
+def _once_counted(state: Next, index: int, known: Counted, more: Sequence[Pod], *, grows: bool) -> Proposal:
+    """Returns the proposal once these pods count as well."""
+    view, answer = state.view, state.record.answers[index]
+    metric = state.record.decision.proposals[index].metric
+    assert isinstance(answer, PodSample)
+    requests = readings.requested(view.pods, metric, known.groups)
+    average = sum(requests.values()) // max(1, known.groups.ready)
+    values, pods = dict(answer.values), {pod.name: pod for pod in view.pods}
+    for pod in more:
+        own = readings.request(metric, pod)
+        used = _used_by(average if own is None else own, metric, known, requests, up=grows)
+        values[pod.name] = PodValue(used, view.now, timedelta(0))
+        pods[pod.name] = readings.running(pod, metric, average)
+    then = msgspec.structs.replace(view, pods=tuple(pods.values()))
+    return after_fallback(then, index, propose(then, metric, PodSample(values, view.now)))
+
+
+def _used_by(requested: int, metric: CompiledMetric, known: Counted, requests: Mapping[str, int], *, up: bool) -> int:
     """Returns what a pod uses that is as busy as the counted ones, rounded up or down."""
-    part, whole = (_requested(pod, pods), pods.requested) if percent else (1, pods.counted)
-    return -(-usage * part // whole) if up else usage * part // whole
+    counted = known.groups.counted
+    part, whole, used = 1, len(counted), sum(counted.values())
+    if metric.kind == UTILIZATION:
+        part, whole, used = requested, sum(requests.values()), sum(counted[name] for name in requests)
+    return -(-used * part // whole) if up else used * part // whole
 
 
-def _requested(pod: trace.PodTrace, pods: Pods) -> int:
-    """Returns the request of a pod; the average one where it is unknown, as without the container of the metric."""
-    return request(pod) if pod.request is not None else pods.requested // max(1, pods.ready)
+def _what(known: Counted, found: Sequence[Pod]) -> str:
+    """Returns the name of the group that all of the pods are in; "" where they are in several."""
+    groups = {"unready": known.groups.unready, "missing": known.groups.missing, "lacking": known.lacking}
+    return next((name for name, pods in groups.items() if {pod.name for pod in found} <= set(pods)), "")
+
+
+_STATES = {
+    "": ("counts and is", "count and are"),
+    "unready": ("is ready and", "are ready and"),
+    "missing": ("has a value and is", "have values and are"),
+    "lacking": ("has the container and is", "have the container and are"),
+}
+"""What has to happen to one pod, or to several, by their group."""
 
 
 def described(found: Waiting) -> str:
     """Returns what has to happen to the pods: "web-3 and web-4 are ready and as busy as the others"."""
     one, listed = found.needed == 1, names([pod.name for pod in found.pods])
     subject = listed if found.needed == len(found.pods) else f"{'one' if one else found.needed} of {listed}"
-    groups = {pod.group for pod in found.pods}
-    state = "counts and is" if one else "count and are"
-    if groups == {trace.UNREADY}:
-        state = "is ready and" if one else "are ready and"
-    elif groups == {trace.MISSING}:
-        state = "has a value and is" if one else "have values and are"
-    elif groups == {trace.LACKING}:
-        state = "has the container and is" if one else "have the container and are"
-    return f"{subject} {state} as busy as the others"
+    return f"{subject} {_STATES[found.what][not one]} as busy as the others"

@@ -5,6 +5,7 @@ import msgspec
 from hpad.engine import schedule, trace
 from hpad.engine.outlook.types import SCHEDULE, Outlook
 from hpad.engine.outlook.words import clock
+from hpad.engine.view import View
 
 
 def foreseen(made: trace.Trace) -> trace.Trace:
@@ -25,16 +26,19 @@ def foreseen(made: trace.Trace) -> trace.Trace:
     return msgspec.structs.replace(made, replicas=msgspec.structs.replace(made.replicas, next_bounds=bounds))
 
 
-def scheduled(made: trace.Trace, count: int | None) -> tuple[Outlook, ...]:
+def scheduled(view: View, count: int | None) -> tuple[Outlook, ...]:
     """Returns the next change of minimum and maximum; `count` is the present one, None where no count is written.
 
     A count outside the bounds is set to the nearer one without metrics.
     """
-    bounds = foreseen(made).replicas.next_bounds
-    if bounds is None:
+    windows, spec = view.controls.schedule, view.spec
+    low = max(1, spec.min_replicas) if view.scale_to_zero_disabled else spec.min_replicas
+    found = None if windows is None else schedule.following(windows, view.now, low, spec.max_replicas)
+    if found is None:
         return ()
-    at, sets = clock(bounds.at, made.time), f"the schedule sets min {bounds.min}, max {bounds.max}"
-    after = None if count is None else min(max(count, bounds.min), bounds.max)
+    begins, bounds = found
+    at, sets = clock(begins, view.now), f"the schedule sets min {bounds.low}, max {bounds.high}"
+    after = None if count is None else min(max(count, bounds.low), bounds.high)
     if after == count:
-        return (Outlook(kind=SCHEDULE, text=f"from {at} on {sets}", at=bounds.at),)
-    return (Outlook(kind=SCHEDULE, text=f"{count} -> {after} from {at} on: {sets}", at=bounds.at, replicas=after),)
+        return (Outlook(kind=SCHEDULE, text=f"from {at} on {sets}", at=begins),)
+    return (Outlook(kind=SCHEDULE, text=f"{count} -> {after} from {at} on: {sets}", at=begins, replicas=after),)

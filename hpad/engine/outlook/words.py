@@ -6,14 +6,12 @@ from fractions import Fraction
 from typing import Final
 
 from hpad.api import amounts, duration
-from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli
-from hpad.engine import trace
-from hpad.engine.outlook.estimate import is_utilization, of_pods
-from hpad.engine.outlook.thresholds import reading
+from hpad.engine.outlook.readings import reading
 from hpad.engine.outlook.types import ABOVE, AT_LEAST, AT_MOST, BELOW, Threshold
+from hpad.engine.propose import Proposal
+from hpad.engine.spec import UTILIZATION, CompiledMetric
 
-_UNITS: Final = {"cores": Unit.CORES, "bytes": Unit.BYTES}
 _RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MOST: "at most"}
 _NAMES: Final = 3
 _A_DAY: Final = timedelta(days=1)
@@ -45,40 +43,36 @@ def replicas(count: int) -> str:
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
-def unit(metric: trace.MetricTrace) -> Unit:
-    """Returns the unit in which amounts of the metric are shown."""
-    return _UNITS.get(metric.unit, Unit.COUNT)
-
-
-def crossing(metric: trace.MetricTrace, threshold: Threshold, *, settled: bool) -> str:
+def crossing(proposal: Proposal, threshold: Threshold, *, settled: bool) -> str:
     """Returns a threshold with the present reading: "cpu is above 55% (now 53%)".
 
     `settled`: the count has just changed, so the reading per pod or per replica is no longer the present one.
     """
-    text = f"{metric.address} is {_RELATIONS[threshold.relation]} {_amount(metric, threshold)}"
-    notes = [*_share(metric, threshold), *_now(metric, threshold, settled=settled)]
+    metric = proposal.metric
+    text = f"{threshold.metric} is {_RELATIONS[threshold.relation]} {_amount(metric, threshold)}"
+    notes = [*_share(metric, threshold), *_now(proposal, threshold, settled=settled)]
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
-def _amount(metric: trace.MetricTrace, threshold: Threshold) -> str:
-    if is_utilization(metric):
+def _amount(metric: CompiledMetric, threshold: Threshold) -> str:
+    if metric.kind == UTILIZATION:
         return f"{threshold.amount}%"
-    text = amounts.exact(parse_milli(threshold.amount), unit(metric))
-    return f"{text} per pod" if of_pods(metric) else text
+    text = amounts.exact(parse_milli(threshold.amount), metric.unit)
+    return f"{text} per pod" if metric.of_pods else text
 
 
-def _share(metric: trace.MetricTrace, threshold: Threshold) -> list[str]:
+def _share(metric: CompiledMetric, threshold: Threshold) -> list[str]:
     """Returns the share of one replica in the total of a threshold."""
     if threshold.pods is None or threshold.pods < 2:
         return []
     share = Fraction(parse_milli(threshold.amount), threshold.pods)
-    return [f"{amounts.rounded(share, 0, unit(metric))} per replica"]
+    return [f"{amounts.rounded(share, 0, metric.unit)} per replica"]
 
 
-def _now(metric: trace.MetricTrace, threshold: Threshold, *, settled: bool) -> list[str]:
-    value = reading(metric)
-    if value is None or (settled and of_pods(metric)):
+def _now(proposal: Proposal, threshold: Threshold, *, settled: bool) -> list[str]:
+    value, metric = reading(proposal), proposal.metric
+    if value is None or (settled and metric.of_pods):
         return []
-    if is_utilization(metric):
+    if metric.kind == UTILIZATION:
         return [f"now {value}%"]
-    return [f"now {amounts.rounded(value, parse_milli(threshold.amount), unit(metric))}"]
+    return [f"now {amounts.rounded(value, parse_milli(threshold.amount), metric.unit)}"]

@@ -8,8 +8,8 @@ from typing import Final
 from hpad.api import amounts
 from hpad.api.quantity import parse_milli
 from hpad.engine import trace
-from hpad.engine.outlook.estimate import amount, is_utilization, of_pods
-from hpad.engine.outlook.words import clock, replicas, span, unit
+from hpad.engine.outlook.words import clock, replicas, span
+from hpad.engine.render.metric import amount, is_utilization, of_pods, unit
 from hpad.engine.render.pods import pod_lines
 from hpad.engine.render.text import BAD, STRONG, WARN, Line, Span, labelled, line
 from hpad.engine.spec import AVERAGE_VALUE

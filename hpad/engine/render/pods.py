@@ -8,8 +8,7 @@ from hpad.api import amounts
 from hpad.api.amounts import Unit
 from hpad.api.quantity import parse_milli, truncated
 from hpad.engine import trace
-from hpad.engine.outlook.estimate import is_utilization
-from hpad.engine.outlook.words import unit
+from hpad.engine.render.metric import is_utilization, unit
 from hpad.engine.render.text import BAD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
 
 _OTHERS: Final = (trace.UNREADY, trace.MISSING, trace.LACKING, trace.UNLISTED, trace.IGNORED)

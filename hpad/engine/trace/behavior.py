@@ -1,11 +1,11 @@
 """The windows, policies and bounds in a trace."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
 from hpad.engine import trace
-from hpad.engine.behavior import DISABLED, DirectionRules, reaches
+from hpad.engine.behavior import DirectionRules, allowed, reaches
 from hpad.engine.decide import Decision
 from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.restrain import Restrained
@@ -107,18 +107,11 @@ def policies(view: View, restrained: Restrained) -> trace.PoliciesTrace | None:
     found = tuple(_rule(view, direction, index, up=up) for index in range(len(direction.policies)))
     return trace.PoliciesTrace(
         direction=trace.UP if up else trace.DOWN,
-        allows=_allowed(direction, [rule.allows for rule in found], current, up=up),
+        allows=allowed(direction, current, view.history, view.now, up=up),
         limited=limited,
         select=direction.select,
         rules=found,
     )
-
-
-def _allowed(rules: DirectionRules, counts: Sequence[int], current: int, *, up: bool) -> int:
-    if rules.select == DISABLED or not counts:
-        return current
-    count = max(counts) if (rules.select != "Min") == up else min(counts)
-    return max(current, count) if up else min(current, count)
 
 
 def _rule(view: View, rules: DirectionRules, index: int, *, up: bool) -> trace.PolicyTrace:

@@ -68,12 +68,13 @@ def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | Non
         proposal=proposal.replicas if proposes else None,
         error=proposal.cause,
         api_error=proposal.failure,
-        fault=_fault(proposal, answer),
+        fault=fault(proposal, answer),
         exact=exact,
     )
 
 
-def _fault(proposal: Proposal, answer: Answer) -> str:
+def fault(proposal: Proposal, answer: Answer) -> str:
+    """Returns what has to change so that a failed metric can be read; "" for another one."""
     if proposal.error is None:
         return ""
     if proposal.metric.error is not None:

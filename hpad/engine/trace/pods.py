@@ -13,9 +13,9 @@ from hpad.engine.pods import (
     UNREADY,
     Unmeasurable,
     Usage,
+    divided,
     group,
     guessed,
-    has_container,
     request_of,
     requests,
     standing,
@@ -74,11 +74,8 @@ def _shown(
 
 def _left_out(view: View, metric: CompiledMetric) -> set[str]:
     """Returns the pods without the container of the metric, where others have it (HPAMissingContainerIgnored)."""
-    container = metric.query.container
-    if not container or not view.tunables.gates.HPAMissingContainerIgnored:
-        return set()
-    lacking = {pod.name for pod in view.pods if not has_container(pod, container)}
-    return lacking if len(lacking) < len(view.pods) else set()
+    _, lacking = divided(metric, view.pods, view.tunables)
+    return {pod.name for pod in lacking}
 
 
 def _assumed(

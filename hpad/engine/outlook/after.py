@@ -1,0 +1,187 @@
+"""What the next reconciles decide if nothing changes but the time, or what the metrics ask for.
+
+They are asked for with the stage that decides (`hpad.engine.restrain`), on the view that the next reconcile will have.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
+from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY, DirectionRules
+from hpad.engine.decide import Decision
+from hpad.engine.examine import ZERO_DISABLED
+from hpad.engine.recommend import Recommendation
+from hpad.engine.restrain import restrain
+from hpad.engine.settle import Outcome
+from hpad.engine.status import next_history
+from hpad.engine.trace.behavior import after as end_of
+from hpad.engine.trace.metrics import Answer
+from hpad.engine.view import View
+
+WINDOW: Final = "window"
+POLICIES: Final = "policies"
+MAXIMUM: Final = "maximum"
+MINIMUM: Final = "minimum"
+NO_ZERO: Final = "no zero"
+"""What keeps the count from following a recommendation."""
+
+_LIMITS: Final = {
+    SCALE_UP_LIMIT: POLICIES,
+    SCALE_DOWN_LIMIT: POLICIES,
+    TOO_MANY: MAXIMUM,
+    TOO_FEW: MINIMUM,
+    ZERO_DISABLED: NO_ZERO,
+}
+_MOMENT: Final = timedelta(microseconds=1)
+_LAST: Final = datetime.max.replace(tzinfo=UTC) - _MOMENT
+_NOTHING: Final = timedelta(0)
+
+
+class Record(Protocol):
+    """A reconcile: its inputs, the decision on them, and the outcome of the write."""
+
+    @property
+    def view(self) -> View: ...
+    @property
+    def answers(self) -> Sequence[Answer]: ...
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def outcome(self) -> Outcome | None: ...
+
+
+class Next(msgspec.Struct, frozen=True):
+    """A decision, and the view of the next reconcile.
+
+    `bounded` is that view with minimum and maximum as they are now, whatever a schedule says later. `settled`: the
+    count has just changed, so the pods of the view are no longer those of the target.
+    """
+
+    record: Record
+    view: View
+    bounded: View
+    settled: bool
+
+    @property
+    def count(self) -> int:
+        """The replica count that the next reconcile finds."""
+        return self.view.replicas
+
+    @property
+    def recommended(self) -> int | None:
+        """The count that the metrics ask for; None where they could not decide."""
+        restrained = self.record.decision.restrained
+        return None if restrained is None else restrained.recommended
+
+    def window(self, *, up: bool) -> timedelta:
+        """Returns the stabilization window of one direction."""
+        rules = self.rules(up=up)
+        downscale = _NOTHING if up else self.view.tunables.downscale_stabilization
+        return downscale if rules is None or rules.window is None else rules.window
+
+    def rules(self, *, up: bool) -> DirectionRules | None:
+        """Returns the rules of one direction; None without spec.behavior."""
+        behavior = self.view.spec.behavior
+        if behavior is None:
+            return None
+        return behavior.up if up else behavior.down
+
+
+class Step(NamedTuple):
+    """The next change: the count, the time after which it comes, and what keeps it until then.
+
+    `at` is None where the change comes with the next reconcile.
+    """
+
+    replicas: int
+    at: datetime | None = None
+    held_by: str = ""
+
+
+def after(record: Record) -> Next | None:
+    """Returns what the next reconcile finds; None where no metric was measured."""
+    view, decision, outcome = record.view, record.decision, record.outcome
+    if decision.recommendation is None or view.scale is None:
+        return None
+    rescaled = outcome is not None and (outcome.written or view.shadow is not None)
+    history = next_history(view, decision, rescaled=rescaled)
+    then = msgspec.structs.replace(view, history=history)
+    settled = rescaled and decision.desired != decision.current
+    if settled:
+        then = msgspec.structs.replace(then, scale=_scale(view.scale, decision.desired))
+    return Next(record, then, _with_bounds(then), settled)
+
+
+def _scale(scale: Scale, count: int) -> Scale:
+    return Scale(spec=ScaleSpec(count), status=ScaleStatus(count, scale.status.selector))
+
+
+def _with_bounds(view: View) -> View:
+    if view.controls.schedule is None:
+        return view
+    low, high, _ = view.bounds
+    spec = msgspec.structs.replace(view.hpa.spec, min_replicas=low, max_replicas=high)
+    return msgspec.structs.replace(
+        view,
+        hpa=msgspec.structs.replace(view.hpa, spec=spec),
+        controls=msgspec.structs.replace(view.controls, schedule=None),
+    )
+
+
+def next_step(state: Next, recommended: int) -> Step | None:
+    """Returns the next change of the count while the metrics keep asking for `recommended`; None: there is none.
+
+    Windows and policies decide differently only after a recommendation has left its window, or a rescale its period.
+    """
+    held_by = ""
+    for at in (None, *_times(state)):
+        found = _decided(state, recommended, at)
+        if found.replicas != state.count:
+            return Step(found.replicas, at, held_by)
+        held_by = found.held_by
+    return None
+
+
+def step_at(state: Next, recommended: int, at: datetime) -> Step | None:
+    """Returns the change just after `at`, where the metrics ask for `recommended` from then on; None: there is none."""
+    found = _decided(state, recommended, at)
+    return None if found.replicas == state.count else Step(found.replicas, at)
+
+
+def holder(state: Next, recommended: int) -> str:
+    """Returns what keeps the count for good although the metrics ask for `recommended`; "" where nothing does."""
+    return _decided(state, recommended, max(_times(state), default=None)).held_by
+
+
+class _Decided(NamedTuple):
+    replicas: int
+    held_by: str
+
+
+def _decided(state: Next, recommended: int, at: datetime | None) -> _Decided:
+    """Returns the count of a reconcile just after `at` (None: the next one), and what keeps it from `recommended`."""
+    then = msgspec.structs.replace(state.bounded, now=(at or state.view.now) + _MOMENT)
+    asked = Recommendation(replicas=recommended, leader=None, invalid=0, failed=None, error=None)
+    restrained = restrain(then, asked)
+    is_stabilized = restrained.stabilized == state.count != recommended
+    held_by = WINDOW if is_stabilized else _LIMITS.get(restrained.limited[0], "")
+    return _Decided(restrained.replicas, held_by)
+
+
+def _times(state: Next) -> list[datetime]:
+    """Returns the times after which windows or policies may decide differently, in order."""
+    return sorted({at for at in _ends(state) if at is not None and state.view.now < at < _LAST})
+
+
+def _ends(state: Next) -> Iterator[datetime | None]:
+    behavior, history = state.view.spec.behavior, state.view.history
+    windows = {state.window(up=True), state.window(up=False)}
+    for entry in history.recommendations:
+        yield from (end_of(entry.timestamp, window) for window in windows)
+    if behavior is not None:
+        periods = {policy.period for policy in (*behavior.up.policies, *behavior.down.policies)}
+        for rescale in (*history.scale_ups, *history.scale_downs):
+            yield from (end_of(rescale.timestamp, period) for period in periods)
