@@ -58,7 +58,7 @@ fix: install ## apply the fixes and the format of the linter
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: install ## write docs/reference and the diagram of docs/architecture.md from the code
+docs: install ## write docs/reference, the comments of config/hpad.yaml and the diagram of docs/architecture.md from the code
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.diagram --write
 

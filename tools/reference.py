@@ -1,6 +1,6 @@
-"""Writes the reference pages `docs/reference/*.md` from the code: `python -m tools.reference`, or `make docs`.
+"""Writes docs/reference and the comments of config/hpad.yaml from the code: `make docs`.
 
-`--check` writes nothing and exits with status 1 if a page is not current.
+`--check` writes nothing and exits with status 1 if one of them is not current.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from hpad.engine import annotations, holds
 from hpad.settings import TABLE, Match, SourceLimits, SourceSettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
+from tools import sample
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -622,15 +623,22 @@ def stale(folder: Path = FOLDER) -> list[str]:
     ]
 
 
+def _sample_is_current() -> bool:
+    text = sample.FILE.read_text("utf-8")
+    return text == sample.current(text)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Writes the pages, or with `--check` compares them."""
     if list(arguments) == ["--check"]:
-        if found := stale():
+        found = [*stale(), *([] if _sample_is_current() else [sample.FILE.name])]
+        if found:
             print(f"not current: {', '.join(found)}; run `make docs`", file=sys.stderr)
         return int(bool(found))
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, "utf-8")
+    sample.FILE.write_text(sample.current(sample.FILE.read_text("utf-8")), "utf-8")
     return 0
 
 

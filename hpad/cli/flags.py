@@ -61,12 +61,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _add(group: argparse._ActionsContainer, row: Row) -> None:
     default = "true" if row.written is True else row.written
     shown = f" (default: {default})" if default and isinstance(default, str | int | float) else ""
-    metavar = row.setting.metavar or row.setting.parser.metavar
-    switch: dict[str, Any] = {"nargs": "?", "const": "true"} if metavar == "BOOL" else {}
+    switch: dict[str, Any] = {"nargs": "?", "const": "true"} if row.metavar == "BOOL" else {}
     group.add_argument(
         *_names(row),
         dest=row.name,
-        metavar=metavar,
+        metavar=row.metavar,
         help=f"{row.setting.meaning}{shown}",
         action=_Flag,
         default=argparse.SUPPRESS,

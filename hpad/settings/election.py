@@ -36,7 +36,8 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Setting(
             parsers.flag,
-            "of several replicas, only the leader works (on by default in kube-controller-manager)",
+            "of several replicas that could act on the same HPAs, only the leader works (on by default in "
+            "kube-controller-manager)",
             name="leader_elect",
             group=Group.ELECTION,
             common=True,

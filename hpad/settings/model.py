@@ -77,7 +77,8 @@ _TUNABLES = {
     ),
     "gates": Setting(
         parsers.gates,
-        "feature gates by name, such as HPAScaleToZero, as with kube-controller-manager",
+        "feature gates by name, as with kube-controller-manager, such as HPAScaleToZero (on by default if the API "
+        "server is Kubernetes 1.37 or later; without it minReplicas 0 counts as 1)",
         name="feature_gates",
         group=Group.DECISIONS,
         reloadable=True,
@@ -134,7 +135,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Setting(
             parsers.one_of(*COMPETING),
-            "if an HPA of the API server that hpad does not own scales the same target: yield or write",
+            "if an HPA of the API server that hpad does not own scales the same target: yield (hpad decides and "
+            "reports it, but does not write) or write (both write)",
             "WHAT",
             reloadable=True,
         ),
@@ -163,7 +165,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_staleness: Annotated[
         timedelta,
         Setting(
-            parsers.staleness, "keep replicas once a watch that decisions need has delivered nothing for this long"
+            parsers.staleness,
+            "keep replicas once a watch that decisions need has delivered nothing for this long (an idle watch "
+            "delivers a bookmark about once a minute)",
         ),
     ] = timedelta(minutes=5)
     kube_api_qps: Annotated[
@@ -231,7 +235,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     record: Annotated[
         Path | None,
         Setting(
-            parsers.path, "folder for recordings of the inputs and outputs of each decision, for `hpad replay`", "DIR"
+            parsers.path,
+            "folder for recordings (mode 0600) of the inputs and outputs of each decision, for `hpad replay`",
+            "DIR",
         ),
     ] = None
     record_limit: Annotated[

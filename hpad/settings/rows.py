@@ -63,6 +63,10 @@ class Row(msgspec.Struct, frozen=True):
     default: Any
 
     @property
+    def metavar(self) -> str:
+        return self.setting.metavar or self.setting.parser.metavar
+
+    @property
     def written(self) -> Any:
         """The default as a file would hold it; None if there is none, or if it depends on how hpad runs."""
         if self.setting.written is not msgspec.UNSET:

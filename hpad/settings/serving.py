@@ -49,7 +49,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Setting(
             parsers.flag,
-            "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL)",
+            "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL); needs the "
+            "ClusterRole system:auth-delegator (rbac-review.yaml)",
             name="listen_review",
             group=Group.SERVING,
         ),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tools import diagram, reference
+from tools import diagram, reference, sample
 
 
 def test_the_reference_pages_are_current() -> None:
@@ -18,6 +18,15 @@ def test_the_diagram_of_the_imports_is_current() -> None:
     page = diagram.PAGE.read_text("utf-8")
     assert "controller --> election" in page
     assert diagram.written(page) == page
+
+
+def test_the_sample_has_the_meaning_of_every_setting() -> None:
+    """`make docs` writes them, and adds a setting that the file lacks below the one before it."""
+    text = sample.FILE.read_text("utf-8")
+    assert sample.current(text) == text
+    lacking = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("workers: "))
+    assert sample.current(lacking) == text
+    assert sample.current(text.replace("# concurrent reconciles", "# threads")) == text
 
 
 def _steps(vectors: Callable[[str], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
