@@ -14,6 +14,7 @@ from hpad.api import hpa as v2
 from hpad.api import selector as selectors
 from hpad.api.conversion import annotations, older
 from hpad.api.fields import INVALID, FieldError, invalid, required
+from hpad.api.problem import Place
 from hpad.api.selector import LabelSelector
 from hpad.cli import check_configuration, output
 from hpad.engine import controls, spare
@@ -219,7 +220,7 @@ def _lacks_behavior(defaulted: dict[str, Any] | None) -> bool:
     return "behavior" not in spec and any(metric["type"] == "External" for metric in spec.get("metrics", ()))
 
 
-def _placeholders(value: Any, place: check_configuration.Place = ()) -> Iterator[check_configuration.Place]:
+def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
     """Yields the places of texts with the placeholder that `hpad convert` writes."""
     match value:
         case str() if PLACEHOLDER in value:
@@ -232,7 +233,7 @@ def _placeholders(value: Any, place: check_configuration.Place = ()) -> Iterator
                 yield from _placeholders(entry, (*place, index))
 
 
-def _unset(place: check_configuration.Place) -> FieldError:
+def _unset(place: Place) -> FieldError:
     field = check_configuration.field_name(place)
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
     detail = f"is the placeholder {PLACEHOLDER} of hpad convert: replace it with your {named}"

@@ -6,10 +6,8 @@ from typing import Any
 
 from hpad import settings
 from hpad.api.fields import INVALID, FieldError
+from hpad.api.problem import Place
 from hpad.manifests.documents import Document
-
-Place = tuple[str | int, ...]
-"""Keys and list positions from the top of a document to a value."""
 
 
 def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
@@ -32,7 +30,7 @@ def errors(document: Document) -> Iterator[tuple[int, FieldError]]:
     # Sources are checked even if the settings have errors: one run of the command shows all problems.
     for name, source in _sources(document.value):
         for problem in plugins.check_settings(source):
-            yield _configuration_error(document, ("sources", name, *problem.path), f"sources: {name}: {problem}")
+            yield _configuration_error(document, ("sources", name, *problem.path), f"sources: {name}: {problem.dotted}")
 
 
 def warnings(document: Document) -> Iterator[tuple[int, FieldError]]:

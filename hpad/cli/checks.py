@@ -68,7 +68,7 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
     found = []
     make = plugins.Contexts(clock)
     for source in settings.sources:
-        problems = [str(problem) for problem in await asyncio.to_thread(plugins.check_settings, source)]
+        problems = [problem.dotted for problem in await asyncio.to_thread(plugins.check_settings, source)]
         try:
             if not problems:
                 async with offline.adapter(source, make):

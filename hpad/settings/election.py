@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 
 from hpad.api import duration
+from hpad.api.problem import Problem
 from hpad.api.text import shown
 from hpad.settings import parsers
-from hpad.settings.problems import FieldProblem
 from hpad.settings.rows import Group, Setting
 
 JITTER = 1.2
@@ -108,7 +108,7 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
     ] = "kube-system"
 
 
-def election_problems(election: Election) -> list[FieldProblem]:
+def election_problems(election: Election) -> list[Problem]:
     """Returns the violated rules between the durations.
 
     The rules on lease duration, deadline and jitter are client-go's (leaderelection.go: NewLeaderElector). hpad also
@@ -117,24 +117,26 @@ def election_problems(election: Election) -> list[FieldProblem]:
     """
     lease, deadline, retry = election.lease_duration, election.renew_deadline, election.retry_period
     written = {each: duration.write(each) for each in (lease, deadline, retry)}
-    found: list[FieldProblem] = []
+    found: list[Problem] = []
     if lease % _SECOND or lease < _SECOND:
-        found.append(("lease_duration", f"{written[lease]} is not a whole number of seconds, as a Lease requires"))
+        found.append(
+            Problem(("lease_duration",), f"{written[lease]} is not a whole number of seconds, as a Lease requires")
+        )
     if lease > _MAX_LEASE_DURATION:
         maximum = _MAX_LEASE_DURATION // _SECOND
-        found.append(("lease_duration", f"{written[lease]} is more than a Lease can hold, {maximum}s"))
+        found.append(Problem(("lease_duration",), f"{written[lease]} is more than a Lease can hold, {maximum}s"))
     if retry < _MIN_RETRY_PERIOD:
-        found.append(("retry_period", f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
+        found.append(Problem(("retry_period",), f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
     if lease <= deadline:
         text = f"is not more than the renew deadline of {written[deadline]}: work must end before others may take over"
-        found.append(("lease_duration", f"{written[lease]} {text}"))
+        found.append(Problem(("lease_duration",), f"{written[lease]} {text}"))
     if deadline <= retry * JITTER:
         text = f"is not more than {JITTER} times the retry period of {written[retry]}: a leader needs a second attempt"
-        found.append(("renew_deadline", f"{written[deadline]} {text}"))
+        found.append(Problem(("renew_deadline",), f"{written[deadline]} {text}"))
     if election.shards and deadline < retry * _SHARD_RETRIES:
         text = f"is less than {_SHARD_RETRIES} times the retry period of {written[retry]}"
-        found.append(("renew_deadline", f"{written[deadline]} {text}: with shards members need two rounds"))
+        found.append(Problem(("renew_deadline",), f"{written[deadline]} {text}: with shards members need two rounds"))
     if election.shards and len(election.name) > _MAX_LABEL_LENGTH:
         text = f"has more than {_MAX_LABEL_LENGTH} characters: with shards it is the value of a label"
-        found.append(("name", f"{shown(election.name)} {text}"))
+        found.append(Problem(("name",), f"{shown(election.name)} {text}"))
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from hpad.api.problem import Problem
 from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
 from hpad.engine.view import Gates
@@ -23,7 +24,7 @@ from hpad.settings.model import (
     serving_problems,
 )
 from hpad.settings.parsers import ZERO
-from hpad.settings.problems import FieldProblem, Problem, SettingsError, hint, near, problems_of
+from hpad.settings.problems import SettingsError, hint, near, problems_of
 from hpad.settings.removed import REMOVED, RENAMED
 from hpad.settings.sources import StoreSettings
 
@@ -181,9 +182,9 @@ def _unknown_sources(merged: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def _for_settings(problems: Iterable[FieldProblem], names: Mapping[str, str]) -> list[Problem]:
+def _for_settings(problems: Iterable[Problem], names: Mapping[str, str]) -> list[Problem]:
     """Names the settings of problems, which name attributes."""
-    return [Problem((names[attribute],), text) for attribute, text in problems]
+    return [problem._replace(path=(names[str(problem.path[0])],)) for problem in problems]
 
 
 def _shard_problems(merged: Mapping[str, Any]) -> list[Problem]:

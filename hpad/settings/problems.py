@@ -1,38 +1,13 @@
-"""What is wrong with a value of the settings, at which place, and the names that it may mean."""
+"""Errors with the problems of settings, and the names that a misspelt one may mean."""
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+from hpad.api.problem import Place, Problem
 from hpad.api.text import shown
 
 _T = TypeVar("_T")
-FieldProblem = tuple[str, str]
-"""A field, and what is wrong with it."""
-
-
-class Problem(NamedTuple):
-    """A problem at a place of the configuration: keys and list positions, starting with the setting.
-
-    `key` names an unknown field at that place, if that is the problem.
-    """
-
-    path: tuple[str | int, ...]
-    text: str
-    key: str | None = None
-
-    def __str__(self) -> str:
-        steps = (f"[{step}]" if isinstance(step, int) else step for step in self.path)
-        return ": ".join((*steps, self.text))
-
-    @property
-    def place(self) -> tuple[str | int, ...]:
-        """The path of the problem in the file."""
-        return self.path if self.key is None else (*self.path, self.key)
-
-    def inside(self, step: str | int) -> "Problem":
-        """Returns the problem with its path from one level above."""
-        return self._replace(path=(step, *self.path))
 
 
 class InvalidValue(ValueError):
@@ -49,7 +24,7 @@ class SettingsError(ValueError):
     `places`: the keys and list positions of each problem in the configuration; empty if it has no place there.
     """
 
-    def __init__(self, *problems: str, places: Sequence[tuple[str | int, ...]] = ()) -> None:
+    def __init__(self, *problems: str, places: Sequence[Place] = ()) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
         self.places = tuple(places) or ((),) * len(problems)

@@ -11,10 +11,11 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from hpad.api.problem import Problem
 from hpad.api.text import shown
 from hpad.settings import parsers
 from hpad.settings.parsers import Json, Parser
-from hpad.settings.problems import InvalidValue, Problem, each, hint
+from hpad.settings.problems import InvalidValue, each, hint
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 

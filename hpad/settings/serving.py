@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from hpad.api.problem import Problem
 from hpad.settings import parsers
-from hpad.settings.problems import FieldProblem
 from hpad.settings.rows import Group, Setting
 
 
@@ -57,15 +57,15 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
 
-def serving_problems(serving: Serving, host: str) -> list[FieldProblem]:
+def serving_problems(serving: Serving, host: str) -> list[Problem]:
     """Returns combinations of fields that cannot work; `host` is the address to listen on."""
-    found: list[FieldProblem] = []
+    found: list[Problem] = []
     if serving.certificate is not None and serving.private_key is None:
-        found.append(("private_key", "is missing: a certificate needs its key"))
+        found.append(Problem(("private_key",), "is missing: a certificate needs its key"))
     if serving.private_key is not None and serving.certificate is None:
-        found.append(("certificate", "is missing: a private key needs its certificate"))
+        found.append(Problem(("certificate",), "is missing: a private key needs its certificate"))
     tokens = serving.token_file is not None or serving.review
     if tokens and serving.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
         field = "token_file" if serving.token_file is not None else "review"
-        found.append((field, "tokens would cross the network unencrypted: set the certificate, too"))
+        found.append(Problem((field,), "tokens would cross the network unencrypted: set the certificate, too"))
     return found

@@ -20,6 +20,7 @@ import yarl
 
 from hpad import settings
 from hpad.adapter import SOURCE_TYPES, Adapter, AdapterError, ApiReader, Context, Log
+from hpad.api.problem import Problem
 from hpad.api.text import reason
 from hpad.clock import Clock
 from hpad.sources import redact, settings_errors
@@ -93,11 +94,11 @@ def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msg
     try:
         return msgspec.convert(source.settings, schema)
     except (msgspec.ValidationError, ValueError):
-        found = "; ".join(map(str, settings_errors.check(source.settings, schema)))
+        found = "; ".join(problem.dotted for problem in settings_errors.check(source.settings, schema))
         raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {found}', "spec") from None
 
 
-def check_settings(source: settings.SourceSettings) -> list[settings_errors.InvalidSetting]:
+def check_settings(source: settings.SourceSettings) -> list[Problem]:
     """Returns all errors of a source's settings that show without asking the source.
 
     Blocks: adapters are imported, and may read the files that the settings name.
@@ -105,7 +106,7 @@ def check_settings(source: settings.SourceSettings) -> list[settings_errors.Inva
     try:
         adapter = adapter_class(source.adapter)
     except AdapterError as error:
-        return [settings_errors.InvalidSetting(("adapter",), error.message)]
+        return [Problem(("adapter",), error.message)]
     found = settings_errors.check(source.settings, adapter.Settings)
     return [*found, *_errors_of_adapter(source, adapter, found)]
 
@@ -124,8 +125,8 @@ def lacking(source: settings.SourceSettings) -> str:
 
 
 def _errors_of_adapter(
-    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[settings_errors.InvalidSetting]
-) -> list[settings_errors.InvalidSetting]:
+    source: settings.SourceSettings, adapter: type[Adapter], found: Sequence[Problem]
+) -> list[Problem]:
     """Returns what the adapter's own check, `flaws`, finds in the settings that are valid so far."""
     check: Any = getattr(adapter, "flaws", None)
     if check is None:
@@ -133,11 +134,11 @@ def _errors_of_adapter(
     try:
         schema = adapter.Settings
         valid = settings_errors.valid_part(source.settings, schema, found) if found else decode(source, schema)
-        return [settings_errors.InvalidSetting(tuple(path), text) for path, text in check(valid)]
+        return [Problem(tuple(path), text) for path, text in check(valid)]
     except Exception:  # noqa: BLE001 - foreign code may raise anything
         text = "its adapter could not check them, a bug of the adapter"
         # With incomplete settings, a check that fails is no bug.
-        return [] if found else [settings_errors.InvalidSetting((), text)]
+        return [] if found else [Problem((), text)]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:

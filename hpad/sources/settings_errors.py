@@ -10,13 +10,14 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from hpad.api.problem import Place, Problem
 from hpad.api.secrets import hide_user_info
 from hpad.api.text import shown
-from hpad.settings import problems as settings
+from hpad.settings.problems import hint, meant
 from hpad.sources import redact
 
 _INSIDE = " - at `$"
@@ -37,21 +38,9 @@ _WORDS = {
 }
 _PARAMETER = re.compile(r"([?&][^=&#\s'\"]*=)[^&#\s'\"]*")
 _LONGEST_VALUE = 80
-Path = tuple[str | int, ...]
 
 
-class InvalidSetting(NamedTuple):
-    """One error; `path` holds fields, keys of mappings and positions in lists."""
-
-    path: Path
-    text: str
-
-    def __str__(self) -> str:
-        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
-        return ": ".join(part for part in ("".join(steps).removeprefix("."), self.text) if part)
-
-
-def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[InvalidSetting]:
+def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[Problem]:
     """Returns all errors of the settings, in the order of the fields; none if the schema accepts the settings.
 
     The text shows no value of a field that may hold a secret.
@@ -62,11 +51,11 @@ def check(values: Mapping[str, Any], schema: type[msgspec.Struct]) -> list[Inval
     try:
         msgspec.convert(values, schema)
     except (msgspec.ValidationError, ValueError) as error:  # such as a key that is not text
-        return [InvalidSetting((), str(error))]
+        return [Problem((), str(error))]
     return []
 
 
-def valid_part(values: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[InvalidSetting]) -> Any:
+def valid_part(values: Mapping[str, Any], schema: type[msgspec.Struct], found: Sequence[Problem]) -> Any:
     """Returns an object with the fields that are valid without the errors `found`, defaults included."""
     rest = functools.reduce(_without, (each.path[:2] for each in found), values)
     fields = {}
@@ -80,7 +69,7 @@ def valid_part(values: Mapping[str, Any], schema: type[msgspec.Struct], found: S
     return types.SimpleNamespace(**fields)
 
 
-def _in_struct(value: Mapping[Any, Any], form: type[msgspec.Struct], path: Path) -> Iterator[InvalidSetting]:
+def _in_struct(value: Mapping[Any, Any], form: type[msgspec.Struct], path: Place) -> Iterator[Problem]:
     """Yields the errors of single fields, then those that __post_init__ finds in the valid fields together."""
     fields = {field.encode_name: field for field in msgspec.structs.fields(form)}
     unknown = {str(name): entry for name, entry in value.items() if name not in fields}
@@ -90,25 +79,25 @@ def _in_struct(value: Mapping[Any, Any], form: type[msgspec.Struct], path: Path)
     for name, field in fields.items():
         if name in value:
             wrong += _in(value[name], field.type, (*path, name))
-        elif field.required and not any(settings.meant(each, tuple(fields)) == name for each in unknown):
+        elif field.required and not any(meant(each, tuple(fields)) == name for each in unknown):
             # A misspelt field is reported once, as unknown.
-            wrong.append(InvalidSetting((*path, name), "is missing"))
+            wrong.append(Problem((*path, name), "is missing"))
     yield from wrong
     yield from _together(value, form, path, wrong)
 
 
-def _unknown_field(form: type[msgspec.Struct], known: tuple[str, ...], path: Path, value: Any) -> InvalidSetting:
+def _unknown_field(form: type[msgspec.Struct], known: tuple[str, ...], path: Place, value: Any) -> Problem:
     name = str(path[-1])
     renamed: Mapping[str, str] = getattr(form, "renamed", {})
     if name in renamed:
-        return InvalidSetting(path, f"is written as {renamed[name]} now")
+        return Problem(path, f"is written as {renamed[name]} now")
     beside = "" if _may_be_secret(path) else f" (value: {_shown(value)})"
-    return InvalidSetting(path, f"unknown field{settings.hint(name, known)}{beside}")
+    return Problem(path, f"unknown field{hint(name, known)}{beside}")
 
 
 def _together(
-    value: Mapping[str, Any], form: type[msgspec.Struct], path: Path, wrong: Sequence[InvalidSetting]
-) -> Iterator[InvalidSetting]:
+    value: Mapping[str, Any], form: type[msgspec.Struct], path: Place, wrong: Sequence[Problem]
+) -> Iterator[Problem]:
     """Yields what __post_init__ reports, a line for each error, about the fields that are valid by themselves.
 
     __post_init__ runs without the invalid fields. A line that mentions one of these is dropped: it might not hold for
@@ -120,12 +109,12 @@ def _together(
         head, colon, text = line.partition(": ")
         if colon and head in value and head not in dropped:
             if not any(re.search(rf"\b{re.escape(name)}\b", line) for name in dropped):
-                yield InvalidSetting((*path, head), text)
+                yield Problem((*path, head), text)
         elif not wrong:
-            yield InvalidSetting(path, line)
+            yield Problem(path, line)
 
 
-def _post_init_lines(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Path]) -> Sequence[str]:
+def _post_init_lines(value: Mapping[str, Any], form: type[msgspec.Struct], places: Sequence[Place]) -> Sequence[str]:
     """Returns the lines of __post_init__ about the mapping without its invalid places.
 
     First only the invalid entries of mappings are left out; if the rest is still invalid, whole fields are. A required
@@ -156,7 +145,7 @@ def _filled(value: Mapping[str, Any], form: type[msgspec.Struct]) -> Mapping[str
     return filled
 
 
-def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+def _without(value: Mapping[str, Any], path: Place) -> Mapping[str, Any]:
     """Returns the mapping without the value at `path`."""
     if not path:
         return value
@@ -167,7 +156,7 @@ def _without(value: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     return {name: entry for name, entry in value.items() if name != step}
 
 
-def _in(value: Any, form: Any, path: Path) -> Iterator[InvalidSetting]:
+def _in(value: Any, form: Any, path: Place) -> Iterator[Problem]:
     """Yields the errors of a value of any type; for containers, those of each part."""
     for each in _forms(form):
         origin, inner = typing.get_origin(each), typing.get_args(each)
@@ -177,7 +166,7 @@ def _in(value: Any, form: Any, path: Path) -> Iterator[InvalidSetting]:
         if origin in (dict, Mapping) and isinstance(value, Mapping):
             for key, entry in value.items():
                 if inner[0] is str and not isinstance(key, str):  # YAML also has numbers and dates as keys
-                    yield InvalidSetting(path, f"the key {shown(key)} is not text")
+                    yield Problem(path, f"the key {shown(key)} is not text")
                 else:
                     yield from _in(entry, inner[1], (*path, str(key)))
             return
@@ -193,16 +182,16 @@ def _forms(form: Any) -> tuple[Any, ...]:
     return typing.get_args(form) if typing.get_origin(form) in (typing.Union, types.UnionType) else (form,)
 
 
-def _as_a_whole(value: Any, form: Any, path: Path) -> Iterator[InvalidSetting]:
+def _as_a_whole(value: Any, form: Any, path: Place) -> Iterator[Problem]:
     """Yields msgspec's error about a value, in words for users."""
     try:
         msgspec.convert(value, form)
     except (msgspec.ValidationError, ValueError) as error:
         needed = _needed(str(error), form)
         if needed is None:
-            yield InvalidSetting(path, str(error))
+            yield Problem(path, str(error))
         else:
-            yield InvalidSetting(path, f"{'' if _may_be_secret(path) else f'{_shown(value)} '}is not {needed}")
+            yield Problem(path, f"{'' if _may_be_secret(path) else f'{_shown(value)} '}is not {needed}")
 
 
 def _needed(message: str, form: Any) -> str | None:
@@ -217,7 +206,7 @@ def _needed(message: str, form: Any) -> str | None:
     return " or ".join(words) + (found["within"] or "")
 
 
-def _may_be_secret(path: Path) -> bool:
+def _may_be_secret(path: Place) -> bool:
     """Includes fields that name the place of a secret: an invalid value there may be the secret itself."""
     return any(redact.refers_to_secret(str(step)) for step in path)
 

@@ -155,7 +155,7 @@ def test_durations_are_validated_as_by_client_go(durations: tuple[float, float, 
     election = Election(**{name: timedelta(seconds=value) for name, value in zip(names, durations, strict=True)})
     found = election_problems(election)
     assert len(found) == len(expected)
-    assert all(f"{field}: {text}".startswith(start) for (field, text), start in zip(found, expected, strict=True))
+    assert all(str(problem).startswith(start) for problem, start in zip(found, expected, strict=True))
 
 
 # --- Against an API server ---
