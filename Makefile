@@ -41,9 +41,9 @@ packages:
 # The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-# Nearly half of the time of the tests is waiting, hence a worker more than there are cores.
-test: install packages ## run every test, with the servers they need; SEED=7 for another order and other inputs
-	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$$(($$(nproc) + 1)) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
+# More than half of the time of the tests is waiting, hence two workers per core.
+test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
+	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$$(($$(nproc) * 2)) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
 check: install ## run the linters, type checks and import rules; compare the generated docs; list the largest files
 	$(BIN)/ruff check

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
-from support import environment
+from support import distribution, environment
 
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
@@ -79,6 +79,17 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
     """A blocking call of ours inside a coroutine fails the test."""
     with blockbuster_ctx("hpad") as blocker:
         yield blocker
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the tests that wait longest, see `support.distribution`."""
+    items.sort(key=lambda item: distribution.rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    return distribution.Units(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,0 +1,52 @@
+"""Which tests stay together on one worker, and which begin first.
+
+The tests of a file are one unit, as with `--dist=loadfile`. Files that share a server are one unit as well, so that it
+is started once; where tests share nothing, each is a unit. What waits for processes comes first, so that the run ends
+with many short units, evenly on all workers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER: Final[Mapping[str, str]] = {
+    "tests/adapters/test_rabbitmq": "RabbitMQ",
+    "tests/adapters/test_faults.py": "RabbitMQ",
+    "tests/serve/page/": "Chromium",
+}
+"""Units of the files whose names begin so."""
+APART: Final = (
+    "tests/conformance/",
+    "tests/e2e/test_crash.py",
+    "tests/fuzz/",
+    "tests/lab/demo/test_demo.py",
+    "tests/lab/demo/test_show.py",
+    "tests/test_bench",
+)
+"""Each test of these files is a unit."""
+FIRST: Final = ("tests/lab/demo/", "tests/adapters/test_rabbitmq", "tests/serve/page/", "tests/e2e/", "tests/security/")
+
+
+class Units(LoadScopeScheduling):
+    """Hands out units in the order in which they were collected, and not the largest first."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
+
+
+def unit(nodeid: str) -> str:
+    """Returns the unit of a test."""
+    if nodeid.startswith(APART):
+        return nodeid
+    file = nodeid.partition("::")[0]
+    return next((name for begin, name in TOGETHER.items() if file.startswith(begin)), file)
+
+
+def rank(nodeid: str) -> int:
+    """Returns the place of a test among those of other ranks; within one, the order is random."""
+    return next((number for number, begin in enumerate(FIRST) if nodeid.startswith(begin)), len(FIRST))
