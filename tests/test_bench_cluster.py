@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from support import apiserver
 
+from tools.bench.cluster import __main__ as bench
+
 ROOT = Path(__file__).resolve().parent.parent
 STATUS, METRICS = "update horizontalpodautoscalers/status", "list pods.metrics.k8s.io"
 
@@ -30,10 +32,25 @@ def run(tmp_path: Path, *arguments: str) -> tuple[str, list[dict[str, Any]]]:
     return done.stdout, json.loads(found.read_text())["runs"]
 
 
-@pytest.mark.parametrize("server", ["stub", "embedded"])
-def test_a_run_counts_reconciles_and_their_requests(tmp_path: Path, server: str) -> None:
-    text, (found,) = run(tmp_path, "--server", server)
+def test_a_run_on_the_embedded_server(tmp_path: Path) -> None:
+    text, (found,) = run(tmp_path, "--server", "embedded")
     assert "CPU-s per 1,000" in text
+    judge(found, "embedded")
+
+
+def test_two_rounds_on_the_stub_with_a_chart_and_a_profile(tmp_path: Path) -> None:
+    chart, profile = tmp_path / "found.svg", tmp_path / "found.txt"
+    _, runs = run(tmp_path, "--rounds", "2", "--chart", str(chart), "--profile", str(profile))
+    assert len(runs) == 2
+    for found in runs:
+        judge(found, "stub")
+    texts = [each.text for each in ElementTree.parse(chart).getroot().iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("10 HPAs, hpad") == 2 * 5, "two bars in each of five panels"
+    assert "functions, own time" in profile.read_text()
+
+
+def judge(found: dict[str, Any], server: str) -> None:
+    """Asserts that a run counted reconciles, their requests and their cost."""
     assert (found["server"], found["controller"], found["hpas"]) == (server, "hpad", 10)
     assert found["first_round"] is not None, "each HPA has a status"
     assert found["reconciles"] > 0
@@ -45,17 +62,11 @@ def test_a_run_counts_reconciles_and_their_requests(tmp_path: Path, server: str)
     assert found["resident"]["hpad"] > 0
 
 
-def test_the_real_server_needs_its_programs(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.bench.cluster", "--short", "--server", "real"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "tests", "KUBEBUILDER_ASSETS": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "lacks etcd and kube-apiserver" in done.stderr
+def test_the_real_server_needs_its_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["bench", "--short", "--server", "real"])
+    with pytest.raises(RuntimeError, match="lacks etcd and kube-apiserver"):
+        bench.main()
 
 
 @pytest.mark.real_kube_apiserver
@@ -68,14 +79,6 @@ def test_a_run_beside_a_real_api_server(tmp_path: Path) -> None:
         assert found["requests"][STATUS] > 0
         assert found["requests"][METRICS] > 0
         assert {"etcd", "kube-apiserver", "metrics-server"} < found["cpu"].keys()
-
-
-def test_a_chart_and_a_profile_are_written(tmp_path: Path) -> None:
-    chart, profile = tmp_path / "found.svg", tmp_path / "found.txt"
-    run(tmp_path, "--no-tls", "--rounds", "2", "--chart", str(chart), "--profile", str(profile))
-    texts = [each.text for each in ElementTree.parse(chart).getroot().iter("{http://www.w3.org/2000/svg}text")]
-    assert texts.count("10 HPAs, hpad") == 2 * 5, "two bars in each of five panels"
-    assert "functions, own time" in profile.read_text()
 
 
 def test_a_flag_that_hpad_refuses_ends_the_bench_with_its_words() -> None:
