@@ -12,6 +12,9 @@ from hpad.serve import stream
 from tests.serve.page.conftest import Opening, Site
 
 INDEXER = Key("search", "indexer")
+HURRIED = "const wait = window.{0}; window.{0} = (call, milliseconds) => wait(call, milliseconds / 20);"
+"""JavaScript with which timers of the page, or its regular calls, come 20 times as often."""
+OFTEN, SOON = HURRIED.format("setInterval"), HURRIED.format("setTimeout")
 
 
 def small() -> Fleet:
@@ -36,7 +39,7 @@ async def test_a_decision_reaches_the_list_at_once(site: Site) -> None:
 
 async def test_a_decision_that_changes_nothing_renews_its_usage_and_time(site: Site) -> None:
     """The stream has changed decisions only; the rows in sight are asked for every ten seconds."""
-    page = await site.open("#/?search=storefront")
+    page = await site.open("#/?search=storefront", before=OFTEN)
     await page.until("document.querySelector('.live').dataset.live === 'live'")
     time = "document.querySelector('.row .time time').dateTime"
     before = await page.value(time)
@@ -84,7 +87,7 @@ async def test_a_new_hpa_appears_and_a_deleted_one_goes(opening: Opening) -> Non
 async def test_without_an_answer_the_page_says_so_and_recovers(opening: Opening) -> None:
     fleet = small()
     async with opening(fleet) as site:
-        page = await site.open("#/?search=indexer")
+        page = await site.open("#/?search=indexer", before=SOON)
         await page.until("document.querySelector('.live').dataset.live === 'live'")
         port = int(site.server.url.rpartition(":")[2])
         await site.server.stop()
@@ -104,7 +107,7 @@ async def test_without_a_stream_the_page_polls(opening: Opening, monkeypatch: py
     monkeypatch.setattr("hpad.serve.stream.MOST_CLIENTS", 0)
     fleet = small()
     async with opening(fleet) as site:
-        page = await site.open("#/?search=indexer")
+        page = await site.open("#/?search=indexer", before=SOON)
         await page.until("document.querySelector('.live').dataset.live === 'polling'")
         fleet.members[INDEXER].workload.replicas = 33
         fleet.now(INDEXER)
@@ -128,7 +131,7 @@ async def test_a_hidden_page_holds_no_stream(site: Site, monkeypatch: pytest.Mon
 
 
 async def test_an_update_keeps_open_what_the_reader_has_opened(site: Site) -> None:
-    page = await site.open("#/hpas/platform/gateway")
+    page = await site.open("#/hpas/platform/gateway", before=OFTEN)
     await page.click(".pods summary")
     await page.until("document.querySelector('.pods').open")
     time = "document.querySelector('.decision-card header time').dateTime"
