@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -60,6 +60,10 @@ class World:
             async with asyncio.timeout(self.patience):
                 await self.daemon.ready()
         return self.daemon
+
+    def at_end(self, ending: Callable[[], Awaitable[Any]]) -> None:
+        """Calls something after the end of an hpad that is started later."""
+        self._stack.push_async_callback(ending)
 
     def workload(self, kind: str, name: str, replicas: int | None, *, cpu: str | None = "100m", **spec: Any) -> Json:
         """Applies a workload of pods with one container `app` that requests `cpu` (None: no request)."""

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,14 +113,12 @@ async def steady(world: Any) -> Steady:
     return made
 
 
-@contextlib.asynccontextmanager
-async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> AsyncIterator[Relay]:
+async def relayed(world: Any, tls: ssl.SSLContext | None = None) -> Relay:
+    """Starts a relay, which ends after an hpad that is started later: at its end hpad writes its last events."""
     relay = Relay(int(world.cluster.url.rpartition(":")[2]), tls)
     await relay.start()
-    try:
-        yield relay
-    finally:
-        await relay.stop()
+    world.at_end(relay.stop)
+    return relay
 
 
 @pytest.mark.parametrize(
@@ -150,16 +148,16 @@ async def test_faulty_answers(steady: Steady, recovered: Recovered, what: str, f
 
 async def test_an_unreachable_api_server(steady: Steady, recovered: Recovered) -> None:
     """The port refuses connections; a pending rescale is done afterwards, once."""
-    async with relayed(steady.world) as relay:
-        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
-        await steady.begin()
-        await relay.pause()
-        await asyncio.sleep(SPELL)
-        await steady.world.until(steady.world.daemon.problems)
-        await relay.start()
-        await steady.end("an API server that was away", recovered)
-        await steady.world.until(lambda: steady.world.daemon.problems() == [])
+    relay = await relayed(steady.world)
+    where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+    await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
+    await steady.begin()
+    await relay.pause()
+    await asyncio.sleep(SPELL)
+    await steady.world.until(steady.world.daemon.problems)
+    await relay.start()
+    await steady.end("an API server that was away", recovered)
+    await steady.world.until(lambda: steady.world.daemon.problems() == [])
 
 
 def test_an_api_server_unreachable_for_a_minute(recovered: Recovered) -> None:
@@ -174,7 +172,7 @@ async def _away_for_a_minute(recovered: Recovered) -> None:
         world.patience *= fast_time.TIMES
         steady = Steady(world)
         steady.prepare()
-        relay = await stack.enter_async_context(relayed(world))
+        relay = await relayed(world)
         where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
         period = settings.Settings().sync_period
         await world.hpad(clock=clock, cluster_config=where, sync_period=period)
@@ -217,25 +215,25 @@ async def test_an_api_server_restarted_without_its_data(recovered: Recovered, wo
 
 
 async def test_reset_watches(steady: Steady, recovered: Recovered) -> None:
-    async with relayed(steady.world) as relay:
-        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
-        await steady.begin()
-        resets = 0
-        while resets < 8:
-            resets += relay.abort() > 0  # on a busy machine they may not be open again yet
-            await asyncio.sleep(PERIOD / 2)
-        await steady.end("watches whose connections were reset", recovered)
+    relay = await relayed(steady.world)
+    where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+    await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
+    await steady.begin()
+    resets = 0
+    while resets < 8:
+        resets += relay.abort() > 0  # on a busy machine they may not be open again yet
+        await asyncio.sleep(PERIOD / 2)
+    await steady.end("watches whose connections were reset", recovered)
 
 
 async def test_silent_watches(steady: Steady, recovered: Recovered) -> None:
     """The connections stay open without data, as behind a router that dropped them: hpad opens new ones."""
-    async with relayed(steady.world) as relay:
-        where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
-        await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
-        await steady.begin()
-        assert relay.freeze() > 0
-        await steady.end("watches that fell silent", recovered)
+    relay = await relayed(steady.world)
+    where = ClusterConfig(server=f"http://127.0.0.1:{relay.port}")
+    await steady.world.hpad(reflector_options=QUICK, cluster_config=where)
+    await steady.begin()
+    assert relay.freeze() > 0
+    await steady.end("watches that fell silent", recovered)
 
 
 async def test_an_expired_resource_version(recovered: Recovered, world: Any) -> None:
@@ -339,15 +337,15 @@ async def test_an_expired_token(steady: Steady, recovered: Recovered, tmp_path: 
     """The file has a new token by then; open watches continue until they end."""
     token = tmp_path / "token"
     await asyncio.to_thread(token.write_text, "old")
-    async with relayed(steady.world) as relay:
-        relay.token = "old"
-        url = f"http://127.0.0.1:{relay.port}"
-        path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, {}, {"tokenFile": str(token)})
-        await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
-        await steady.begin()
-        await asyncio.to_thread(token.write_text, "new")
-        relay.token = "new"
-        await steady.end("a token that expired", recovered)
+    relay = await relayed(steady.world)
+    relay.token = "old"
+    url = f"http://127.0.0.1:{relay.port}"
+    path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, {}, {"tokenFile": str(token)})
+    await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
+    await steady.begin()
+    await asyncio.to_thread(token.write_text, "new")
+    relay.token = "new"
+    await steady.end("a token that expired", recovered)
 
 
 def issued(folder: Path) -> ssl.SSLContext:
@@ -366,13 +364,13 @@ def issued(folder: Path) -> ssl.SSLContext:
 
 async def test_rotated_certificates(steady: Steady, recovered: Recovered, tmp_path: Path) -> None:
     """The CA and the certificates of server and client are replaced; the API server is restarted for it."""
-    async with relayed(steady.world, await asyncio.to_thread(issued, tmp_path)) as relay:
-        user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
-        url, trust = f"https://127.0.0.1:{relay.port}", {"certificate-authority": "ca.crt"}
-        path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, trust, user)
-        await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
-        await steady.begin()
-        await relay.pause()
-        relay.tls = await asyncio.to_thread(issued, tmp_path)
-        await relay.start()
-        await steady.end("certificates that were rotated", recovered)
+    relay = await relayed(steady.world, await asyncio.to_thread(issued, tmp_path))
+    user = {"client-certificate": "hpad.crt", "client-key": "hpad.key"}
+    url, trust = f"https://127.0.0.1:{relay.port}", {"certificate-authority": "ca.crt"}
+    path = await asyncio.to_thread(kubeconfig, tmp_path / "k", url, trust, user)
+    await steady.world.hpad(reflector_options=QUICK, cluster_config=await loaded(path))
+    await steady.begin()
+    await relay.pause()
+    relay.tls = await asyncio.to_thread(issued, tmp_path)
+    await relay.start()
+    await steady.end("certificates that were rotated", recovered)
