@@ -1,6 +1,6 @@
-"""A short fuzzing run: the seeds, the inputs that once showed a bug, and 1,000 mutations of them, always the same.
+"""A short fuzzing run: the seeds, the inputs that once showed a bug, and 200 mutations of them, always the same.
 
-`make fuzz` runs longer, guided by coverage.
+`make fuzz` tries millions, guided by coverage.
 """
 
 import random
@@ -9,7 +9,7 @@ import pytest
 
 from tools.fuzz import budget, mutation, targets
 
-MUTATIONS = 1_000
+MUTATIONS = 200
 SLOW_MACHINE = 10.0
 """Factor of the budget of CPU time, so that the test passes on a slow machine."""
 
