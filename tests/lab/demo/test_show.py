@@ -11,6 +11,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.lab.demo import show, stage
 from hpad.lab.demo.errors import DemoError
 from hpad.lab.demo.half import Half, Times
+from hpad.lab.demo.report import Result
 from hpad.lab.demo.view import Frame
 from hpad.lab.servers import rabbitmq
 from hpad.sources import limits
@@ -121,32 +122,50 @@ async def test_without_rabbitmq_server_the_queue_half_is_skipped_and_the_package
     assert (tmp_path / "logs" / "hpad.log").read_text().count("hpad st") == 2
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize(
-    "half",
-    [
-        "cpu",
-        pytest.param(
-            "queue",
-            marks=[
-                pytest.mark.rabbitmq,
-                pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT),
-            ],
-        ),
-    ],
-)
-async def test_no_frame_shows_an_error(
-    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_blocking_calls: BlockBuster, half: str
-):
-    """The demo applies an HPA only after the first measurement, so that its first decision succeeds."""
-    no_blocking_calls.deactivate()  # the demo's log lines go straight to a file
+async def played(half: str, gallery: Gallery, monkeypatch: pytest.MonkeyPatch, logs: Path) -> Result:
+    """Plays one half with plain workers; no frame may show an error.
+
+    The demo applies an HPA only after the first measurement, so that its first decision succeeds.
+    """
     # An answer may take more than half a second on a busy machine: long turns are cut off, but no call fails.
     monkeypatch.setattr(limits, "PATIENCE", 60.0)
     monkeypatch.setattr(stage, "SYNC_PERIOD", timedelta(seconds=3))
-    report = await show.run(show.Options((half,), 40, tmp_path / "logs"), gallery)
+    report = await show.run(show.Options((half,), 40, logs), gallery)
     assert report.ok, [result.problem for result in report.results]
     decisions = {frame.decision for frame in gallery.frames if frame.decision}
     assert len(decisions) > 3
     assert not [each for each in decisions if "cannot decide" in each or "fail" in each], decisions
+    (result,) = report.results
     first = next(frame for frame in gallery.frames if frame.rows)
-    assert "worker" in first.rows[0][0] or "php-apache" in first.rows[0][0]
+    assert result.name in first.rows[0][0]
+    return result
+
+
+@pytest.mark.cluster
+async def test_a_web_server_is_scaled_by_its_cpu_usage(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_blocking_calls: BlockBuster
+):
+    no_blocking_calls.deactivate()  # the demo's log lines go straight to a file
+    result = await played("cpu", gallery, monkeypatch, tmp_path / "logs")
+    assert result.start == result.end == 1
+    assert result.peak >= 5
+    reading, target = result.reading.split("/")
+    assert target == "50%"
+    assert 55 < int(reading.rstrip("%")) < 1000  # 300 on an idle machine
+    assert result.rescales[0].before == 1
+    assert "cpu" in result.rescales[0].sentence
+    assert result.decisions >= 8
+
+
+@pytest.mark.cluster
+@pytest.mark.rabbitmq
+@pytest.mark.skipif(not rabbitmq.RabbitMQServer.installed(), reason=rabbitmq.ABSENT)
+async def test_plain_consumers_are_scaled_by_a_goal_in_seconds(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_blocking_calls: BlockBuster
+):
+    """`test_demo` judges the counts, with Celery's workers."""
+    no_blocking_calls.deactivate()  # as above
+    result = await played("queue", gallery, monkeypatch, tmp_path / "logs")
+    assert result.start == result.end == 3 < result.peak
+    assert result.consumers is not None
+    assert 3 < result.consumers <= result.peak
