@@ -8,6 +8,7 @@ from collections.abc import MutableMapping
 
 OURS = (
     "HPAD_NO_SKIPS",
+    "HPAD_CRASH_KILLS",
     "HPAD_CRASH_SEEDS",
     "HPAD_CRASH_TROUBLES",
     "HPAD_LIVES",
