@@ -1,4 +1,7 @@
-"""sdist and wheel: built as for a release, installed in an empty environment, and used there."""
+"""sdist and wheel: built as for a release; the wheel is installed in an empty environment, and used there.
+
+The sdist needs no environment of its own: installing it installs the wheel that it builds, the same byte for byte.
+"""
 
 import hashlib
 import json
@@ -94,17 +97,18 @@ def unpacked(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / f"hpad-{__version__}"
 
 
-@pytest.fixture(scope="module", params=["wheel", "sdist"])
-def installed(request: pytest.FixtureRequest, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the folder of programs of an environment with only hpad and its dependencies."""
-    folder = tmp_path_factory.mktemp(request.param)
-    file = getattr(release, request.param)
+    folder = tmp_path_factory.mktemp("installed")
+    python = folder / "env/bin/python"
     if shutil.which("uv"):
         output(["uv", "venv", "--quiet", "--python", sys.executable, folder / "env"], folder)
-        output(["uv", "pip", "install", "--quiet", "--python", folder / "env/bin/python", file], folder)
+        output(["uv", "pip", "install", "--quiet", "--python", python, release.wheel], folder)
     else:
-        venv.create(folder / "env", with_pip=True)
-        output([folder / "env/bin/python", "-m", "pip", "install", "--quiet", "--no-compile", file], folder)
+        venv.create(folder / "env")
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
+        output([*pip, "--disable-pip-version-check", release.wheel], folder)
     return folder / "env/bin"
 
 
