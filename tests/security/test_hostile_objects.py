@@ -127,9 +127,9 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-async def turns(daemon: App, key: Key, count: int) -> None:
+async def turns(daemon: App, case: Objects, count: int) -> None:
     """Waits for decisions about an HPA."""
-    seen = set()
+    key, seen = Key("evil", case.hpa["metadata"]["name"]), set()
     async with asyncio.timeout(AT_LAST):
         while len(seen) < count:
             evidence = daemon.components.decisions.evidence(key)
@@ -154,26 +154,25 @@ async def test_no_object_holds_up_the_loop_or_fills_the_memory(tmp_path: Path) -
             await asyncio.to_thread(request, server, "POST", "/api/v1/namespaces", namespace)
             good = Objects("good")
             await asyncio.to_thread(create, server, good)
-            await turns(daemon, Key("evil", "good"), 2)
+            await turns(daemon, good, 2)
             before = resident()
             with pauses.measured():
                 for name, case in hostile.cases():
                     pauses.take()
                     await asyncio.to_thread(create, server, case)
-                    await turns(daemon, Key("evil", case.hpa["metadata"]["name"]), 3)
-                    await turns(daemon, Key("evil", "good"), 2)
+                    await asyncio.gather(turns(daemon, case, 2), turns(daemon, good, 2))
                     await shown(daemon, case)
                     found[name] = pauses.take()
                     print(f"{name}: {found[name][0] * 1e3:.1f} ms, {resident() - before:.0f} MiB", flush=True)
                     await asyncio.to_thread(delete, server, case)
             grown = resident() - before
-        case = dict(hostile.cases())["labels of pods"]
+        case = hostile.case("labels of pods")
         await asyncio.to_thread(create, server, case)
         with pauses.measured():  # a restart reads all at once
             pauses.take()
             async with App(chosen) as daemon:
                 await daemon.ready()
-                await turns(daemon, Key("evil", case.hpa["metadata"]["name"]), 1)
+                await turns(daemon, case, 1)
             found["restart"] = pauses.take()
             print(f"restart: {found['restart'][0] * 1e3:.1f} ms {found['restart'][1]}", flush=True)
     assert {name: pause for name, pause in found.items() if pause[0] > LONGEST} == {}

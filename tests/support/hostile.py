@@ -5,7 +5,6 @@ policies, requirements, labels, containers and owners, nor the length of the nam
 (pkg/apis/autoscaling/validation, pkg/apis/core/validation); all annotations of an object have 256 KiB.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -227,15 +226,21 @@ _TEXTS: Final[dict[str, str]] = {
 
 def cases() -> Iterator[tuple[str, Objects]]:
     """Yields the objects of each case, with its name."""
-    annotations = {
-        f"annotation {name}": (lambda case, name=name, text=text: _annotation(case, name, text))
-        for name, text in _TEXTS.items()
-    }
-    for number, (name, make) in enumerate(itertools.chain(_OF_HPAS.items(), annotations.items(), _OF_PODS.items())):
-        case = Objects(f"case-{number}")
-        make(case)
-        yield name, case
+    for name in _MAKERS:
+        yield name, case(name)
 
 
+def case(name: str) -> Objects:
+    """Returns the objects of one case."""
+    made = Objects(f"case-{list(_MAKERS).index(name)}")
+    _MAKERS[name](made)
+    return made
+
+
+_OF_ANNOTATIONS: Final[dict[str, Make]] = {
+    f"annotation {name}": (lambda case, name=name, text=text: _annotation(case, name, text))
+    for name, text in _TEXTS.items()
+}
+_MAKERS: Final = _OF_HPAS | _OF_ANNOTATIONS | _OF_PODS
 ANNOTATIONS: Final = frozenset(f"hpad.io/{name}" for name in _TEXTS)
 """The annotations of which there is a case."""
