@@ -11,10 +11,12 @@ from support.engine import (
     series,
     used,
 )
+from support.outlook_cases import again
 from support.outlook_texts import CPU, DOWN, QUEUE, down, texts
 
 from hpad.api.pod import ContainerRequests
 from hpad.api.selector import SelectorError
+from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
 from hpad.engine.outlook import outlook
 from hpad.engine.settle import Outcome
 from hpad.engine.view import HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
@@ -158,6 +160,17 @@ def test_an_activation_threshold_decides_over_zero() -> None:
     )
     web.reconcile(series(40))
     assert texts(web)[1] == "shrinks once total is at most 35 (now 40)"
+
+
+def test_the_minimum_wakes_a_target_although_policies_allow_nothing() -> None:
+    """From zero, policies may allow less than the minimum (horizontal.go: reconcileAutoscaler)."""
+    disabled = {"scaleUp": {"selectPolicy": "Disabled"}}
+    web = Workload(QUEUE, replicas=0, low=3, behavior=disabled, gates=Gates(HPAScaleToZero=True))
+    status = msgspec.structs.replace(web.hpa.status, conditions=(Condition(SCALED_TO_ZERO, TRUE),))
+    web.hpa = msgspec.structs.replace(web.hpa, status=status)
+    web.reconcile(DOWN)
+    assert texts(web) == ["stays at 0 until queue can be read"], "and not that it cannot grow"
+    assert again(web, series(1), after=15).desired == 3
 
 
 def test_a_stopped_target_names_what_wakes_it() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY, DirectionRules
-from hpad.engine.decide import Decision
+from hpad.engine.decide import Decision, counted
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
@@ -168,7 +168,7 @@ def _decided(state: Next, recommended: int, at: datetime | None) -> _Decided:
     restrained = restrain(then, asked)
     is_stabilized = restrained.stabilized == state.count != recommended
     held_by = WINDOW if is_stabilized else _LIMITS.get(restrained.limited[0], "")
-    return _Decided(restrained.replicas, held_by)
+    return _Decided(counted(then, restrained), held_by)
 
 
 def _times(state: Next) -> list[datetime]:
