@@ -85,7 +85,7 @@ def _restraints(view: View, decision: Decision) -> list[str]:
         found.append(STABILIZATION)
     if decision.limited != restrained.replicas:  # from zero the minimum overrules the policies
         found.append(MINIMUM)
-    elif restrained.is_limited:
+    elif restrained.limits_hold:
         found.append(_LIMITS[restrained.limited[0]])
     return found
 

@@ -153,6 +153,15 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.replicas != self.stabilized
 
     @property
+    def limits_hold(self) -> bool:
+        """Whether the limits keep the count from what the metrics ask for.
+
+        They do not where they only cut what the windows hold: 40 were wanted, 1 is now, and the maximum is 20.
+        """
+        between = sorted((self.stabilized, self.recommended))
+        return not between[0] <= self.replicas <= between[1]
+
+    @property
     def stabilization(self) -> str:
         """The effect of the windows on the count, its reason and its remaining time; "" where they changed nothing."""
         if self.deciding is None:

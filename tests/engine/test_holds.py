@@ -79,6 +79,14 @@ def test_a_minimum_of_zero_without_its_gate_is_a_minimum() -> None:
     assert held(web, series(0)) == ("minimum",)
 
 
+def test_a_maximum_that_only_cuts_what_a_window_holds_is_not_named() -> None:
+    """40 were wanted a minute ago and 1 is now: the window holds the count at the maximum."""
+    web = seasoned(Workload(QUEUE, replicas=20, high=20, behavior=None), 40)
+    assert held(web, series(10)) == ("stabilization",)
+    assert held(web, series(300), after=15) == ("stabilization", "maximum"), "without the window it would be 20, too"
+    assert held(web, series(400), after=15) == ("maximum",)
+
+
 def test_a_minimum_that_overrules_a_policy_is_named_alone() -> None:
     """From zero, policies may allow less than the minimum (horizontal.go: reconcileAutoscaler)."""
     web = seasoned(Workload(QUEUE, replicas=0, low=3, high=10, behavior=SLOW, gates=Gates(HPAScaleToZero=True)), 0)

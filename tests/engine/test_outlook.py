@@ -14,6 +14,7 @@ from support.engine import (
     series,
     used,
 )
+from support.outlook_cases import again
 from support.outlook_texts import CPU, QUEUE, down, texts
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
@@ -78,6 +79,15 @@ def test_a_held_scale_down_names_the_count_and_when_its_window_frees() -> None:
     assert first.text == "5 -> 2 once the scale-down window frees at 12:05:00Z, if queue still wants 2"
     assert (first.kind, first.at, first.replicas) == ("step", START + timedelta(seconds=300), 2)
     assert growth.text == "grows once queue is above 55 (11 per replica; now 20)"
+
+
+def test_an_idle_target_at_its_maximum_is_held_by_the_window() -> None:
+    web = Workload(QUEUE, replicas=20, high=20, behavior=None)
+    web.reconcile(series(400))
+    web.reconcile(series(10), after=60)
+    assert web.outlook[0].text == "20 -> 1 once the scale-down window frees at 12:05:00Z, if queue still wants 1"
+    assert again(web, series(10), after=240).desired == 20, "the entry at the end of the window counts"
+    assert again(web, series(10), after=240.001).desired == 1
 
 
 def test_a_later_recommendation_that_holds_a_part_makes_the_first_step_smaller() -> None:

@@ -166,8 +166,9 @@ def _decided(state: Next, recommended: int, at: datetime | None) -> _Decided:
     then = msgspec.structs.replace(state.bounded, now=(at or state.view.now) + _MOMENT)
     asked = Recommendation(replicas=recommended, leader=None, invalid=0, failed=None, error=None)
     restrained = restrain(then, asked)
-    is_stabilized = restrained.stabilized == state.count != recommended
-    held_by = WINDOW if is_stabilized else _LIMITS.get(restrained.limited[0], "")
+    held_by = WINDOW if restrained.deciding is not None else ""
+    if restrained.limits_hold:
+        held_by = _LIMITS[restrained.limited[0]]
     return _Decided(counted(then, restrained), held_by)
 
 
