@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 
 REQUESTS = 150
 WATCHES = 120
@@ -18,7 +19,11 @@ async def test_requests_and_watches_run_at_once_and_carry_large_bodies(api):
     assert {len(json.loads(each)["data"]["x"]) for each in found} == {900_000}
 
     async def watch():
-        return b"".join([part async for part in api.client.stream(path, {"watch": "1", "timeoutSeconds": "2"}, 60.0)])
+        seen = b""
+        async with aclosing(api.client.stream(path, {"watch": "1", "timeoutSeconds": "300"}, 60.0)) as parts:
+            while b"\n" not in seen:
+                seen += await anext(parts)
+        return seen
 
     for watched in await asyncio.gather(*(watch() for _ in range(WATCHES))):
         assert json.loads(watched.splitlines()[0])["type"] == "ADDED"
