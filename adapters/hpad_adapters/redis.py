@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
-from hpad_adapters.redis_servers import RedisServers, Reply, ReplyError, Request, servers
+from hpad_adapters.redis_servers import RedisServers, Reply, ReplyError, Request, lacks, servers
 
 LIST, STREAM, PENDING, LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
 SET, SORTED_SET, HASH = "redis_set_size", "redis_sorted_set_size", "redis_hash_size"
@@ -28,7 +28,7 @@ _COUNTS: dict[str, tuple[str, ...]] = {
     LIST: ("LLEN",),
     STREAM: ("XLEN",),
     PENDING: ("XPENDING",),
-    LAG: ("XINFO", "GROUPS"),
+    LAG: ("XINFO GROUPS",),
     SET: ("SCARD",),
     SORTED_SET: ("ZCARD",),
     HASH: ("HLEN",),
@@ -72,10 +72,15 @@ class Redis:
     parameters = ("key", "group")
     Settings = RedisSettings
 
+    @staticmethod
+    def lacks(settings: RedisSettings) -> str:
+        """Returns the package that is missing; "" if none is."""
+        return lacks()
+
     def __init__(self, settings: RedisSettings, context: Context) -> None:
         self._settings = settings
         self._clock = context.clock
-        self._servers = servers(settings, context)
+        self._servers = servers(settings)
         self._where = self._servers.name
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:

@@ -279,9 +279,7 @@ async def test_large_tasks_are_read_up_to_a_limit(shops: Shops, server: Server) 
     assert values(every) == 400
     hold(server, [json.dumps([{"body": "x" * 1_000_000}, "", "mail"])] * 400)
     [huge] = await shops().ask((TASKS, "queue=mail"))
-    assert "sent more than 4 MiB, too much for an answer" in message(huge)
-    assert isinstance(huge, AdapterError)
-    assert huge.lasting  # so that it is not read again at once
+    assert "workers have fetched 400 tasks, too many to read whose they are" in message(huge)
 
 
 def sent(server: Server) -> int:
@@ -307,7 +305,7 @@ async def test_empty_replies_are_no_zero(replies: bytes, error: str) -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"_kombu.binding.celery")
-        writer.write(b"+OK\r\n" + replies)
+        writer.write(replies)
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as odd:

@@ -14,6 +14,7 @@ from hpad_adapters.kafka import Kafka
 from hpad_adapters.keda_external import KedaExternal
 from hpad_adapters.postgresql import PostgreSQL
 from hpad_adapters.rabbitmq import RabbitMQ
+from hpad_adapters.redis import Redis
 from hpad_adapters.sqs import Sqs
 
 
@@ -37,6 +38,8 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
         (KedaExternal, {"address": "h:1", "metrics": {}}, "grpclib", "keda-external"),
         (Kafka, {"bootstrap_servers": ["h"]}, "aiokafka", "kafka"),
         (Sqs, {}, "aiobotocore", "sqs"),
+        (Redis, {"url": "redis://r"}, "redis", "redis"),
+        (Celery, {"redis": {"url": "redis://r"}}, "redis", "redis"),
     ],
 )
 async def test_without_the_extra_the_error_names_the_command(
@@ -59,6 +62,8 @@ async def test_without_the_extra_the_error_names_the_command(
         (PostgreSQL, {"host": "h", "database": "d", "username": "u", "metrics": {}}, "asyncpg", "postgresql"),
         (RabbitMQ, {"url": "amqp://r", "source": "amqp"}, "aiormq", "amqp"),
         (Celery, {"rabbitmq": {"url": "amqp://r", "source": "amqp"}}, "aiormq", "amqp"),
+        (Celery, {"redis": {"url": "redis://r"}}, "redis", "redis"),
+        (Redis, {"url": "redis://r"}, "redis", "redis"),
     ],
 )
 def test_what_is_missing_is_known_without_a_source(

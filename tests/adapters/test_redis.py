@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
+from support.redis_lab import encoded
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad.lab.servers import ports
 from hpad_adapters.redis import Redis
-from hpad_adapters.redis_servers import replies as redis
 
 PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(
@@ -85,7 +85,7 @@ class Server:
         commands += [("XDEL", "holes", "4-0"), ("XGROUP", "CREATE", "holes", "late", "2-0")]
         commands += [("SELECT", "1"), ("RPUSH", "jobs", "elsewhere")]
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
-            connection.sendall(b"".join(map(redis.encoded, (*commands, ("QUIT",)))))
+            connection.sendall(b"".join(map(encoded, (*commands, ("QUIT",)))))
             received = b""
             while chunk := connection.recv(1 << 16):
                 received += chunk

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.redis_lab import Server, needs_redis, started
+from support.redis_lab import Server, masters, needs_redis, started
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample
@@ -131,8 +131,7 @@ async def test_a_replica_in_place_of_the_master_is_an_error(watched: Watched) ->
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4096)
-        port = b"%d" % watched.replica.port
-        writer.write(b"+OK\r\n*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%b\r\n" % (len(port), port))
+        writer.write(b"+OK\r\n" + masters(b"127.0.0.1", watched.replica.port))
         await writer.drain()
         writer.close()
 
@@ -145,13 +144,13 @@ async def test_a_replica_in_place_of_the_master_is_an_error(watched: Watched) ->
 async def test_an_address_that_is_none_is_refused(watched: Watched, host: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4096)
-        writer.write(b"+OK\r\n*2\r\n$%d\r\n%b\r\n$4\r\n6379\r\n" % (len(host), host))
+        writer.write(b"+OK\r\n" + masters(host, 6379))
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as odd:
         (answer,) = await ask(watched.settings(nodes=[f"127.0.0.1:{odd.sockets[0].getsockname()[1]}"]), JOBS)
-    assert "did not name the address of the master" in message(answer)
+    assert "names an address that is none" in message(answer)
 
 
 async def test_a_user_with_the_documented_rights_suffices(watched: Watched) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from support.redis_lab import encoded
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Context, Query
@@ -16,7 +17,6 @@ from hpad_adapters.http_json import HttpJson
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
 from hpad_adapters.redis import Redis
-from hpad_adapters.redis_servers.replies import encoded
 
 QUEUE = testing.external("queue_messages_ready", "queue=a")
 CONTENTS = pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_oauth2_client_secrets(stub, context, file, content, secret):
 async def test_redis_passwords(context, file, content, secret):
     file.write_bytes(content)
     query = testing.external("redis_list_length", "key=a")
-    async with recording(b"", b"LLEN") as (port, received):
+    async with recording(b"+OK\r\n", b"LLEN") as (port, received):
         await ask(Redis, {"url": f"redis://127.0.0.1:{port}", "password_file": str(file)}, query, context)
     assert received.startswith(encoded(("AUTH", secret)))
 

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,19 @@ needs_redis = pytest.mark.skipif(
     PROGRAM is None, reason="redis-server is missing: install Debian's package redis-server"
 )
 _START_SECONDS = 120
+
+
+def encoded(command: Sequence[str]) -> bytes:
+    """Encodes a command in RESP2."""
+    parts = [part.encode() for part in command]
+    return b"".join((b"*%d\r\n" % len(parts), *(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)))
+
+
+def masters(host: bytes, port: int) -> bytes:
+    """Returns the answer to SENTINEL MASTERS of a sentinel that knows one master."""
+    state = {b"name": b"main", b"ip": host, b"port": b"%d" % port, b"flags": b"master", b"num-other-sentinels": b"0"}
+    fields = b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for pair in state.items() for each in pair)
+    return b"*1\r\n*%d\r\n" % (2 * len(state)) + fields
 
 
 class Server:

@@ -8,6 +8,7 @@ from hpad_adapters.celery import settings
 from hpad_adapters.celery.over_rabbitmq import OverRabbitMQ
 from hpad_adapters.celery.over_redis import OverRedis
 from hpad_adapters.celery.wanted import METRICS, PARAMETERS, Wanted, wanted
+from hpad_adapters.redis_servers import lacks
 
 
 class Broker(Protocol):
@@ -43,7 +44,7 @@ class Celery:
     @staticmethod
     def lacks(settings: settings.Settings) -> str:
         """Returns the package that is missing; "" if none is."""
-        return OverRabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else ""
+        return OverRabbitMQ.lacks(settings.rabbitmq) if settings.rabbitmq is not None else lacks()
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured

@@ -11,7 +11,7 @@ from hpad_adapters.celery import fetched
 from hpad_adapters.celery.bindings import Bindings, Replies
 from hpad_adapters.celery.settings import RedisBroker, Settings
 from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, Wanted
-from hpad_adapters.redis_servers import Reply, ReplyError, Request, servers
+from hpad_adapters.redis_servers import Reply, ReplyError, Request, ServerError, servers
 
 _NO_RATES = f"Redis keeps no rates of messages: {TO_CLEAR} needs RabbitMQ; scale by celery_tasks"
 _NO_MEMBERS = "Redis does not say which worker has fetched a task"
@@ -24,7 +24,7 @@ class OverRedis:
         self._settings = settings
         self._broker = broker
         self._clock = context.clock
-        self._servers = servers(broker, context)
+        self._servers = servers(broker)
         self._bindings = Bindings(broker, settings.default_queue)
         self._size = Request(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
 
@@ -69,6 +69,8 @@ class OverRedis:
             return AdapterError(_NO_RATES, "spec")
         try:
             total = self._total(wanted, replies, found)
+        except ServerError as error:
+            return error
         except AdapterError as error:
             text = f"{self._servers.name}: {error.message}"
             return AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)

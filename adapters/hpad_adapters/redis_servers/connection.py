@@ -1,103 +1,171 @@
-"""Connections to Redis: one per batch and server, with its credentials, TLS and limits."""
+"""Connections to Redis by redis-py, with the login, TLS and trust of their source. Needs the extra `hpad[redis]`."""
 
 import asyncio
-import contextlib
-import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from redis import exceptions
+from redis.asyncio.connection import Connection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelManagedConnection
+from redis.backoff import NoBackoff
 
-from hpad.adapter import AdapterError, Context
+from hpad.adapter import AdapterError
 from hpad.adapter_http import Secret, Tls, failure, read_secrets
-from hpad_adapters.redis_servers.replies import Budget, ProtocolError, Replies, Reply, ReplyError, encoded
-from hpad_adapters.redis_servers.settings import Address
+from hpad_adapters.redis_servers.requests import ServerError
+from hpad_adapters.redis_servers.settings import Address, named
 from hpad_adapters.trust import Trust
 
-Command = Sequence[str]
 
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch reaches one kind of server ("Redis", "Redis Sentinel"), whose name begins its errors.
 
-class Request(msgspec.Struct, frozen=True):
-    """Commands of one key, which decides the node of a cluster that they are sent to."""
-
-    key: str
-    commands: tuple[Command, ...]
-
-
-class Login(msgspec.Struct, frozen=True):
-    """The credentials of a kind of server ("Redis", "Redis Sentinel"), whose name begins its errors."""
+    `trust` says which servers may get the login. `tls` is None for plain text. `seconds` is how long a server may take
+    to connect and to reply, None for as long as the call may take.
+    """
 
     kind: str
     username: str
     password: Secret
+    tls: Tls | None
+    trust: Trust
+    seconds: float | None = None
 
-
-class Access:
-    """Opens sessions with the login and TLS of one kind of server; `tls` is None for plain text.
-
-    `trust` says which servers may get the login.
-    """
-
-    def __init__(self, login: Login, tls: Tls | None, trust: Trust, context: Context) -> None:
-        self.kind = login.kind
-        self.trust = trust
-        self._login = login
-        self._tls = tls
-        self._context = context
-
-    async def session(self, *opening: Command) -> "Session":
-        """Reads the secrets and the files of TLS, once per batch; raises AdapterError naming the file."""
-        try:
-            password = (await read_secrets({"password": self._login.password}))["password"]
-            tls = await self._tls.context() if self._tls is not None else None
-        except AdapterError as error:
-            raise AdapterError(f"{self.kind}: {error.message}") from None
-        login = [("AUTH", *filter(None, (self._login.username,)), password)] if password else []
-        return Session(self, (*login, *opening), tls, self._context)
+    def name(self, at: Address) -> str:
+        """Returns the name of a server in errors."""
+        return f"{self.kind} {at}"
 
     def check(self, at: Address) -> None:
         """Raises AdapterError for a server that may not get the login."""
-        if self._login.password:
+        if self.password:
             self.trust.check(self.kind, *at)
 
 
-class Session:
-    """What the connections of one batch have in common: the commands that open each one, TLS, and the budget."""
+COMMON: Mapping[str, Any] = {
+    "protocol": 2,
+    "decode_responses": True,
+    "encoding_errors": "replace",
+    "driver_info": None,  # its CLIENT SETINFO needs a right
+    "retry": Retry(NoBackoff(), 0),
+    "socket_timeout": None,  # redis-py's limit loses a cancellation that comes with a reply; `Access.seconds` does not
+    "socket_connect_timeout": None,
+}
+"""Options of each client."""
 
-    def __init__(
-        self, access: Access, opening: Sequence[Command], tls: ssl.SSLContext | None, context: Context
-    ) -> None:
+
+class Fault(exceptions.ConnectionError):
+    """A server that cannot be used. The message names it."""
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
+
+    @property
+    def error(self) -> ServerError:
+        """The error of the queries that needed the server."""
+        return ServerError(str(self), lasting=self.lasting)
+
+
+class Guarded(Connection):
+    """A connection that checks the server before it connects, and whose errors are faults."""
+
+    def __init__(self, *, access: Access, faults: list[Fault], **options: Any) -> None:
+        super().__init__(**{**COMMON, **options})
         self._access = access
-        self._kind = access.kind
-        self._opening = opening
-        self._tls = tls
-        self._clock = context.clock
-        self._budget = Budget()
+        self._faults = faults
+        self._tls: Any = None
+        self._broken: Fault | None = None
 
-    async def exchange(self, at: Address, commands: Sequence[Command]) -> list[Reply]:
-        """Returns the replies of one server, in one connection and one round trip; raises AdapterError."""
-        self._access.check(at)
-        name = f"{self._kind} {at}"
-        sent = (*self._opening, *commands)
+    async def connect_check_health(self, *args: Any, **options: Any) -> None:
+        """Connects and logs in, unless it is connected; raises Fault."""
+        if self.is_connected:
+            return
         try:
-            reader, writer = await asyncio.open_connection(at.host, at.port, ssl=self._tls)
-            with contextlib.closing(writer):
-                writer.write(b"".join(map(encoded, sent)))
-                incoming = Replies(reader, lambda: self._clock.sleep(0), self._budget)
-                replies = [await incoming.next() for _ in sent]
-        except ProtocolError as error:
-            raise AdapterError(f"{name} {error}", lasting=True) from None
-        except (OSError, EOFError, UnicodeError) as error:
-            raise AdapterError(f"{name} {failure(error)}") from None
-        opened = len(self._opening)
-        refusal = next((reply for reply in replies[:opened] if isinstance(reply, ReplyError)), None)
-        if refusal is not None:
-            raise AdapterError(f"{name} refuses: {refusal}")
-        return replies[opened:]
+            await self._prepare()
+        except AdapterError as error:
+            raise self._noted(Fault(error.message, lasting=error.lasting)) from None
+        self._broken = None
+        try:
+            async with asyncio.timeout(self._access.seconds):
+                await super().connect_check_health(*args, **options)
+        except (exceptions.RedisError, TimeoutError) as error:
+            raise self._fault(error) from None
 
-    async def exchange_within(self, seconds: float, at: Address, commands: Sequence[Command]) -> list[Reply]:
-        """As `exchange`, for one of several servers: a server that hangs must not take the time of the others."""
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        """Returns a reply; raises ResponseError for an error reply, and Fault."""
+        if self._broken is not None and not self.is_connected:
+            raise self._broken
         try:
-            async with asyncio.timeout(seconds):
-                return await self.exchange(at, commands)
-        except TimeoutError:
-            raise AdapterError(f"{self._kind} {at} did not answer within {seconds:g}s") from None
+            async with asyncio.timeout(self._access.seconds):
+                return await super().read_response(*args, **options)
+        except exceptions.ResponseError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the parser raises any kind for a malformed reply
+            raise self._fault(error) from None
+
+    async def can_read(self) -> bool:
+        """Returns False: a connection is new, and what a server sends without being asked is read as its reply."""
+        return False
+
+    async def disconnect(self, nowait: bool = False, **options: Any) -> None:
+        """Closes the connection without waiting for the server, which may hang."""
+        await super().disconnect(nowait=True, **options)
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        return {**super()._connection_arguments(), "ssl": self._tls}
+
+    async def _prepare(self) -> None:
+        """Checks the address, and reads the secret and the files of TLS; raises AdapterError naming the server."""
+        access = self._access
+        at = named(str(self.host), self.port)
+        if at is None:
+            raise AdapterError(f"{access.kind}: a server names an address that is none")
+        access.check(at)
+        try:
+            self.password = (await read_secrets({"password": access.password}))["password"] or None
+            self._tls = await access.tls.context() if access.tls is not None else None
+        except AdapterError as error:
+            raise AdapterError(f"{access.kind}: {error.message}") from None
+        self.username = access.username if self.password else None
+
+    def _fault(self, error: Exception) -> Fault:
+        return error if isinstance(error, Fault) else self._noted(self._described(error))
+
+    def _noted(self, fault: Fault) -> Fault:
+        self._broken = fault
+        self._faults.append(fault)
+        return fault
+
+    def _described(self, error: Exception) -> Fault:
+        name = self._access.name(Address(str(self.host), self.port))
+        if isinstance(error, TimeoutError) and self._access.seconds is not None:
+            return Fault(f"{name} did not answer within {self._access.seconds:g}s")
+        if isinstance(error, exceptions.ResponseError) or getattr(error, "status_code", None):
+            return Fault(f"{name} refuses: {text(error)}")
+        for cause in (error, error.__cause__, error.__context__):
+            if isinstance(cause, OSError | EOFError | UnicodeError):
+                return Fault(f"{name} {failure(cause)}")
+        if isinstance(error, exceptions.ConnectionError):
+            return Fault(f"{name} {failure(EOFError())}")
+        return Fault(f"{name} did not answer in RESP2: is this the port of a Redis server?", lasting=True)
+
+
+class ToSentinel(Guarded):
+    """A connection to a sentinel: one that refuses a command is passed over as one that is down."""
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        """Returns a reply; raises Fault."""
+        try:
+            return await super().read_response(*args, **options)
+        except exceptions.ResponseError as error:
+            raise self._fault(error) from None
+
+
+class ToMaster(Guarded, SentinelManagedConnection):
+    """A connection to the master that a sentinel names."""
+
+
+def text(error: Exception) -> str:
+    """Returns the text of an error reply, whose first word redis-py may have taken off."""
+    return " ".join(filter(None, (getattr(error, "status_code", None), str(error))))

@@ -1,0 +1,42 @@
+"""What adapters ask of Redis, and what it replies."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from hpad.adapter import AdapterError
+
+Command = Sequence[str]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Commands of one key, which is the first argument of each, and which decides the node of a cluster."""
+
+    key: str
+    commands: tuple[Command, ...]
+
+
+class ReplyError(Exception):
+    """An error reply of the server."""
+
+
+Reply = str | int | list["Reply"] | None | ReplyError
+
+
+class ServerError(AdapterError):
+    """A server that cannot be used. The message names it."""
+
+
+class Servers(Protocol):
+    """Redis in one of its forms; `name` begins error messages."""
+
+    name: str
+
+    async def ask(self, requests: Sequence[Request]) -> list[list[Reply] | AdapterError]:
+        """Returns the replies to the commands of each request, in order.
+
+        An error reply is a ReplyError among the replies. A ServerError answers the requests of a node that failed.
+        Raises ServerError if no server answers.
+        """
+        ...
