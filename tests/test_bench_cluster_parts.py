@@ -78,21 +78,6 @@ async def test_a_change_right_after_the_request_for_a_watch_reaches_the_watch() 
     assert b'"type":"MODIFIED"' in transport.sent
 
 
-@pytest.mark.parametrize(("left_out", "sent"), [("elsewhere", 1), (population.namespace(0), 0)])
-async def test_a_watch_leaves_out_the_namespaces_of_its_field_selector(left_out: str, sent: int) -> None:
-    api, transport = Api(POPULATION), Transport()
-    connection = Connection(api.handle)
-    connection.connection_made(transport)
-    read = json.loads(asked(api, "GET", STATUS.removesuffix("/status"))[1])
-    selector = f"metadata.namespace%21%3Dmore%2Cmetadata.namespace%21%3D{left_out}"
-    query = f"watch=true&timeoutSeconds=60&fieldSelector={selector}"
-    api.handle(connection, Request("GET", "/apis/autoscaling/v2/horizontalpodautoscalers", query, b"", b""))
-    asked(api, "PUT", STATUS, {**read, "status": {"desiredReplicas": 2}})
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert transport.sent.count(b'"type":"MODIFIED"') == sent
-
-
 def test_a_scale_changes_the_pods_and_their_metrics() -> None:
     api = Api(POPULATION)
     scale = json.loads(asked(api, "GET", SCALE)[1])

@@ -244,25 +244,11 @@ def test_a_run_with_storms_has_figures_of_each(tmp_path: Path) -> None:
     assert any(name.startswith("watch ") for name in storms["disconnected"]["busiest"])
 
 
-def test_a_run_with_replicas_has_figures_of_all_together(tmp_path: Path) -> None:
-    lease = ("lease-duration=8s", "renew-deadline=6s", "retry-period=1s")
-    text, found = run(tmp_path, "--replicas", "2", "--", *(f"--leader-elect-{each}" for each in lease))
-    assert "replicas that share the HPAs" in text
-    (shared,) = found["replicas"]
-    assert shared["replicas"] == len(shared["shares"]) == 2
-    assert sum(share["owned"] for share in shared["shares"]) == 10
-    assert all(share["owned"] > 0 and share["resident"] > 0 for share in shared["shares"])
-    assert shared["rate"] > 0
-    assert shared["requests"][STATUS] > 0
-    assert shared["first_round"] is not None
-
-
 @pytest.mark.parametrize(
     ("problem", "arguments"),
     [
-        ("runs of their own", ["--storms", "--replicas", "2"]),
         ("need the stub", ["--storms", "--server", "embedded"]),
-        ("know no --rounds", ["--replicas", "2", "--chart", "chart.svg"]),
+        ("know no --rounds", ["--storms", "--chart", "chart.svg"]),
         ("two namespaces", ["--storms", "--per-namespace", "0"]),
         ("two namespaces", ["--storms", "--hpas", "1000,50"]),
     ],

@@ -89,11 +89,6 @@ def _for_election(settings: Settings) -> Iterable[Need]:
     for verb in ("get", "update"):
         lease = right(verb, *leases)._replace(name=election.name)
         yield Need(lease, ERROR, "hpad never becomes leader, and so does nothing")
-    if election.shards:
-        file = "config/shards.yaml"
-        for verb in ("list", "update"):
-            yield Need(right(verb, *leases), ERROR, "no replica owns the HPAs assigned to this one", file=file)
-        yield Need(right("delete", *leases), NOTE, "Leases of stopped replicas stay", file=file)
 
 
 def _for_reconciles(settings: Settings, namespace: str) -> Iterable[Need]:

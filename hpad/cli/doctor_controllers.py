@@ -101,7 +101,7 @@ def _by_manager(writes: Iterable[_StatusWrite]) -> list[tuple[str, list[_StatusW
 async def _leads_since(client: Client, settings: Settings) -> str:
     """Returns since when an hpad with these settings is the leader; "" if that is not known."""
     election = settings.election
-    if not election.enabled or election.shards:
+    if not election.enabled:
         return ""
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{election.namespace}/leases/{election.name}"
     try:

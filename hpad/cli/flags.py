@@ -18,8 +18,7 @@ _ABOUT_SERVING: Final = (
 _ABOUT_ELECTION: Final = """\
 Needed if several instances of hpad could own the same HPAs, such as two replicas of a Deployment. Off by default, since
 hpad usually runs alone, as a service of a machine or beside one application. A dry run never takes part.
-With --shards instead of --leader-elect there is no standby: the replicas divide the HPAs among them, each with a Lease
-NAME-... of its own, and take over from a replica that stops or crashes. All of them need the same settings for HPAs.
+Two instances with different --namespace need no common Lease: give each a --leader-elect-resource-name of its own.
 With the Lease kube-system/kube-controller-manager hpad takes the place of a whole kube-controller-manager, whose
 controllers all pause meanwhile: sensible only if that one runs nothing but the HPA controller.
 """

@@ -1,7 +1,7 @@
 """Announces to metric sources the queries that the other HPAs of a namespace will probably ask.
 
 One call to a source answers the queries that wait and those that it expects soon, which are those that came a period
-before. In the first period after a start, and after HPAs were gained from another replica, it would expect none: each
+before. In the first period after a start, and after a change of the leader, it would expect none: each
 tick would cause a call of its own, ten lists of the metrics of a namespace instead of one or a few.
 """
 
@@ -44,17 +44,14 @@ class Announcements:
             del self._waiting[key.namespace]
 
     def make(self, permit: Permit, own: annotations.Reader) -> None:
-        """Announces queries of the namespace before the first turn of the permit's HPA.
-
-        Not before a turn of another one: gained HPAs have a cooldown, in which their queries would be read in vain.
-        """
+        """Announces queries of the namespace before the first turn of the permit's HPA."""
         waiting, current = self._waiting.get(permit.key.namespace), permit.current
         if waiting is None or permit.key not in waiting or current is None:
             return
         for key in list(itertools.islice(waiting, _AT_ONCE)):
             self.discard(key)
             hpa = current(key)
-            if hpa is not None and permit.owner.owns(key) and not own.reads_files(hpa):
+            if hpa is not None and permit.owner.leading and not own.reads_files(hpa):
                 self._announce(hpa, own)
         self.discard(permit.key)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import functools
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -19,7 +19,7 @@ from hpad.controller.reconcile import Reconciler
 from hpad.controller.schedule import Change, Phase, Schedule, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
-from hpad.election.owner import EVERYTHING, Edited, NotOwned, Owner, Permit, decides_alike
+from hpad.election.owner import ALONE, Edited, NotLeading, Owner, Permit, decides_alike
 from hpad.engine.spec import compiled_spec
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
@@ -29,8 +29,6 @@ _DEADLINE = 0.95
 """The part of the period that one reconcile may last, so that it can never make the next one late."""
 _DRAIN = _DEADLINE - limits.PATIENCE
 """The part of the period that is left for the work after the metrics have arrived (see `Workers.be_patient`)."""
-_LISTING = 0.5
-"""Seconds until another turn of an HPA whose namespace is being listed; no worker waits for that."""
 _NOTHING = 1e-6
 """Seconds of a cooldown that count as none, because sums of times are not exact."""
 
@@ -45,14 +43,14 @@ class TurnResult(Enum):
     GONE = auto()
     CANCELLED = auto()
     COOLING_DOWN = auto()
-    NOT_OWNED = auto()
+    STANDING_BY = auto()
     EDITED = auto()
 
 
 _CHANGES: Final = {
     TurnResult.GONE: Change.VANISH,
     TurnResult.COOLING_DOWN: Change.COOL_DOWN,
-    TurnResult.NOT_OWNED: Change.DISOWN,
+    TurnResult.STANDING_BY: Change.STAND_BY,
 }
 """The change of the HPA's phase for each result of a turn; for all others it is Change.COMPLETE."""
 
@@ -60,9 +58,8 @@ _CHANGES: Final = {
 class Controller:
     """Reconciles every HPA of a source each `period` (seconds) with `workers` workers; `retune` changes both.
 
-    Once the source has synced, await `prepare` and call `start`. `stop` waits for running turns. HPAs that `owner` does
-    not own have turns, but nothing is decided in them: they keep the overlap index up to date. Without `foreign_turns`
-    such an HPA has no turns until it is gained; it cannot compete with owned ones if the owner owns whole namespaces.
+    Once the source has synced, await `prepare` and call `start`. `stop` waits for running turns. While `owner` does not
+    lead, HPAs have turns, but nothing is decided in them: they keep the overlap index up to date.
     """
 
     def __init__(
@@ -74,8 +71,7 @@ class Controller:
         *,
         period: float,
         workers: int,
-        owner: Owner = EVERYTHING,
-        foreign_turns: bool = True,
+        owner: Owner = ALONE,
     ) -> None:
         self._source = source
         self._reconciler = reconciler
@@ -86,7 +82,6 @@ class Controller:
         self._pool = Workers(workers, clock, period * _DRAIN)
         self._deadlines = Deadlines()
         self._owner = owner
-        self._foreign_turns = foreign_turns
         self._queue = DelayingQueue(clock, telemetry.queue)
         self._schedule = Schedule(self._queue, clock, period)
         self._records = self._schedule.records
@@ -113,7 +108,8 @@ class Controller:
         self._dispatcher = asyncio.create_task(self._dispatch(), name="dispatcher")
         keys = [compiled_spec(hpa).key for hpa in known]
         self._schedule.start(keys, at_once=self.workers)
-        self._reconciler.announcements.add(list(filter(self._owner.owns, keys)))
+        if self._owner.leading:
+            self._reconciler.announcements.add(keys)
         # No await since `known` was read, so that no change is missed.
         self._source.subscribe(self._changed)
 
@@ -157,70 +153,33 @@ class Controller:
         self._dispatcher = None
 
     @property
-    def ours(self) -> int:
-        """The number of HPAs of the source that this replica owns."""
-        return sum(map(self._owner.owns, self._source.keys()))
+    def leading(self) -> bool:
+        """Whether this process may act on HPAs at this moment."""
+        return self._owner.leading
+
+    @property
+    def started(self) -> bool:
+        """Whether turns are started."""
+        return self._dispatcher is not None
 
     def running(self) -> list[asyncio.Task[TurnResult]]:
         """The turns under way."""
         return [record.turn for record in self._records.values() if record.turn is not None]
 
-    def reassign(self) -> tuple[set[Key], set[Key]]:
-        """Applies a change of the owned HPAs: cancels the turns of lost ones. Returns the gained and the lost keys.
+    def take_over(self) -> None:
+        """Called when this process begins to lead. HPAs keep their planned turns; see `advance`."""
+        for hpa in self._source.values():
+            # Its target may have another selector since, which only the previous leader has read.
+            self._reconciler.overlap.register(hpa)
+        self._reconciler.announcements.add(list(self._source.keys()))
 
-        Gained HPAs keep their planned turns; see `advance`.
-        """
-        if self._dispatcher is None:
-            return set(), set()
+    def stand_by(self) -> None:
+        """Called when this process ceases to lead: cancels all turns."""
+        for turn in self.running():
+            turn.cancel()
         for key, record in self._records.items():
-            if record.turn is not None and not self._owner.owns(key):
-                record.turn.cancel()
-        before = {key for key, record in self._records.items() if record.owned}
-        owned = set(filter(self._owner.owns, self._source.keys()))
-        gained, lost = owned - before, before - owned
-        if not self._foreign_turns:
-            self._schedule.share(owned)
-        for key in gained:
-            self._records[key].owned = True
-            if not self._foreign_turns:
-                self._schedule.plan(key)
-            if (hpa := self._source.get(key)) is not None:
-                # Its target may have another selector since, which only the previous owner has read.
-                self._reconciler.overlap.register(hpa)
-        self._reconciler.announcements.add(gained)
-        for key in lost:
-            record = self._records[key]
-            record.owned, record.cooldown_until, record.status_written = False, None, None
+            record.cooldown_until, record.status_written = None, None
             self._telemetry.controller.forget(key)
-        return gained, lost
-
-    def cool_down(self, waits: Mapping[Key, float]) -> None:
-        """Suspends these HPAs for the given number of seconds. A turn that falls due meanwhile runs afterwards."""
-        now = self._clock.monotonic()
-        for key, seconds in waits.items():
-            if key in self._records and self._records[key].owned:
-                self._records[key].cooldown_until = now + seconds
-
-    def cools_down(self, key: Key) -> bool:
-        """Returns whether this replica owns the HPA and has not reconciled it since it was suspended."""
-        record = self._records.get(key)
-        return record is not None and record.owned and record.cooldown_until is not None
-
-    def status_changed(self, key: Key, seconds: float, ago: float = 0.0) -> None:
-        """Notes a change of the HPA's status `ago` seconds ago; a cooldown ends `seconds` after it, or later."""
-        record, at = self._records[key], self._clock.monotonic() - ago
-        record.status_changed = at
-        if record.cooldown_until is not None:
-            record.cooldown_until = max(record.cooldown_until, at + seconds)
-
-    def others_may_write(self, key: Key) -> bool:
-        """Returns whether another replica may write the HPA's status: its owner, or the former one in a cooldown."""
-        record = self._records.get(key)
-        return record is None or not record.owned or record.cooldown_until is not None
-
-    def since_status_change(self, key: Key) -> float:
-        """Returns the seconds since another replica was last seen to change the HPA's status; infinity if never."""
-        return self._clock.monotonic() - self._records[key].status_changed
 
     def until_planned(self, key: Key) -> float:
         """Returns the seconds until the first planned turn of a new HPA."""
@@ -235,12 +194,6 @@ class Controller:
         for key, seconds in waits.items():
             if self._source.get(key) is not None:
                 self._queue.add_after(key, seconds)
-
-    async def ended(self, keys: Collection[Key], seconds: float) -> None:
-        """Waits until no turn of these HPAs is running, at most the given number of seconds."""
-        turns = [turn for key in keys if key in self._records and (turn := self._records[key].turn) is not None]
-        if turns:
-            await asyncio.wait(turns, timeout=seconds)
 
     async def _dispatch(self) -> None:
         """Starts a task for each queued key, once a worker is free."""
@@ -265,8 +218,8 @@ class Controller:
     async def _work(self, key: Key, worker: Worker) -> TurnResult:
         try:
             return await self._turn(key, worker)
-        except NotOwned:
-            return TurnResult.NOT_OWNED
+        except NotLeading:
+            return TurnResult.STANDING_BY
         except Edited:
             return TurnResult.EDITED
         except Exception as error:  # noqa: BLE001  # a bug in one HPA's reconcile must not stop the others
@@ -293,17 +246,13 @@ class Controller:
         hpa = self._source.get(key)
         if hpa is None:
             return TurnResult.GONE
-        if not self._owner.owns(key):
+        if not self._owner.leading:
             self._reconciler.overlap.refresh(hpa)
-            return TurnResult.NOT_OWNED
+            return TurnResult.STANDING_BY
         record = self._records[key]
         if record.cooldown_until is not None and self._schedule.cooldown(key) > _NOTHING:
             return TurnResult.COOLING_DOWN
-        if self._reconciler.waits(key):
-            record.cooldown_until = self._clock.monotonic() + _LISTING
-            return TurnResult.COOLING_DOWN
-        # Not before: an HPA that a list finds where another replica has decided is gained at the end of the list.
-        record.owned, record.cooldown_until = True, None
+        record.cooldown_until = None
         # Before the deadline starts, because the first turn waits here until the store has been read.
         await self._reconciler.loaded(key)
         if record.planned is None:
@@ -349,8 +298,6 @@ class Controller:
             self._forget(key)
         elif phase is Phase.COOLING_DOWN:
             self._queue.add_after(key, self._schedule.cooldown(key))
-        elif phase is Phase.NOT_OWNED and not self._foreign_turns:
-            self._schedule.leave(key)
         else:
             self._schedule.plan(key, scaled=result is TurnResult.SCALED)
             if result is TurnResult.EDITED:
@@ -387,7 +334,6 @@ class Controller:
     def _refresh_series(self) -> None:
         self._telemetry.controller.hpas.set(len(self._source.keys()))
         self._telemetry.controller.shortest_period.set(self._schedule.shortest_period())
-        self._telemetry.election.owned.set(self.ours)
         self._telemetry.queue.unfinished.set(self._queue.unfinished_seconds())
         self._telemetry.queue.longest.set(self._queue.longest_running_seconds())
 

@@ -18,7 +18,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.clock import Clock
 from hpad.controller.cluster import Cluster
-from hpad.election.owner import NotOwned, Owner, require
+from hpad.election.owner import NotLeading, Owner, require
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 from hpad.telemetry.episode import Episode
@@ -49,10 +49,7 @@ class _Mark(msgspec.Struct):
 
 
 class CostRemoval:
-    """Removes costs while `run` runs; `kept` is in seconds.
-
-    In a shard group the member acts that would own an HPA with the name of the pod.
-    """
+    """Removes costs while `run` runs and this process leads; `kept` is in seconds."""
 
     def __init__(self, cluster: Cluster, owner: Owner, clock: Clock, *, kept: float = _MOST_SECONDS) -> None:
         self.kept = kept
@@ -76,8 +73,8 @@ class CostRemoval:
         """Removes the costs that are due, at most `MOST`, and those refused before only after a longer wait."""
         self._note()
         now = self._clock.monotonic()
-        due = [key for key, mark in self._marks.items() if now - mark.since >= mark.wait and self._owner.owns(key)]
-        if due:
+        due = [key for key, mark in self._marks.items() if now - mark.since >= mark.wait]
+        if due and self._owner.leading:
             await self._remove_all(due[:MOST])
         if not any(mark.failed for mark in self._marks.values()):
             self._failing.ended()
@@ -117,8 +114,8 @@ class CostRemoval:
         if key.namespace in self._refused:
             return False
         try:
-            await self._cluster.remove_deletion_cost(pod, functools.partial(require, self._owner, key))
-        except NotOwned:
+            await self._cluster.remove_deletion_cost(pod, functools.partial(require, self._owner))
+        except NotLeading:
             return False
         except errors.ApiError as error:
             if not error.not_found:  # a pod that is gone needs no cost

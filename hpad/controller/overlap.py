@@ -7,8 +7,8 @@ of two competing HPAs takes a step before the second is known. Here all HPAs of 
 - HPAs that name the same group, kind and name compete without any request.
 - The selector of a watched target is known.
 - An HPA that selects its pods by owner competes with HPAs of the controllers of its target and of its pods instead.
-- The scale of any other target is read by the first turn in the namespace, also after HPAs were gained from another
-  replica or refer to another target.
+- The scale of any other target is read by the first turn in the namespace, also after a change of the leader, or
+  of a target.
 
 As in Kubernetes, the registered selector is the one of the last turn that computed metrics; an HPA that never did has
 none.

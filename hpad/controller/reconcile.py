@@ -126,7 +126,7 @@ class Reconciler:
         again, with the answers that still fit.
 
         Returns the settlement, which includes refusals of the API server. Raises schedule.TooEarly before anything is
-        written; NotOwned or Edited instead of a write, after which another turn decides. Other exceptions are bugs.
+        written; NotLeading or Edited instead of a write, after which another turn decides. Other exceptions are bugs.
         """
         began = self._clock.monotonic()
         turn = await self._observer.observe(permit, worker, timing, record)
@@ -171,10 +171,6 @@ class Reconciler:
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
         return self._observer.own.sync_period(hpa)
-
-    def waits(self, key: Key) -> bool:
-        """Returns whether the HPA's pods are not known yet, because its namespace is being listed."""
-        return self._cluster.waits(key.namespace)
 
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
@@ -265,7 +261,7 @@ class Reconciler:
         """Writes the scale if the decision changes the count. Raises _Discarded if the HPA was edited meanwhile."""
         turn, scale = driven.turn, write.view.scale
         try:
-            turn.permit.require()  # while the metrics were read, the HPA may have been edited or reassigned
+            turn.permit.require()  # while the metrics were read, the HPA may have been edited, or the lease lost
             if write.to is None or scale is None:
                 return None
             if write.decision.spared is not None:
@@ -401,4 +397,4 @@ class Reconciler:
             # At debug: the decision is logged as well, and a failure repeats its event in each turn.
             self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
             return
-        self._cluster.event_recorder.record(view.hpa, event, turn.permit.require_owned)
+        self._cluster.event_recorder.record(view.hpa, event, turn.permit.require_leading)

@@ -16,8 +16,8 @@ async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Sc
     """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
 
     If another client changed the replica count meanwhile, nothing more is written. Any other refusal is final for this
-    reconcile. ApiErrors become part of the outcome. Raises NotOwned or Edited if the permit ends before an attempt; no
-    attempt before it has written anything.
+    reconcile. ApiErrors become part of the outcome. Raises NotLeading or Edited if the permit ends before an
+    attempt; no attempt before it has written anything.
     """
     namespace, target = permit.hpa.metadata.namespace, permit.hpa.spec.scale_target_ref
     attempts: list[int] = []

@@ -133,8 +133,8 @@ class Phase(IntEnum):
     RUNNING = auto()
     COOLING_DOWN = auto()
     """No turn before the cooldown has passed."""
-    NOT_OWNED = auto()
-    """Another replica decides; turns only update the overlap index."""
+    STANDBY = auto()
+    """Another replica leads; turns only update the overlap index."""
     DELETED = auto()
     """Deleted during a turn, which was cancelled and has not ended yet."""
     GONE = auto()
@@ -149,8 +149,8 @@ class Change(IntEnum):
     """The turn ended: done, scaled, timed out, failed, cancelled, or given up after an edit."""
     COOL_DOWN = auto()
     """The turn ended because of a cooldown."""
-    DISOWN = auto()
-    """The turn ended because another replica owns the HPA."""
+    STAND_BY = auto()
+    """The turn ended because this process does not lead."""
     VANISH = auto()
     """The turn ended, and the source no longer has the HPA."""
     DELETE = auto()
@@ -160,10 +160,10 @@ class Change(IntEnum):
 _AFTER_TURN: Final = {
     Change.COMPLETE: Phase.WAITING,
     Change.COOL_DOWN: Phase.COOLING_DOWN,
-    Change.DISOWN: Phase.NOT_OWNED,
+    Change.STAND_BY: Phase.STANDBY,
     Change.VANISH: Phase.GONE,
 }
-_IDLE: Final = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.NOT_OWNED)
+_IDLE: Final = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)
 TRANSITIONS: Final[dict[tuple[Phase, Change], Phase]] = {
     **{(phase, Change.START): Phase.RUNNING for phase in _IDLE},
     **{(phase, Change.DELETE): Phase.GONE for phase in _IDLE},
@@ -179,11 +179,9 @@ class Record(msgspec.Struct):
     """The scheduling state of one HPA.
 
     `due` is the next planned time in monotonic seconds, and `planned` the planned moment of the last regular turn.
-    `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `owned`: this replica decides about
-    the HPA. `status_changed` is when another replica was last seen to change the HPA's status, in monotonic seconds.
-    `status_written` is the time of the turn that wrote it last; None if that is not known, or if the HPA was edited
-    since. `period` is the HPA's own sync period in seconds (annotation `hpad.io/sync-period`); None: that of the
-    schedule.
+    `cooldown_until` (monotonic seconds) stays set until a turn starts after it. `status_written` is the time of the
+    turn that wrote the HPA's status last; None if that is not known, or if the HPA was edited since. `period` is the
+    HPA's own sync period in seconds (annotation `hpad.io/sync-period`); None: that of the schedule.
 
     The rest belongs to the reconciles. `outdated`: turns in succession that ended without a decision because the HPA
     was edited. `competitors`, `minimum_reported`, `zero_reported` and `annotation_error` are what the log has
@@ -195,10 +193,8 @@ class Record(msgspec.Struct):
     due: float | None = None
     planned: Moment | None = None
     cooldown_until: float | None = None
-    owned: bool = False
     period: float | None = None
     turn: asyncio.Task[Any] | None = None
-    status_changed: float = -math.inf
     status_written: float | None = None
     outdated: int = 0
     competitors: tuple[Competitor, ...] = ()
@@ -221,10 +217,6 @@ class Schedule:
         self._period = period
         self._grid = Grid(period)
         self._namespaces: defaultdict[str, set[Key]] = defaultdict(set)
-        self._elsewhere: set[Key] = set()
-        """HPAs that have no turns here, since another replica decides about them."""
-        self._shared_tick = 0.0
-        """The tick that suited the number of HPAs at the last call of `share`; 0 before the first."""
         self.records: defaultdict[Key, Record] = defaultdict(Record)
 
     def start(self, keys: Collection[Key], at_once: int) -> None:
@@ -275,23 +267,6 @@ class Schedule:
         record.due = due
         self._queue.add_after(key, due - now)
 
-    def share(self, ours: Collection[Key]) -> None:
-        """Notes that of all known HPAs only `ours` have turns here.
-
-        Their turns are planned anew if another tick suits their number (`Grid.tick_for`).
-        """
-        self._elsewhere = self.records.keys() - ours
-        tick = self._grid.tick_for(self._here / self._period)
-        if tick != self._shared_tick:
-            self._shared_tick = tick
-            for key in ours:
-                self._replan(key, self.records[key])
-
-    def leave(self, key: Key) -> None:
-        """Plans no turn of an HPA that another replica decides about."""
-        self.records[key].due = None
-        self._elsewhere.add(key)
-
     def retune(self, period: float) -> None:
         """Changes the period, in seconds, and plans a new time for every HPA."""
         self._period, self._grid = period, Grid(period)
@@ -329,12 +304,7 @@ class Schedule:
     def _on_grid(self, key: Key) -> float:
         members = self._namespaces[key.namespace]
         members.add(key)
-        return self._following(self._grid.place(key, len(members), self._here), self._period)
-
-    @property
-    def _here(self) -> int:
-        """The number of HPAs that have their turns here."""
-        return len(self.records) - len(self._elsewhere)
+        return self._following(self._grid.place(key, len(members), len(self.records)), self._period)
 
     def _following(self, place: float, period: float) -> float:
         begin = math.floor((self._clock.monotonic() - place) / period) + 1  # equal places need equal due times
@@ -364,7 +334,6 @@ class Schedule:
         members.discard(key)
         if not members:
             del self._namespaces[key.namespace]
-        self._elsewhere.discard(key)
         record = self.records.pop(key, None)
         if record is not None and record.change(Change.DELETE) is Phase.DELETED:
             self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it

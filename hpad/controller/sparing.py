@@ -65,7 +65,7 @@ class Sparing:
     async def mark(self, write: Write, turn: Turn, worker: Worker) -> str | None:
         """Writes the costs of a scale-down, and removes those of earlier ones. Returns the error, None without one.
 
-        Raises NotOwned or Edited if the permit ends.
+        Raises NotLeading or Edited if the permit ends.
         """
         spared = write.decision.spared
         planned = {} if spared is None else dict(spared.costs)

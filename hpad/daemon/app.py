@@ -156,7 +156,7 @@ class App:
                 problems=self._status.problems,
                 mode=self._status.mode,
                 reports=made.metrics.reports,
-                replicas=owner.alone if made.coordinator is None else made.coordinator.replicas,
+                replicas=owner.alone if made.coordinator is None else made.coordinator.owner.replicas,
                 serving=settings.serving,
                 reviewer=Reviewer(made.cluster.client, self.clock),
                 clock=self.clock,
@@ -241,8 +241,8 @@ class App:
             seconds = _NEXT_REMINDERS
 
     async def _drain(self) -> None:
-        if self.components.handoff is not None:
-            self.components.handoff.stop()
+        if self.components.takeover is not None:
+            self.components.takeover.stop()
         await self.components.controller.stop(DRAIN_SECONDS)
 
     async def _flush_events(self) -> None:

@@ -11,23 +11,22 @@ from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.cost_removal import CostRemoval, kept_seconds
-from hpad.controller.handoff import Handoff
 from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
-from hpad.daemon.namespaces import OwnNamespaces
+from hpad.controller.takeover import Takeover
 from hpad.decisions.archive import Archive, Limits
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.election import lease
-from hpad.election.owner import EVERYTHING, Coordinator, remaining
+from hpad.election.owner import ALONE, Coordinator, Owner, require
 from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.recording import recent, writer
 from hpad.settings import Settings, hpas
-from hpad.settings.model import SHARD_BY_NAMESPACE, YIELD
+from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store.backend import Backend
@@ -39,8 +38,8 @@ from hpad.telemetry import Telemetry
 class Components:
     """The objects of a daemon. Building them starts nothing and sends nothing.
 
-    `folder` exists if HPAs come from files, `recorder` if reconciles are recorded. `coordinator` and `handoff` exist
-    if other replicas may act on the same HPAs, `namespaces` if these divide the namespaces among them.
+    `folder` exists if HPAs come from files, `recorder` if reconciles are recorded, `coordinator` and `takeover` if
+    other replicas may act on the same HPAs.
     """
 
     api: client.Client
@@ -52,11 +51,10 @@ class Components:
     recent: recent.RecentReconciles
     decisions: DecisionLog
     coordinator: Coordinator | None
-    namespaces: OwnNamespaces | None
     store: Store
     reconciler: Reconciler
     controller: Controller
-    handoff: Handoff | None
+    takeover: Takeover | None
     costs: CostRemoval
 
 
@@ -80,8 +78,8 @@ def build(
     kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
-    owner = EVERYTHING if coordinator is None else coordinator.owner
-    store = _store(settings, cluster_config.namespace, api, telemetry, clock, coordinator)
+    owner: Owner = ALONE if coordinator is None else coordinator.owner
+    store = _store(settings, cluster_config.namespace, api, telemetry, clock, owner)
     reconciler = Reconciler(
         options=options(settings),
         clock=clock,
@@ -95,7 +93,6 @@ def build(
         own=_own(settings, metrics),
     )
     period = settings.sync_period.total_seconds()
-    member = coordinator.of_namespaces if coordinator is not None else None
     controller = Controller(
         hpas,
         reconciler,
@@ -104,24 +101,11 @@ def build(
         period=period,
         workers=settings.workers,
         owner=owner,
-        foreign_turns=member is None,
     )
-    handoff = None
+    takeover = None
     if coordinator is not None:
-        cooldown = coordinator.cooldown(options(settings).patience)
-        handoff = Handoff(
-            hpas,
-            controller,
-            store,
-            telemetry,
-            clock,
-            cooldown=cooldown,
-            lease=coordinator.lease,
-            release=decisions.release,
-        )
-        coordinator.connect(handoff)
-        if member is not None:
-            watched.hpas.share(lambda key: not owner.owns(key), handoff.status_written, handoff.changed)
+        takeover = Takeover(hpas, controller, store, clock, release=decisions.release)
+        coordinator.owner.subscribe(takeover.changed)
     return Components(
         api=api,
         cluster=watched,
@@ -132,11 +116,10 @@ def build(
         recent=kept,
         decisions=decisions,
         coordinator=coordinator,
-        namespaces=OwnNamespaces(hpas, member, watched) if member is not None else None,
         store=store,
         reconciler=reconciler,
         controller=controller,
-        handoff=handoff,
+        takeover=takeover,
         costs=CostRemoval(watched, owner, clock, kept=kept_seconds(period)),
     )
 
@@ -148,8 +131,6 @@ def apply(settings: Settings, components: Components) -> None:
     period = settings.sync_period.total_seconds()
     components.controller.retune(period=period, workers=settings.workers)
     components.costs.kept = kept_seconds(period)
-    if components.handoff is not None and components.coordinator is not None:
-        components.handoff.retune(components.coordinator.cooldown(options(settings).patience))
     if isinstance(components.store, persistent.PersistentStore):
         components.store.retune(_save_intervals(settings))
     if components.folder is not None:
@@ -230,7 +211,6 @@ def _cluster(
         watch_others=settings.manifests is not None or bool(settings.hpa_selector),
         reflector_options=reflector_options,
         max_staleness=settings.max_staleness.total_seconds(),
-        restricted=_takes_part(settings) and election.shards and election.shard_by == SHARD_BY_NAMESPACE,
         bug=telemetry.process.bugs.inc,
     )
 
@@ -265,7 +245,7 @@ def _store(
     api: client.Client,
     telemetry: Telemetry,
     clock: Clock,
-    coordinator: Coordinator | None,
+    owner: Owner,
 ) -> Store:
     """Returns the store. `home` is as for `store_namespace`."""
     if settings.store.kind == "memory" or settings.dry_run:
@@ -273,13 +253,12 @@ def _store(
             log = structlog.get_logger("hpad.daemon.app")
             log.info("state will not survive a restart: name a file with --store sqlite:FILE")
         return InMemory()
-    may_save = EVERYTHING.owns if coordinator is None else coordinator.may_save
     if settings.store.kind == "sqlite" and settings.store.path is not None:
         backend: Backend = sqlite.Sqlite(settings.store.path, clock)
     else:
-        left = functools.partial(remaining, EVERYTHING if coordinator is None else coordinator.owner)
-        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, may_save, left)
-    return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), may_save)
+        allowed = functools.partial(require, owner)
+        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, allowed)
+    return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), lambda: owner.leading)
 
 
 def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionLog:

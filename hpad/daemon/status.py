@@ -42,7 +42,7 @@ class Status:
     def unready(self) -> list[str]:
         """Returns the reasons why hpad is not ready; none if it is.
 
-        A standby replica is ready; so is one that owns no HPAs. A cluster that is lost later does not make hpad unready
+        A standby replica is ready. A cluster that is lost later does not make hpad unready
         again.
         """
         if not self._started.is_set():
@@ -70,6 +70,6 @@ class Status:
         coordinator = self._components.coordinator
         count = len(self._components.hpas.keys())
         if coordinator is not None:
-            return coordinator.describe(self._components.controller.ours, count)
+            return coordinator.describe(count)
         verb = "Deciding for" if self._settings().dry_run else "Scaling by"
         return f"{verb} {count} HPA{'' if count == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""Leader election and shards: which hpad process acts on which HPA."""
+"""Leader election: which hpad process acts."""

@@ -1,8 +1,8 @@
 """Leader election: of several hpad processes with the same Lease, one acts and the others stand by with warm caches.
 
 A leader's leadership lease ends `renew_deadline` after the moment before it sent its last successful renewal. That is
-earlier than another process may take the Lease, whatever delays answers, connections or the event loop. `owns` compares
-clocks at each call, so a process that was suspended and resumed writes nothing on an old leadership lease.
+earlier than another process may take the Lease, whatever delays answers, connections or the event loop. `leading`
+compares clocks at each call, so a process that was suspended and resumed writes nothing on an old leadership lease.
 
 client-go's leaderelection exits when the lease is lost. Here the process becomes a candidate again: its caches are
 warm, and none of its state depends on uninterrupted leadership.
@@ -10,15 +10,13 @@ warm, and none of its state depends on uninterrupted leadership.
 
 import asyncio
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
-from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.election import lease
 from hpad.kube import errors
@@ -92,31 +90,29 @@ class LeadershipLease:
 
 
 class Replica(NamedTuple):
-    """One process, as this one knows it. `owned`: the number of HPAs that it reconciles; None if unknown.
-
-    `role` is single (without election), leader or standby; in a shard group member, or joining while it owns nothing.
-    """
+    """One process, as this one knows it; `role` is single (without election), leader or standby."""
 
     identity: str
     role: str
-    owned: int | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether it acts on HPAs."""
+        return self.role != "standby"
 
 
 EXPIRED = "the Lease was not renewed in time"
 
 
-class Participant(ABC):
-    """What a candidate and a member have in common: rounds, a leadership lease, subscribers, and what they log.
+class Leader:
+    """A candidate while `run` runs; the `owner.Owner` of a process that takes part in an election.
 
     `trouble` is the present problem with the Lease `elector.key`, None without one. `holder_known`: since the start, it
     was known at some time which process acts.
 
-    Callbacks of `subscribe` are called on the event loop whenever the answers of `owns` have changed, except for a
-    leadership lease that passes its end unnoticed while the process is suspended.
+    Callbacks of `subscribe` are called on the event loop whenever `leading` has changed, except for a leadership lease
+    that passes its end unnoticed while the process is suspended.
     """
-
-    beginning: ClassVar[str]
-    """The first line of the log."""
 
     def __init__(
         self,
@@ -137,6 +133,7 @@ class Participant(ABC):
         self._dice = dice
         self._log: Any = structlog.get_logger("hpad.election", lease=str(elector.key), identity=elector.identity)
         self._leadership = LeadershipLease(clock, lambda: self._end(EXPIRED))
+        self._leads = False
         self._subscribers: list[Callable[[], None]] = []
         self._reported: str | None = None
         self._telemetry.leads(election.name, False)
@@ -154,12 +151,21 @@ class Participant(ABC):
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._subscribers.append(callback)
 
+    def replicas(self) -> tuple[Replica, ...]:
+        """Returns the known processes, this one first. A leader knows no standby, and a standby only the leader."""
+        own = self._elector.identity
+        if self.leading:
+            return (Replica(own, "leader"),)
+        if not self._elector.held_by_other():
+            return (Replica(own, "standby"),)
+        return Replica(own, "standby"), Replica(self._elector.holder, "leader")
+
     async def run(self) -> None:
         """Takes part until cancelled; then releases the Lease, so that another process takes over at once.
 
         All work on HPAs must have ended before the cancellation.
         """
-        self._log.info(self.beginning)
+        self._log.info("standing for election")
         try:
             while True:
                 began = self._clock.monotonic()
@@ -168,31 +174,19 @@ class Participant(ABC):
         finally:
             self._end("hpad ends", intended=True)
             try:
-                await self._release()
+                await self._elector.release()
             except errors.ApiError as error:
                 self._log.warning("the own Lease was not released; it will expire", error=error.message)
 
-    @abstractmethod
-    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
-        """Returns the known processes, this one first, with their numbers of these HPAs."""
-
-    @abstractmethod
-    async def _round(self) -> None:
-        """Acquires or renews once. Raises errors.ApiError; the leadership lease then runs on to its end."""
-
-    @abstractmethod
     def _pause(self, began: float) -> float:
         """Returns the seconds until the round after the one that began at `began`."""
-
-    @abstractmethod
-    def _end(self, why: str, *, intended: bool = False) -> None:
-        """Gives up the leadership lease; reports nothing if there is none."""
-
-    @abstractmethod
-    async def _release(self) -> None:
-        """Releases the own Lease. Raises errors.ApiError."""
+        if not self._leadership.granted:
+            # Random, so that candidates do not write at the same moment when a Lease expires.
+            return self._retry * (1 + JITTER * self._dice())
+        return max(0.0, began + self._retry - self._clock.monotonic())
 
     async def _attempt(self) -> None:
+        """Makes one round. After a failed one the leadership lease runs on to its end."""
         slow_renewals = self._elector.slow_renewals
         try:
             await self._round()
@@ -204,64 +198,14 @@ class Participant(ABC):
         finally:
             self._telemetry.renewed_slowly(self._election.name, self._elector.slow_renewals - slow_renewals)
 
-    def _stand_by(self) -> None:
-        """Handles a Lease that another identity holds."""
-        self.holder_known = True
-        self._end(f"{self._elector.holder} leads")
-        self._report(f"{self._elector.holder} leads", self._log.info)
-
-    def _stopped(self, text: str, why: str, *, intended: bool) -> bool:
-        """Ends the leadership lease; if it was granted, logs that, as a warning unless intended, and notifies."""
-        if not self._leadership.end():
-            return False
-        self._telemetry.leads(self._election.name, False)
-        self._reported = None
-        (self._log.info if intended else self._log.warning)(text, why=why)
-        self._notify()
-        return True
-
-    def _notify(self) -> None:
-        """Calls the subscribers: this process owns other HPAs than before."""
-        for callback in self._subscribers:
-            callback()
-
-    def _report(self, text: str, write: Callable[[str], None]) -> None:
-        """Logs the present state, unless it is the one logged last."""
-        if text != self._reported:
-            self._reported = text
-            write(text)
-
-
-class Leader(Participant):
-    """A candidate while `run` runs; an `owner.Owner` of all HPAs while it leads, and of none otherwise."""
-
-    beginning = "standing for election"
-    _leads = False
-
-    def owns(self, key: Key) -> bool:
-        return self.leading
-
-    def replicas(self, keys: Collection[Key]) -> tuple[Replica, ...]:
-        """See Participant. A leader does not know the standbys, and a standby knows the leader only."""
-        own = self._elector.identity
-        if self.leading:
-            return (Replica(own, "leader", len(keys)),)
-        if not self._elector.held_by_other():
-            return (Replica(own, "standby", 0),)
-        return Replica(own, "standby", 0), Replica(self._elector.holder, "leader", len(keys))
-
-    def _pause(self, began: float) -> float:
-        if not self._leadership.granted:
-            # Random, so that candidates do not write at the same moment when a Lease expires.
-            return self._retry * (1 + JITTER * self._dice())
-        return max(0.0, began + self._retry - self._clock.monotonic())
-
     async def _round(self) -> None:
+        """Acquires or renews once. Raises errors.ApiError."""
         moment = await self._elector.attempt()
-        if moment is None:
-            self._stand_by()
-            return
         self.holder_known = True
+        if moment is None:
+            self._end(f"{self._elector.holder} leads")
+            self._report(f"{self._elector.holder} leads", self._log.info)
+            return
         if not self._leadership.extend(moment, self._election.renew_deadline):
             return  # the answer came after the renew deadline
         self._report("this process leads", self._log.info)
@@ -272,9 +216,22 @@ class Leader(Participant):
             self._notify()
 
     def _end(self, why: str, *, intended: bool = False) -> None:
-        if self._stopped("stopped leading", why, intended=intended):
-            self._leads = False
-            self._elector.announce("stopped leading")
+        """Gives up the leadership lease; if it was granted, logs that, as a warning unless intended, and notifies."""
+        if not self._leadership.end():
+            return
+        self._telemetry.leads(self._election.name, False)
+        self._reported = None
+        (self._log.info if intended else self._log.warning)("stopped leading", why=why)
+        self._notify()
+        self._leads = False
+        self._elector.announce("stopped leading")
 
-    async def _release(self) -> None:
-        await self._elector.release()
+    def _notify(self) -> None:
+        for callback in self._subscribers:
+            callback()
+
+    def _report(self, text: str, write: Callable[[str], None]) -> None:
+        """Logs the present state, unless it is the one logged last."""
+        if text != self._reported:
+            self._reported = text
+            write(text)

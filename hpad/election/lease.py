@@ -12,7 +12,6 @@ in time. A request that a leader sent while it led can still arrive after anothe
 import asyncio
 import socket
 import uuid
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -59,17 +58,15 @@ def observe(before: Observation | None, spec: Object, now: float) -> Observation
         raise errors.ApiError(0, "BadAnswer", f"the Lease is malformed: {error}") from error
 
 
-def expiry(seen: Observation, election: Election) -> float:
-    """Returns the monotonic time at which the Lease expires. A Lease without a duration gets that of `election`."""
-    seconds = seen.record.lease_duration_seconds
-    return seen.at + (election.lease_duration.total_seconds() if seconds is None else seconds)
-
-
 def held_by_other(seen: Observation | None, identity: str, election: Election, now: float) -> bool:
-    """Returns whether another identity holds the Lease and it has not expired."""
+    """Returns whether another identity holds the Lease and it has not expired.
+
+    A Lease without a duration gets that of `election`.
+    """
     if seen is None or seen.record.holder_identity in (None, "", identity):
         return False
-    return now < expiry(seen, election)
+    seconds = seen.record.lease_duration_seconds
+    return now < seen.at + (election.lease_duration.total_seconds() if seconds is None else seconds)
 
 
 def acquire_or_renew_spec(spec: Object | None, identity: str, election: Election, now: datetime) -> Object:
@@ -128,16 +125,12 @@ class StoredLease:
     def is_held(self) -> bool:
         return self.object is not None and self.object["spec"].get("holderIdentity") == self._identity
 
-    async def send(
-        self, method: str, path: str, body: Object | None = None, params: Mapping[str, str] | None = None
-    ) -> bytes:
+    async def _send(self, method: str, path: str, body: Object | None = None) -> bytes:
         """Returns the body of the answer. Raises errors.ApiError, also for a timeout over all retries of the client."""
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(self._patience):
-                return await self._client.request(
-                    method, path, params={**self._limit, **(params or {})}, body=data, timeout=self._patience
-                )
+                return await self._client.request(method, path, params=self._limit, body=data, timeout=self._patience)
         except TimeoutError as error:
             text = f"{method} of {path} was not answered within {self._patience:g} s"
             raise errors.ApiError(0, "Timeout", text) from error
@@ -152,8 +145,8 @@ class StoredLease:
             self.object = None
         return self.object
 
-    async def write(self, spec: Object, **metadata: Any) -> Object:
-        """Sends the spec and changed fields of the metadata; returns the new `object`. Raises errors.ApiError.
+    async def write(self, spec: Object) -> Object:
+        """Sends the spec; returns the new `object`. Raises errors.ApiError.
 
         Sends a PUT on top of the version last seen, or a POST if there is no Lease.
         """
@@ -161,7 +154,7 @@ class StoredLease:
         if self.object is None:
             method, path = "POST", LEASES.collection(self.key.namespace)
         head = {"name": self.key.name, "namespace": self.key.namespace}
-        head = {**(head if self.object is None else self.object["metadata"]), **metadata}
+        head = head if self.object is None else self.object["metadata"]
         lease = {"kind": LEASES.kind, "apiVersion": API_VERSION, "metadata": head, "spec": spec}
         written = await self._send_lease(method, path, lease)
         if written["spec"].get("holderIdentity", "") != spec["holderIdentity"]:
@@ -191,7 +184,7 @@ class StoredLease:
 
     async def _send_lease(self, method: str, path: str, body: Object | None = None) -> Object:
         """Returns the Lease that was read or written. Raises errors.ApiError."""
-        answer = await self.send(method, path, body)
+        answer = await self._send(method, path, body)
         try:
             return decoded(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -207,8 +200,7 @@ class Elector:
 
     A renewal is written on top of the last version written; the Lease is read only if that fails. A Lease that vanishes
     while another holds it is respected as if it still existed. `slow_renewals` counts the renewals that needed a read.
-    Several processes may share an identity and then hold the Lease together. `release` and `announce` are methods of
-    StoredLease.
+    `release` and `announce` are methods of StoredLease.
     """
 
     def __init__(
@@ -216,8 +208,6 @@ class Elector:
     ) -> None:
         self.identity = identity
         self.slow_renewals = 0
-        self.written_after: Moment | None = None
-        """A moment before the present version of the Lease was written; None if no such moment is known."""
         self._lease = StoredLease(client, election, election.name, identity, recorder)
         self.key = self._lease.key
         self.announce = self._lease.announce
@@ -225,7 +215,6 @@ class Elector:
         self._clock = client.clock
         self._election = election
         self._seen: Observation | None = None
-        self._read_at: Moment | None = None
         self._log = structlog.get_logger("hpad.election", lease=str(self.key))
 
     @property
@@ -261,24 +250,17 @@ class Elector:
                 return None
             raise
 
-    async def read(self) -> bool:
-        """Reads the Lease; returns whether this identity holds it. Raises errors.ApiError."""
-        began = Moment.now(self._clock)
+    async def read(self) -> None:
+        """Reads the Lease. Raises errors.ApiError."""
         found = await self._lease.read()
         if found is not None:
-            before, self._seen = self._seen, observe(self._seen, found["spec"], self._clock.monotonic())
-            if self._seen is not before:
-                # The change came after the previous read, so the start of that read lies before it.
-                self.written_after = self._read_at
-        self._read_at = began
-        return self._lease.is_held
+            self._seen = observe(self._seen, found["spec"], self._clock.monotonic())
 
     async def _acquire_or_renew(self) -> Moment:
         began, stored = Moment.now(self._clock), self._lease.object
         spec = acquire_or_renew_spec(stored and stored["spec"], self.identity, self._election, began.wall)
         written = await self._lease.write(spec)
         self._seen = observe(None, written["spec"], began.monotonic)
-        self.written_after = self._read_at = began
         return began
 
 

@@ -18,10 +18,8 @@ from hpad.api.pod import Pod
 from hpad.api.selector import Selector
 from hpad.kube import codec, paths
 from hpad.kube.codec import DecodedObject
-from hpad.kube.exclusion import Exclusion
 from hpad.kube.pod_index import Index
 from hpad.kube.reflector import Kind, Reflector, later
-from hpad.kube.restriction import Restriction
 from hpad.kube.watch import WatchScope
 
 T = TypeVar("T")
@@ -59,8 +57,6 @@ class Cache(Generic[T]):
         self._scope = scope
         self._params = params or {}
         self._reflectors = [Reflector(self, kind, scope, each, self._params) for each in scope.namespaces or ("",)]
-        self._restriction: Restriction | None = None
-        self.exclusion = Exclusion(self, kind.resource, scope, self._params, self._reflectors[0])
 
     def get(self, key: Key) -> T | None:
         return self._values.get(key)
@@ -75,32 +71,10 @@ class Cache(Generic[T]):
     def __contains__(self, key: Key) -> bool:
         return key in self._values
 
-    def restrict(self, retains: Callable[[msgspec.Raw], bool] | None = None) -> None:
-        """Keeps objects of no namespaces but those of `keep`, and objects that `retains`. Call it before `run`."""
-        self._restriction = Restriction(self, self.kind.resource, self._scope, self._params, self._reflectors, retains)
-
-    def keep(self, namespaces: Collection[str]) -> None:
-        """Keeps exactly these namespaces from now on; nothing changes for a cache without restriction."""
-        if self._restriction is not None:
-            self._restriction.keep(namespaces)
-
-    def lacks(self, namespace: str) -> bool:
-        """Returns whether objects of the namespace are missing, or old, because the process did not need them."""
-        if namespace in self.exclusion.missed:
-            return True
-        return self._restriction is not None and self._restriction.lacks(namespace)
-
-    def waits(self, namespace: str) -> float | None:
-        """Returns the seconds for which the namespace has been waiting for its list; None if it does not."""
-        if self._restriction is not None:
-            return self._restriction.waits(namespace)
-        return self.exclusion.waits(namespace)
-
     def covers(self, namespace: str, since: float = -math.inf) -> bool:
-        """Returns whether the cache is synced, has watched that namespace and heard of it since (monotonic), and
-        lacks nothing of it."""
+        """Returns whether the cache is synced, watches that namespace and has heard of it since (monotonic)."""
         reflector = self._reflector_of(namespace) if self.synced.is_set() else None
-        return reflector is not None and reflector.last_received >= since and not self.lacks(namespace)
+        return reflector is not None and reflector.last_received >= since
 
     def subscribe(self, callback: Callback[T]) -> None:
         """Calls back on every change from now on.
@@ -130,53 +104,15 @@ class Cache(Generic[T]):
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run(), name=f"{self.kind.resource} {reflector.namespace}".strip())
-            if self._restriction is not None:
-                group.create_task(self._restriction.run(), name=f"{self.kind.resource} of namespaces")
 
     def listing(self, namespace: str) -> None:
         """Called when a list begins. The list includes every object that was offered before."""
         self._offered -= {key for key in self._offered if namespace in ("", key.namespace)}
 
-    def list_begins(self, namespace: str) -> None:
-        """Called when a reflector begins to list everything."""
-        self.exclusion.list_begins()
-        if self._restriction is not None:
-            self._restriction.begins(namespace)
-
-    def list_ends(self, namespace: str) -> None:
-        """Called when a reflector has listed everything."""
-        self.exclusion.list_ends()
-        if self._restriction is not None:
-            self._restriction.ends(namespace)
-
-    def list_begins_beside(self) -> None:
-        """Called when a list of everything beside the watch begins."""
-
-    def list_ends_beside(self, complete: Collection[str]) -> None:
-        """Called when everything was listed beside the watch, and no change of these namespaces is missing any more."""
-
-    def passed_over(self, raw: msgspec.Raw) -> None:
-        """Called with an object of that list that the watch keeps up to date."""
-
-    def foreign(self, raw: msgspec.Raw) -> codec.Place | None:
-        """Returns the place of an object that the restriction excludes; None for one that is kept."""
-        return None if self._restriction is None else self._restriction.foreign(raw)
-
-    def purge(self, key: Key) -> None:
-        """Removes an object that is not kept any more, although it may exist."""
-        old = self._values.pop(key, None)
-        if old is not None:
-            self._offered.discard(key)
-            self._notify(key, old, None)
-
     def has(self, key: Key, version: str) -> bool:
         """Returns whether exactly this resourceVersion of an object is stored."""
         stored = self._values.get(key)
         return stored is not None and self.kind.version is not None and self.kind.version(stored) == version
-
-    def leaves_unread(self, key: Key, version: str, line: bytes) -> bool:
-        """Takes the line of a watch with a changed object, to be decoded later; returns whether it did."""
-        return False
 
     def put(self, decoded: DecodedObject[T], *, listed: bool = False) -> None:
         """Stores an object, unless the stored one is as new.
@@ -185,7 +121,6 @@ class Cache(Generic[T]):
         restored from a backup assigns the same versions to other writes.
         """
         key, old = decoded.key, self._values.get(decoded.key)
-        self._touch(key, listed)
         # An offered object may be later than the list, which was on its way when the object was written.
         trusted = listed and key not in self._offered
         if old is None or not self._as_new(old, decoded.value, decoded.version, trusted):
@@ -195,7 +130,6 @@ class Cache(Generic[T]):
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None:
         """Removes an object that was deleted at `version`, unless the stored one is later."""
         old = self._values.get(key)
-        self._touch(key, listed)
         trusted = listed and key not in self._offered
         if old is not None and (trusted or not self._later(old, version)):
             del self._values[key]
@@ -207,16 +141,8 @@ class Cache(Generic[T]):
         if all(reflector.synced for reflector in self._reflectors):
             self.synced.set()
             self.answered.set()
-        beside = self.exclusion.failing or (self._restriction is not None and self._restriction.failing)
-        if not beside and not any(reflector.failing for reflector in self._reflectors):
+        if not any(reflector.failing for reflector in self._reflectors):
             self.trouble = None
-
-    def _touch(self, key: Key, listed: bool) -> None:
-        if listed:
-            return
-        self.exclusion.changed(key)
-        if self._restriction is not None:
-            self._restriction.changed(key)
 
     def keys(self, namespace: str = "") -> list[Key]:
         """Returns the keys of the stored objects of one namespace, or of all ("")."""
@@ -274,10 +200,6 @@ class PodCache(Cache[Pod]):
         self._labels = Index()
         self._values = self._labels.pods
         self.marked: set[Key] = set()
-
-    def purge(self, key: Key) -> None:
-        if key not in self.marked:  # its cost has to be removed, whatever became of the HPAs of its namespace
-            super().purge(key)
 
     def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
         stored, pod = self.get(decoded.key), decoded.value

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import codec, deletion_cost, errors, events, hpa_bytes, owners, paths, scale
+from hpad.kube import deletion_cost, errors, events, hpa_bytes, owners, paths, scale
 from hpad.kube import status as hpa_status
 from hpad.kube.cache import Cache, PodCache
 from hpad.kube.client import Allowed, Client
@@ -24,8 +24,6 @@ from hpad.kube.hpa_cache import HpaCache
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
-PATIENCE = 60.0
-"""Seconds that decisions wait for the first list of a namespace, before the HPAs report that it is missing."""
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
@@ -52,7 +50,7 @@ class Cluster:
     `watch_hpas` the HPAs come from files: `hpas` stays empty and counts as synced. With `watch_others` the HPAs that
     other controllers own are watched as well, for `competitors`. `alone`: no other hpad replica writes.
     A kind of target is watched once an HPA refers to it. Reads fail if the watch of pods or HPAs has received nothing
-    for `max_staleness` seconds. With `restricted`, pods and targets are kept only of the namespaces that `keep` names.
+    for `max_staleness` seconds.
     `bug` is called whenever a subscriber of the HPAs raises.
     """
 
@@ -68,7 +66,6 @@ class Cluster:
         alone: bool = True,
         reflector_options: ReflectorOptions | None = None,
         max_staleness: float = math.inf,
-        restricted: bool = False,
         bug: Callable[[], None] | None = None,
     ) -> None:
         self.client = client
@@ -88,11 +85,6 @@ class Cluster:
         self.hpas.subscribe(self.hpa_changed)
         self.pods = PodCache(scope)
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
-        self._restricted = restricted
-        if restricted:
-            self.pods.restrict(codec.may_be_marked)
-            for cache in self.targets.values():
-                cache.restrict()
         self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, max_staleness)
         self._owners = owners.Owners(self.targets, self.follow, clock, max_staleness)
@@ -127,30 +119,6 @@ class Cluster:
                 self._running.append(cache)
                 if self._group is not None:
                     self._group.create_task(cache.run())
-
-    def keep(self, namespaces: Collection[str]) -> None:
-        """Keeps pods and targets of these namespaces only, if the cluster is restricted; lists those that are new.
-
-        The watch of HPAs leaves out other namespaces.
-        """
-        if self._restricted:
-            self.hpas.keep(namespaces)
-        self.pods.keep(namespaces)
-        for cache in self.targets.values():
-            cache.keep(namespaces)
-
-    def waits(self, namespace: str) -> bool:
-        """Returns whether a decision has to wait because HPAs, pods or targets of the namespace are being listed.
-
-        After `PATIENCE` seconds it need not wait for pods and targets any more: reads fail then, with the reason. The
-        status of an old HPA cannot be written in any case.
-        """
-        if not self._restricted:
-            return False
-        if self.hpas.waits(namespace) is not None:
-            return True
-        waits = [cache.waits(namespace) for cache in self._listed()]
-        return any(seconds is not None and seconds < PATIENCE for seconds in waits)
 
     async def ready(self) -> None:
         """Waits until every cache that the known HPAs need has synced; `troubles` names the missing ones.
@@ -195,7 +163,6 @@ class Cluster:
         self.follow((ref,))
         self._require_fresh(namespace)
         scale = await self._scales.read(namespace, ref)
-        self._require_listed(namespace)  # in this order: nothing may change between this and the use of the pods
         self._competitors.read(target_key(namespace, ref), scale)
         return scale
 
@@ -265,21 +232,6 @@ class Cluster:
             watched = ", ".join(self._namespaces)
             message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
             raise errors.ApiError(0, "NotWatched", message)
-
-    def _listed(self) -> list[Cache[Any] | PodCache]:
-        """Returns the caches in which no object of a namespace may be missing.
-
-        A target that a cache without a list does not have is read by a request.
-        """
-        return [self.hpas, self.pods, *(cache for cache in self.targets.values() if cache.synced.is_set())]
-
-    def _require_listed(self, namespace: str) -> None:
-        """Refuses a namespace that is not listed yet: its HPAs may be old, its targets would seem to have no pods."""
-        for cache in self._listed() if self._restricted else ():
-            if cache.lacks(namespace):
-                why = "" if cache.trouble is None else f": {cache.trouble}"
-                message = f'the {cache.kind.resource} of the namespace "{namespace}" are not listed yet{why}'
-                raise errors.ApiError(0, errors.STALE, message)
 
     def _require_fresh(self, namespace: str) -> None:
         now = self.clock.monotonic()

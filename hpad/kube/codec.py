@@ -47,7 +47,6 @@ _TOO_LARGE: Final = (ContainerRequests(f"(more than {_MOST_CONTAINERS:,}, or too
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _COST: Final = b"deletion-cost"
 """A part of the names of the annotations of a pod that are read."""
-_MARK: Final = deletion_cost.COST_SET.encode()
 _ALWAYS = "Always"  # the restart policy that makes an init container a sidecar
 
 
@@ -75,7 +74,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The fields of metav1.ObjectMeta that tell whether an object is kept; cheaper than Meta."""
+    """The fields of metav1.ObjectMeta that tell which version of an object this is; cheaper than Meta."""
 
     name: str = ""
     namespace: str = ""
@@ -165,15 +164,13 @@ class Original(msgspec.Struct, frozen=True, gc=False):
 class DecodedObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One object of the API server. `version` is its resourceVersion.
 
-    For HPAs from the API server `original` is set, and `written` is the time at which a client last wrote the status,
-    as in managedFields; "" if that is not known.
+    For HPAs from the API server `original` is set.
     """
 
     key: Key
     version: str
     value: T
     original: Original | None = None
-    written: str = ""
 
 
 Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]
@@ -239,7 +236,6 @@ class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _HEADED = msgspec.json.Decoder(_Headed)
-_PLACED = msgspec.json.Decoder(Placed)
 _PAGE = msgspec.json.Decoder(Page)
 _POD = msgspec.json.Decoder(_Pod)
 _TARGET = msgspec.json.Decoder(_Target)
@@ -283,14 +279,6 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
         return _HEADED.decode(raw).metadata
     except errors.UNREADABLE:
         return Meta()
-
-
-def place(raw: bytes | msgspec.Raw) -> Place:
-    """Decodes the name and the version of any object; empty if they are unreadable."""
-    try:
-        return _PLACED.decode(raw).metadata
-    except errors.UNREADABLE:
-        return Place()
 
 
 def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
@@ -400,11 +388,6 @@ def _compact(wire: _Pod) -> Pod:
         address=_address_number(status.pod_ip) if status.pod_ip else 0,
         deletion_cost=_deletion_cost(bytes(wire.metadata.annotations)),
     )
-
-
-def may_be_marked(raw: bytes | msgspec.Raw) -> bool:
-    """Returns False for a pod that is certainly not marked (`api.deletion_cost`), by a search of its bytes."""
-    return _MARK in bytes(raw)
 
 
 def _deletion_cost(annotations: bytes) -> DeletionCost | None:

@@ -6,7 +6,6 @@ names the next state for each outcome of a step.
 """
 
 import asyncio
-import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -18,7 +17,6 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
-from hpad.kube.exclusion import Exclusion
 from hpad.kube.reflector_states import TRANSITIONS, Outcome, State
 from hpad.kube.watch import WatchScope
 from hpad.telemetry.episode import Episodes
@@ -51,14 +49,9 @@ class ReflectorStore(Protocol[T]):
 
     trouble: str | None
     answered: asyncio.Event
-    exclusion: Exclusion
 
     def listing(self, namespace: str) -> None: ...
-    def list_begins(self, namespace: str) -> None: ...
-    def list_ends(self, namespace: str) -> None: ...
-    def foreign(self, raw: msgspec.Raw) -> codec.Place | None: ...
     def has(self, key: Key, version: str) -> bool: ...
-    def leaves_unread(self, key: Key, version: str, line: bytes) -> bool: ...
     def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
     def keys(self, namespace: str) -> list[Key]: ...
@@ -98,8 +91,6 @@ class Reflector(Generic[T]):
         self._listed_at = 0.0
         self._server_streams = True
         self._refusals = self._absences = 0
-        self._running: asyncio.Timeout | None = None
-        """Ends the watch that is running."""
         self._backoff = watch.Backoff(options.initial_backoff, options.max_backoff)
         self._relist_backoff = watch.Backoff(options.initial_backoff, options.max_backoff, immediate=1)
         self._log = structlog.get_logger("hpad.kube", resource=str(kind.resource), namespace=namespace)
@@ -126,17 +117,11 @@ class Reflector(Generic[T]):
         finally:
             self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
 
-    def renew(self) -> None:
-        """Ends a running watch: the next one begins where it ends, with the selector that is right then."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.reschedule(-math.inf)
-
     async def _stream(self) -> Outcome:
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
             return Outcome.UNSUPPORTED
-        self._begin_list()
+        self._store.listing(self.namespace)
         try:
             await self._read_stream()
         except errors.ApiError as error:
@@ -146,7 +131,7 @@ class Reflector(Generic[T]):
         return Outcome.DONE
 
     async def _page(self) -> Outcome:
-        self._begin_list()
+        self._store.listing(self.namespace)
         try:
             try:
                 await self._read_pages(self._options.page_size)
@@ -158,31 +143,15 @@ class Reflector(Generic[T]):
             return self._failed(error)
         return Outcome.DONE
 
-    def _begin_list(self) -> None:
-        self._store.listing(self.namespace)
-        self._store.list_begins(self.namespace)
-
     async def _watch(self) -> Outcome:
         """Watches from the last version."""
-        options, exclusion, began = self._options, self._store.exclusion, self._clock.monotonic()
+        options, began = self._options, self._clock.monotonic()
         seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
         params = {**self._params, "resourceVersion": self._version, "timeoutSeconds": str(seconds)}
-        if selector := exclusion.selector():
-            params["fieldSelector"] = selector
-        self._running = running = asyncio.timeout(None)
         try:
-            async with running:
-                await self._read_watch(params, min(options.longest_silence, seconds + options.grace))
+            await self._read_watch(params, min(options.longest_silence, seconds + options.grace))
         except errors.ApiError as error:
-            return self._watch_failed(error, answered=self.last_received > began)
-        except TimeoutError:
-            if not running.expired():
-                raise
-            return Outcome.DONE  # `renew` was called
-        finally:
-            self._running = None
-            if self.last_received > began:
-                exclusion.answered()
+            return self._watch_failed(error)
         self._answered()
         lasted = self.last_received - began
         if lasted < options.initial_backoff:
@@ -211,10 +180,8 @@ class Reflector(Generic[T]):
             return Outcome.DONE  # the next watch fails as well
         return self._relist(f"the server is behind version {self._version}") if behind else Outcome.DONE
 
-    def _watch_failed(self, error: errors.ApiError, *, answered: bool) -> Outcome:
+    def _watch_failed(self, error: errors.ApiError) -> Outcome:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
-        if not answered and self._store.exclusion.refused(error.status):
-            self._log.warning("watches that leave namespaces out fail; the next ones have everything", error=str(error))
         if error.status == 0:
             self._absences += 1
         elif error.status != 429:  # an overloaded server would be burdened more by lists
@@ -280,17 +247,11 @@ class Reflector(Generic[T]):
         if head is None or head.type not in _STORED:
             return ""
         key, version = head.object.metadata.key, head.object.metadata.resource_version
-        if version and self._store.has(key, version):
-            return version
-        return version if head.type == watch.MODIFIED and self._store.leaves_unread(key, version, line) else ""
+        return version if version and self._store.has(key, version) else ""
 
     def _store_change(self, change: watch.Change) -> str:
         """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
         deleted = change.type == watch.DELETED
-        foreign = self._store.foreign(change.object)
-        if foreign is not None:
-            self._store.drop(foreign.key, foreign.resource_version)
-            return foreign.resource_version
         decoded = self._decode(change.object)
         if decoded is None:
             meta = codec.meta(change.object)
@@ -318,7 +279,7 @@ class Reflector(Generic[T]):
                     if change.type == watch.DELETED:
                         seen.discard(codec.meta(change.object).key)
                     elif change.type != watch.BOOKMARK:
-                        seen.add(self.put_listed(change.object))
+                        seen.add(self._put_listed(change.object))
                     elif (meta := codec.meta(change.object)).complete:
                         self._complete(seen, meta.resource_version)
                         return
@@ -335,7 +296,7 @@ class Reflector(Generic[T]):
             async for page in pages:
                 self.last_received, version = self._clock.monotonic(), page.metadata.resource_version
                 for raw in page.items or ():
-                    seen.add(self.put_listed(raw))
+                    seen.add(self._put_listed(raw))
                     if batches.ends(raw):
                         await self._clock.sleep(0)  # lets other tasks run
         self._complete(seen, version)
@@ -346,15 +307,12 @@ class Reflector(Generic[T]):
             if key not in seen:
                 self._store.drop(key, version, listed=True)
         self._version, self.synced = version, True
-        self._store.list_ends(self.namespace)
         self._answered()
         self._store.settled()
         self._listed_at = self.last_received
 
-    def put_listed(self, raw: msgspec.Raw) -> Key | None:
-        """Passes a listed object to the store; returns its key, None if it is unreadable or not kept."""
-        if self._store.foreign(raw) is not None:
-            return None
+    def _put_listed(self, raw: msgspec.Raw) -> Key | None:
+        """Passes a listed object to the store; returns its key, None if it is unreadable."""
         decoded = self._decode(raw)
         if decoded is None:
             return None

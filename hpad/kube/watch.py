@@ -32,8 +32,7 @@ class ReflectorOptions:
     The server ends a watch after a random time between `shortest_watch` and `longest_watch`, so that many watches do
     not end together. A watch counts as dead once it is `grace` overdue, or after `longest_silence` without a byte: API
     servers send a bookmark about once a minute, so two are missing. Failed attempts are repeated after
-    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half. Namespaces are left out of a watch
-    if that concerns at least `least_left_out` objects (`exclusion`).
+    `initial_backoff`, doubled each time up to `max_backoff`, and jittered by half.
     """
 
     page_size: int = 500
@@ -44,7 +43,6 @@ class ReflectorOptions:
     longest_silence: float = 150.0
     initial_backoff: float = 0.8
     max_backoff: float = 30.0
-    least_left_out: int = 100
 
 
 class WatchScope(NamedTuple):

@@ -146,12 +146,6 @@ class Folder:
         """Registers a callback for all later changes."""
         self._callbacks.append(callback)
 
-    async def caught_up(self, keys: Collection[Key]) -> None:
-        """Returns at once: each replica reads all files."""
-
-    async def shown(self, keys: Collection[Key] = ()) -> None:
-        """Returns at once, as `caught_up`."""
-
     def staleness(self, now: float) -> float:
         """Returns seconds (monotonic clock) since the folder was last read successfully."""
         return max(0.0, now - self._read_at)

@@ -1,7 +1,7 @@
 """The JSON API v1: paths under /api/v1/, read-only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -76,8 +76,7 @@ class Api:
     """The handlers of the paths. `streams` has the clients that follow the decisions.
 
     `status` returns what this process does, `dry_run` whether it writes nothing, and `reports` the state of the metric
-    sources. `replicas` returns the known processes, this one first, with their numbers of the given HPAs; it is called
-    on a thread. `last` has the last reconciles.
+    sources. `replicas` returns the known processes, this one first. `last` has the last reconciles.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Api:
         status: Callable[[], Status],
         dry_run: Callable[[], bool],
         reports: Callable[[], Sequence[SourceReport]],
-        replicas: Callable[[Collection[Key]], Sequence[Replica]],
+        replicas: Callable[[], Sequence[Replica]],
         last: recent.RecentReconciles | None = None,
     ) -> None:
         self._source = source
@@ -141,7 +140,6 @@ class Api:
         return await respond(self._status())
 
     async def _hpas(self, request: web.Request, asked: Asked) -> web.Response:
-        await self._source.shown(asked["hpa"])
         hpas, dry_run = self._asked_for(asked["hpa"]), self._dry_run()
         return await respond_with(lambda: listed([self._row(hpa, dry_run) for hpa in hpas], asked))
 
@@ -153,11 +151,11 @@ class Api:
         return [hpa for hpa in found if hpa is not None]
 
     async def _hpa(self, request: web.Request, asked: Asked) -> web.Response:
-        hpa = await self._found(request)
+        hpa = self._found(request)
         return await respond_with(lambda: self._detail(hpa))
 
     async def _history(self, request: web.Request, asked: Asked) -> web.Response:
-        key, limit = (await self._found(request)).metadata.key, asked["limit"]
+        key, limit = self._found(request).metadata.key, asked["limit"]
         found = await self._decisions.entries(
             key,
             since=asked["since"],
@@ -171,7 +169,7 @@ class Api:
         return await respond_with(lambda: EntryList(items=tuple(map(_foreseen, items)), continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
-        key, at = (await self._found(request)).metadata.key, asked["at"]
+        key, at = self._found(request).metadata.key, asked["at"]
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
@@ -179,14 +177,14 @@ class Api:
         return await respond_with(lambda: _decision_at(found, last))
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
-        key = (await self._found(request)).metadata.key
+        key = self._found(request).metadata.key
         if self._last is None or not self._last.is_on:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent is off")
         reconciles = self._last.of(key)
         if not reconciles:
             text = f"no decision for the HPA {key} is in memory"
-            _, *others = await asyncio.to_thread(self._replicas, [key])  # this process is the first one
-            owner = next((each.identity for each in others if each.owned), "")
+            _, *others = self._replicas()  # this process is the first one
+            owner = next((each.identity for each in others if each.decides), "")
             raise web.HTTPNotFound(text=f"{text}; {owner} decides for it" if owner else text)
         return await respond_with(lambda: _recorded(reconciles))
 
@@ -200,17 +198,15 @@ class Api:
         return await respond(SourceList(items=tuple(self._reports())))
 
     async def _known_replicas(self, request: web.Request, asked: Asked) -> web.Response:
-        keys = self._source.keys()
-        return await respond_with(lambda: _replica_list(self._replicas(keys)))
+        return await respond(_replica_list(self._replicas(), len(self._source.keys())))
 
     def _summary(self, key: Key) -> Summary | None:
         hpa = self._source.get(key)
         return None if hpa is None else summary.summary(self._row(hpa, self._dry_run()))
 
-    async def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
+    def _found(self, request: web.Request) -> HorizontalPodAutoscaler:
         """Returns the HPA that the path names. Raises web.HTTPNotFound."""
         key = Key(request.match_info["namespace"], request.match_info["name"])
-        await self._source.shown((key,))
         hpa = self._source.get(key)
         if hpa is None:
             raise web.HTTPNotFound(text=f"no HPA {key}")
@@ -231,7 +227,7 @@ class Api:
             conditions=row.status.conditions,
             annotation_errors={name: text for name, text, _ in annotations.PLAIN.of(hpa).errors},
             outlook=() if row.evidence is None else outlook(row.evidence),
-            owner=next((each.identity for each in self._replicas([row.key]) if each.owned), ""),
+            owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
             trace=trace,
         )
@@ -280,8 +276,11 @@ def _version() -> Version:
     return Version(version=found.version, commit=found.commit, build_date=found.date, kubernetes=KUBERNETES, api="v1")
 
 
-def _replica_list(replicas: Sequence[Replica]) -> ReplicaList:
-    items = tuple(api_types.Replica(identity=each.identity, role=each.role, owned=each.owned) for each in replicas)
+def _replica_list(replicas: Sequence[Replica], hpas: int) -> ReplicaList:
+    items = tuple(
+        api_types.Replica(identity=each.identity, role=each.role, owned=hpas if each.decides else 0)
+        for each in replicas
+    )
     return ReplicaList(items=items, self_=items[0].identity)
 
 

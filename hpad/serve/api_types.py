@@ -197,8 +197,7 @@ class SourceList(_Answer, frozen=True):
 class Replica(_Answer, frozen=True):
     """One process of hpad, as far as the answering process knows.
 
-    `role` is leader, standby, member (of a shard group) or single (without election). `owned` is the number of HPAs
-    that it reconciles; absent if unknown.
+    `role` is leader, standby or single (without election). `owned` is the number of HPAs that it reconciles.
     """
 
     identity: str

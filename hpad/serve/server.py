@@ -6,14 +6,13 @@ import errno
 import functools
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from hpad.api.metadata import Key
 from hpad.api.text import harmless
 from hpad.clock import Clock, SystemClock
 from hpad.decisions.log import DecisionLog
@@ -65,7 +64,7 @@ class Server:
         mode: Callable[[], page.Mode],
         problems: Callable[[], list[str]] = list,
         reports: Callable[[], Sequence[SourceReport]] = tuple,
-        replicas: Callable[[Collection[Key]], Sequence[Replica]] = owner.alone,
+        replicas: Callable[[], Sequence[Replica]] = owner.alone,
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
         clock: Clock | None = None,

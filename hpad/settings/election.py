@@ -7,29 +7,22 @@ import msgspec
 
 from hpad.api import duration
 from hpad.api.problem import Problem
-from hpad.api.text import shown
 from hpad.settings import parsers
 from hpad.settings.rows import Group, Setting
 
 JITTER = 1.2
 """Candidates wait one to 1 + JITTER retry periods between two attempts (client-go, leaderelection.go: JitterFactor)."""
-SHARD_BY_HPA, SHARD_BY_NAMESPACE = "hpa", "namespace"
-SHARD_BY = (SHARD_BY_HPA, SHARD_BY_NAMESPACE)
-"""What belongs to one replica of a shard group as a whole."""
-_MAX_LABEL_LENGTH = 63
-_SHARD_RETRIES = 4
 _SECOND = timedelta(seconds=1)
 _MAX_LEASE_DURATION = timedelta(seconds=2**31 - 1)
 _MIN_RETRY_PERIOD = timedelta(milliseconds=10)
 
 
 class Election(msgspec.Struct, frozen=True, kw_only=True):
-    """Leader election or shards, off by default. Other defaults, except `name`, are those of kube-controller-manager.
+    """Leader election, off by default. Other defaults, except `name`, are those of kube-controller-manager.
 
     `lease_duration`: how long other replicas respect a Lease that is not renewed. `renew_deadline`: how long after its
     last renewal a leader continues to work. `retry_period`: how often a leader renews and, with jitter, a candidate
-    reads the Lease. `name` and `namespace` are those of the Lease. With `shards` each member has a Lease of its own,
-    whose name begins with `name`; `shard_by` (SHARD_BY) is what belongs to one member as a whole.
+    reads the Lease. `name` and `namespace` are those of the Lease.
     """
 
     enabled: Annotated[
@@ -43,24 +36,6 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
             common=True,
         ),
     ] = False
-    shards: Annotated[
-        bool,
-        Setting(
-            parsers.flag,
-            "divide the HPAs among all replicas, instead of leader_elect; keeps their state in the cluster",
-            group=Group.ELECTION,
-            common=True,
-        ),
-    ] = False
-    shard_by: Annotated[
-        str,
-        Setting(
-            parsers.one_of(*SHARD_BY),
-            "with shards, what belongs to one replica as a whole: hpa or namespace (for many namespaces: cheaper)",
-            "WHAT",
-            group=Group.ELECTION,
-        ),
-    ] = SHARD_BY_HPA
     lease_duration: Annotated[
         timedelta,
         Setting(
@@ -92,7 +67,7 @@ class Election(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Setting(
             parsers.object_name,
-            "name of the Lease",
+            "name of the Lease; hpads with different namespaces need different ones",
             name="leader_elect_resource_name",
             group=Group.ELECTION,
         ),
@@ -133,10 +108,4 @@ def election_problems(election: Election) -> list[Problem]:
     if deadline <= retry * JITTER:
         text = f"is not more than {JITTER} times the retry period of {written[retry]}: a leader needs a second attempt"
         found.append(Problem(("renew_deadline",), f"{written[deadline]} {text}"))
-    if election.shards and deadline < retry * _SHARD_RETRIES:
-        text = f"is less than {_SHARD_RETRIES} times the retry period of {written[retry]}"
-        found.append(Problem(("renew_deadline",), f"{written[deadline]} {text}: with shards members need two rounds"))
-    if election.shards and len(election.name) > _MAX_LABEL_LENGTH:
-        text = f"has more than {_MAX_LABEL_LENGTH} characters: with shards it is the value of a label"
-        found.append(Problem(("name",), f"{shown(election.name)} {text}"))
     return found

@@ -163,9 +163,7 @@ def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[Pr
     """Returns contradictions between settings, except those that involve invalid ones."""
     found = [] if "sources" in invalid else _unknown_sources(merged)
     if not invalid & set(_ELECTION.values()):
-        found += _for_settings(election_problems(_election(merged)), _ELECTION)
-    if not invalid & {"shards", "leader_elect", "store"}:
-        found += _shard_problems(merged)
+        found += _for_settings(election_problems(rows.filled(Election(), merged)), _ELECTION)
     address = merged.get("listen", Settings().listen)
     if not invalid & {"listen", *_SERVING.values()} and address is not None:
         found += _for_settings(serving_problems(rows.filled(Serving(), merged), address[0]), _SERVING)
@@ -187,20 +185,6 @@ def _for_settings(problems: Iterable[Problem], names: Mapping[str, str]) -> list
     return [problem._replace(path=(names[str(problem.path[0])],)) for problem in problems]
 
 
-def _shard_problems(merged: Mapping[str, Any]) -> list[Problem]:
-    if not merged.get("shards"):
-        return []
-    found = []
-    if merged.get("leader_elect"):
-        text = "with shards all replicas work, with leader_elect only one: choose one of the two"
-        found.append(Problem(("shards",), text))
-    kind = (merged.get("store") or {}).get("kind", "cluster")
-    if kind != "cluster":
-        text = f"{kind} is local to this replica, but shards move HPAs with their state between replicas: use cluster"
-        found.append(Problem(("store",), text))
-    return found
-
-
 def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
     """Returns a problem if the store is an SQLite file, and neither the settings nor systemd name one."""
     store = merged.get("store") or {}
@@ -213,21 +197,19 @@ def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list
     return [Problem(("store",), text)]
 
 
-def _election(merged: Mapping[str, Any]) -> Election:
-    election = rows.filled(Election(), merged)
-    return msgspec.structs.replace(election, enabled=election.enabled or election.shards)
-
-
 def _store(value: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:
     """Returns the configured store, else ConfigMaps for replicas and pods, and the StateDirectory of a service."""
     folder = _state_directory(environ)
+    name = f"{election.name}-history"  # hpads with Leases of their own keep their states apart
     if value is None:
         if not election.enabled and folder:
             return StoreSettings(kind="sqlite", path=Path(folder) / HISTORY_FILE)
         in_cluster = election.enabled or "KUBERNETES_SERVICE_HOST" in environ
-        return StoreSettings(kind="cluster" if in_cluster else "memory")
+        return StoreSettings(kind="cluster", name=name) if in_cluster else StoreSettings(kind="memory")
     if value["kind"] == "sqlite" and value.get("path") is None:
         value = {**value, "path": Path(folder) / HISTORY_FILE}
+    if value["kind"] == "cluster":
+        value = {"name": name, **value}
     return StoreSettings(**value, chosen=True)
 
 
@@ -238,7 +220,7 @@ def _state_directory(environ: Mapping[str, str]) -> str:
 
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     gates = merged.get("feature_gates", {})
-    election = _election(merged)
+    election = rows.filled(Election(), merged)
     store = _store(merged.get("store"), environ, election)
     settings = Settings(names_zero=ZERO in gates)
     settings = rows.filled(settings, {**merged, "feature_gates": Gates(**gates), "store": store})

@@ -18,9 +18,6 @@ from hpad.settings import sources as sections
 
 # "import X as X" makes a name part of this module, too (PEP 484).
 from hpad.settings.election import JITTER as JITTER
-from hpad.settings.election import SHARD_BY as SHARD_BY
-from hpad.settings.election import SHARD_BY_HPA as SHARD_BY_HPA
-from hpad.settings.election import SHARD_BY_NAMESPACE as SHARD_BY_NAMESPACE
 from hpad.settings.election import Election as Election
 from hpad.settings.election import election_problems as election_problems
 from hpad.settings.rows import Group, Setting

@@ -3,7 +3,13 @@
 RENAMED: dict[str, str] = {}
 """Former names of settings, with their present names. Adapters list those of their own sources (`renamed` in their
 Settings)."""
+_INSTEAD_OF_SHARDS = (
+    "one process decides for all HPAs; set leader_elect for a standby. A very large site runs one hpad per set of "
+    "namespaces, each with its own leader_elect_resource_name"
+)
 REMOVED: dict[str, str] = {
+    "shards": _INSTEAD_OF_SHARDS,
+    "shard_by": _INSTEAD_OF_SHARDS,
     "client_ca_file": "hpad admits bearer tokens; use listen_token_file or listen_review",
     "leader_elect_resource_lock": "the lock is always a Lease; leave it out",
     "kube_api_burst": "with kube_api_qps up to 30 requests are sent at once, Kubernetes' default; leave it out",

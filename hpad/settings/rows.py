@@ -26,7 +26,7 @@ class Group(enum.StrEnum):
     GENERAL = "options"
     DECISIONS = "intervals and decisions (the flags of kube-controller-manager work as well)"
     SERVING = "authentication of clients of --listen (any one of these suffices)"
-    ELECTION = "several replicas (the flags of kube-controller-manager, except --shards and --shard-by)"
+    ELECTION = "several replicas (the flags of kube-controller-manager)"
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -188,13 +188,19 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the state of HPAs is kept: the file `path` (`sqlite`), ConfigMaps NAME-0, NAME-1, ... (`cluster`), or
     only in the process (`memory`).
 
-    `namespace` is that of the ConfigMaps, None for that of the Lease or of hpad. `chosen`: the settings name a kind.
+    `namespace` is that of the ConfigMaps, None for that of the Lease or of hpad; without a `name` it follows
+    that of the Lease. `chosen`: the settings name a kind.
     """
 
     kind: Annotated[str, Setting(parsers.one_of(*STORES), "memory, sqlite (a file) or cluster (ConfigMaps)")] = "memory"
     path: Annotated[Path | None, Setting(parsers.path, "the file of sqlite")] = None
     namespace: Annotated[str | None, Setting(parsers.namespace, "namespace of the ConfigMaps")] = None
-    name: Annotated[str, Setting(parsers.object_name, "name of the ConfigMaps: NAME-0, NAME-1, …")] = "hpad-history"
+    name: Annotated[
+        str,
+        Setting(
+            parsers.object_name, "name of the ConfigMaps: NAME-0, NAME-1, … (default: that of the Lease with -history)"
+        ),
+    ] = "hpad-history"
     chosen: bool = False
 
 

@@ -1,13 +1,10 @@
-"""Records in ConfigMaps: the storage backend in the cluster, for all replicas.
+"""Records in ConfigMaps: the storage backend in the cluster, for a leader and its successors.
 
 Objects NAME-0, NAME-1, ... hold up to HPAS records each, packed into one value, so that a save is one write for many
 HPAs. They are found by counting, past one missing object, and are never deleted, only emptied.
 
-- A write builds on the resourceVersion seen last. After a conflict the object is read again, and only records of HPAs
-  that this process owns at that moment are put on top. This prevents two replicas from overwriting each other.
-- Members of a shard group divide the objects as they divide the HPAs, and each saves in its own, which avoids
-  conflicts. When HPAs or objects are reassigned, records move with the next save. The copy left behind is older; the
-  object's new owner drops it after a while.
+- A write builds on the resourceVersion seen last. After a conflict the object is read again, and records are put on top
+  only if this process still leads. This prevents two replicas from overwriting each other.
 - A value that cannot be read stays in the object under another name for inspection, cut if it is large.
 - An object with a value of a later version is left alone, so that a rollback loses nothing; records go elsewhere.
 """
@@ -15,10 +12,9 @@ HPAs. They are found by counting, past one missing object, and are never deleted
 import asyncio
 import base64
 import binascii
-import contextlib
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -40,10 +36,6 @@ FORMAT: Final = 1
 _VALUE, _DAMAGED = "histories", "damaged"
 _LABELS: Final = {"app.kubernetes.io/managed-by": "hpad"}
 _ATTEMPTS: Final = 3
-_SEARCH: Final = 64
-"""The number of new objects that are tried for one that this process owns."""
-_STALE_SECONDS: Final = 300.0
-"""Within this time every replica that saves at all has saved all its records many times."""
 _AT_ONCE: Final = 4
 
 Object = dict[str, Any]
@@ -103,70 +95,37 @@ class _Box:
         return len(self.expected) + len(self.records) < HPAS or len(self.expected | self.records.keys()) < HPAS
 
 
-class _LostError(NotAllowed):
-    """This process has lost its lease, or an HPA of a write, before the request was handed over."""
-
-
 class ConfigMaps:
     """A storage backend for `store.persistent`; the protocol `backend.Backend` describes the methods.
 
-    `owns` returns whether this process owns an HPA at this moment. `remaining` returns the seconds until its right to
-    write ends (0: it has ended), None without election.
+    Each write calls `allowed` where it is handed over, which raises NotAllowed if this process may not save any more.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        name: str,
-        owns: Callable[[Key], bool] = lambda key: True,
-        remaining: Callable[[], float | None] = lambda: None,
-    ) -> None:
+    def __init__(self, client: Client, namespace: str, name: str, allowed: Allowed = lambda: None) -> None:
         self.name = f"ConfigMaps {namespace}/{name}-*"
         self._client = client
         self._namespace = namespace
         self._prefix = name
-        self._owns = owns
-        self._remaining = remaining
+        self._allowed = allowed
         self._boxes: list[_Box] = []
         self._places: dict[Key, int] = {}
-        self._since: dict[int, float] = {}
-        """The monotonic time since which this process has owned each object that it has written."""
         self._emptied = False
         self._roomy = 0
-        """No object with a lower number is owned and has room."""
+        """No object with a lower number has room."""
         self._log = structlog.get_logger("hpad.store", store=self.name)
 
     def group(self, key: Key) -> Hashable:
         """Returns the number of the object that has the record of the HPA, or will have it."""
         place = self._places.get(key)
-        if place is not None and self._is_ours(place):
-            return place
         if place is not None:
-            self._boxes[place].expected.discard(key)
-        while self._roomy < len(self._boxes) and not (self._boxes[self._roomy].has_room and self._is_ours(self._roomy)):
+            return place
+        while self._roomy < len(self._boxes) and not self._boxes[self._roomy].has_room:
             self._roomy += 1
         if self._roomy == len(self._boxes):
-            self._roomy = self._appended()
+            self._boxes.append(_Box())
         place = self._places[key] = self._roomy
         self._boxes[place].expected.add(key)
         return place
-
-    def _appended(self) -> int:
-        """Returns the number of a new object that this process owns; other replicas own those skipped."""
-        for _ in range(_SEARCH):  # bounded: a process that has lost the election owns no object at all
-            self._boxes.append(_Box())
-            if self._is_ours(len(self._boxes) - 1):
-                break
-        return len(self._boxes) - 1
-
-    def _is_ours(self, place: int) -> bool:
-        """Objects are assigned to replicas in the same way as HPAs, so that each replica writes its own objects.
-
-        The name stands for the namespace too: replicas may share whole namespaces, and all objects are in one.
-        """
-        name = self._key(place).name
-        return self._owns(Key(name, name))
 
     async def load(self) -> tuple[list[tuple[Key, bytes]], str | None]:
         boxes: list[_Box] = []
@@ -181,11 +140,7 @@ class ConfigMaps:
         self._roomy = 0
         self._places = {}
         for index, box in enumerate(boxes):
-            # Of several copies of a record, this process goes on writing the one in its own object.
-            if self._is_ours(index):
-                self._places.update(dict.fromkeys(box.records, index))
-            else:
-                self._places = {**dict.fromkeys(box.records, index), **self._places}
+            self._places.update(dict.fromkeys(box.records, index))
         return [row for box in boxes for row in box.records.items()], None
 
     async def save(self, changes: Changes) -> Mapping[Key, str]:
@@ -193,7 +148,6 @@ class ConfigMaps:
         for key, record in changes.items():
             self.group(key)
             places[self._places[key]][key] = record
-        await self._fill(max(places, default=0))
         free = asyncio.Semaphore(_AT_ONCE)
 
         async def write(place: int, part: Changes) -> Mapping[Key, str]:
@@ -202,15 +156,6 @@ class ConfigMaps:
 
         failed = await asyncio.gather(*(write(place, part) for place, part in places.items()))
         return {key: why for part in failed for key, why in part.items()}
-
-    async def _fill(self, end: int) -> None:
-        """Creates missing objects with numbers below `end`, since `load` stops at two missing ones; ignores errors."""
-        for place in [place for place in range(end) if self._boxes[place].stored is None and not self._is_ours(place)]:
-            with contextlib.suppress(errors.ApiError, _LostError):
-                box = await self._read(place)
-                if box.stored is None:
-                    box = await self._put(place, box, _packed({})[0], {}, self._permission(()))
-                self._keep(place, box)
 
     async def quarantine(self, keys: Collection[Key]) -> None:
         for key in keys:
@@ -232,22 +177,23 @@ class ConfigMaps:
     async def _write(self, place: int, changes: Changes) -> Mapping[Key, str]:
         """Writes one object.
 
-        Repeats the write only if another client has changed the object, or an HPA was lost meanwhile.
+        Repeats the write only if another client has changed the object, and this process still leads.
         """
-        for attempt in range(1, _ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             box = self._boxes[place]
             if box.later:
                 return dict.fromkeys(changes, f"{self.name}: a later version of hpad has written object {place}")
-            records = _merged(box, changes)
-            for stale in self._stale(place, changes):
-                del records[stale]
+            # Without the copies that several replicas of an earlier version have left in several objects.
+            records = {key: each for key, each in _merged(box, changes).items() if self._places.get(key) == place}
             packed, refused = _packed(records)
             sent = {key: record for key, record in records.items() if key not in refused}
             try:
-                written = await self._put(place, box, packed, sent, self._permission(changes))
+                written = await self._put(place, box, packed, sent)
                 self._keep(place, written, gone={key for key, record in changes.items() if record is None})
-            except _LostError:
-                pass
+            except NotAllowed:  # another process leads: the object may be its own already
+                return {}
             except errors.ApiError as error:
                 if error.status not in (404, 409) or attempt == _ATTEMPTS:
                     return dict.fromkeys(changes, f"{self.name}: {error.message}")
@@ -259,34 +205,6 @@ class ConfigMaps:
                     return dict.fromkeys(changes, f"{self.name}: {failure.message}")
             else:
                 return self._moved(place, refused, changes)
-            # Only HPAs that are still owned: the conflict may be a write of their new owner.
-            changes = {key: record for key, record in changes.items() if self._owns(key)}
-            if not changes:
-                return {}
-        return dict.fromkeys(changes, f"{self.name}: HPAs of object {place} moved to another replica in each attempt")
-
-    def _permission(self, changes: Iterable[Key]) -> Allowed:
-        """Returns what raises _LostError without a lease, and if this process has lost an HPA that it owns now."""
-        owned = [key for key in changes if self._owns(key)]
-
-        def require() -> float | None:
-            seconds = self._remaining()
-            if seconds == 0 or not all(map(self._owns, owned)):
-                raise _LostError
-            return seconds
-
-        return require
-
-    def _stale(self, place: int, changes: Changes) -> list[Key]:
-        """Returns the keys of records that former owners of the object left in it, and saved in other objects since."""
-        if not self._is_ours(place):
-            self._since.pop(place, None)
-            return []
-        now = self._client.clock.monotonic()
-        if now - self._since.setdefault(place, now) < _STALE_SECONDS:
-            return []
-        known = self._boxes[place].records.keys() - changes.keys()
-        return [key for key in known if not self._owns(key) or self._places.get(key) != place]
 
     def _moved(self, place: int, refused: set[Key], changes: Changes) -> Mapping[Key, str]:
         """Unassigns records for which the object has no room; the next save puts them into another object."""
@@ -308,7 +226,7 @@ class ConfigMaps:
             if key not in box.records and key not in box.expected and self._places.get(key) == place:
                 del self._places[key]
 
-    async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes], allowed: Allowed) -> _Box:
+    async def _put(self, place: int, box: _Box, packed: bytes, sent: dict[Key, bytes]) -> _Box:
         """Creates or replaces the object with this value, which holds the records `sent`.
 
         Raises ApiError, and what `allowed` raises where the request is handed over.
@@ -322,7 +240,7 @@ class ConfigMaps:
         else:
             method, path = "PUT", CONFIG_MAPS.object(key)
             body = {**box.stored, "binaryData": {**(box.stored.get("binaryData") or {}), **value}}
-        answer = await self._client.request(method, path, body=msgspec.json.encode(body), allowed=allowed)
+        answer = await self._client.request(method, path, body=msgspec.json.encode(body), allowed=self._allowed)
         return self._box(place, answer, (value[_VALUE], sent, len(packed)))
 
     async def _read(self, place: int) -> _Box:

@@ -83,8 +83,7 @@ class _Reopening(msgspec.Struct):
 class PersistentStore:
     """A Store on a storage backend. `run` it in the background, then `stop` it, which saves the rest.
 
-    `owns` returns whether this process may save the state of an HPA. Other HPAs are not saved: their owners may have
-    newer records.
+    `may_save` returns whether this process may save. A standby may not: the leader may have newer records.
     """
 
     def __init__(
@@ -93,25 +92,21 @@ class PersistentStore:
         clock: Clock,
         telemetry: Telemetry,
         intervals: SaveIntervals,
-        owns: Callable[[Key], bool] = lambda key: True,
+        may_save: Callable[[], bool] = lambda: True,
     ) -> None:
         self._backend = backend
         self._clock = clock
         self._telemetry = telemetry
         self._intervals = intervals
-        self._owns = owns
+        self._may_save = may_save
         self._memories: dict[Key, Memory] = {}
         self._changed: set[Key] = set()
-        self._saving: set[Key] = set()
-        """Keys of the save that is running; they are not in `_changed`."""
         self._urgent: dict[Key, asyncio.Future[None]] = {}
         self._reopenings: dict[Key, _Reopening] = {}
         self._parts = 0
         """The number of writes of some groups that have ended."""
         self._gone: dict[Key, datetime] = {}
         self._loaded = asyncio.Event()
-        self._stale: set[Key] | None = None
-        """The HPAs of which the backend may have newer records, until `_loaded` is set; None: all HPAs."""
         self._save_now = asyncio.Event()
         self._reread = asyncio.Event()
         self._reread.set()
@@ -143,7 +138,7 @@ class PersistentStore:
 
     async def get_loaded(self, key: Key) -> Memory:
         # A loop, because `refresh` may start another read while this waits.
-        while not self._loaded.is_set() and (self._stale is None or key in self._stale):
+        while not self._loaded.is_set():
             await self._loaded.wait()
         return self.get(key)
 
@@ -153,7 +148,7 @@ class PersistentStore:
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.shield(waiting)  # other callers wait for the same future
         # A key that changed again, or failed, is in `_changed`.
-        return waiting.done() and key not in self._changed and self._owns(key)
+        return waiting.done() and key not in self._changed and self._may_save()
 
     def _request(self, key: Key) -> asyncio.Future[None]:
         """Requests an urgent save; returns what ends with the write of the group."""
@@ -173,7 +168,7 @@ class PersistentStore:
             if known and is_new and not reopening.saved:  # also after a cancellation: there was no turn
                 del self._reopenings[key]
                 self._changed.add(key)
-        if not known or not reopening.saved or not self._owns(key):
+        if not known or not reopening.saved or not self._may_save():
             return False
         del self._reopenings[key]
         self._memories[key] = reopened(self._memories[key], moment)  # as it is saved
@@ -196,44 +191,29 @@ class PersistentStore:
 
     def _reopen_closed(self) -> None:
         """Starts to reopen the closed records just loaded that a first turn would find valid, with one save for all."""
+        if not self._may_save():
+            return
         now = Moment.now(self._clock)
-        # Not those loaded before: this process may be handing them off, closed.
-        for key in self._memories if self._stale is None else self._memories.keys() & self._stale:
-            memory = self._memories[key]
-            if not memory.loaded or memory.validity is None or not memory.validity.closed or not self._owns(key):
+        for key, memory in self._memories.items():
+            if not memory.loaded or memory.validity is None or not memory.validity.closed:
                 continue
             if key not in self._reopenings and memory.validity_remaining(now) > EARLY_SECONDS:
                 self._begin_reopening(key)
 
-    def mark_closed(self, keys: Collection[Key]) -> None:
+    def _close_all(self) -> None:
+        """Notes that this process makes no further turn: the memories are complete for the next process."""
         now = Moment.now(self._clock)
-        for key in self._memories.keys() & set(keys):
+        for key, known in self._memories.items():
             if self._reopenings.pop(key, None) is not None:  # no turn was made: the memory is valid as it was loaded
                 self._changed.add(key)
-            memory = closed(self._memories[key], now)
-            if memory is not self._memories[key]:
+            memory = closed(known, now)
+            if memory is not known:
                 self._memories[key] = memory
                 self._changed.add(key)
 
-    async def flush(self, keys: Collection[Key]) -> None:
-        loop = asyncio.get_running_loop()
-        # Keys of the running save are requested again: the next save starts after it, and then both are done.
-        unsaved = (self._changed | self._saving).intersection(keys)
-        waiting = [self._urgent.setdefault(key, loop.create_future()) for key in unsaved]
-        if waiting:
-            self._save_now.set()
-            await asyncio.wait(waiting, timeout=_PATIENCE)
-
-    def refresh(self, keys: Collection[Key] | None = None) -> None:
-        """Reads the records again of HPAs that another process owned; `get_loaded` waits for the result."""
-        for key in tuple(self._reopenings) if keys is None else keys:
-            self._reopenings.pop(key, None)  # the other process may have written its own record since
-        if keys is None:
-            self._stale = None
-        elif self._loaded.is_set():
-            self._stale = set(keys)
-        elif self._stale is not None:
-            self._stale.update(keys)
+    def refresh(self) -> None:
+        """Reads all records again, since another process has led; `get_loaded` waits for the result."""
+        self._reopenings.clear()  # the other process may have written its own records since
         self._loaded.clear()
         self._reread.set()
         self._save_now.set()
@@ -259,7 +239,7 @@ class PersistentStore:
 
     async def stop(self) -> None:
         """Saves the rest and closes the backend; to be called after `run` and all turns have ended."""
-        self.mark_closed(tuple(self._memories))
+        self._close_all()
         await self._save(everything=True)
         await self._backend.close()
 
@@ -286,20 +266,18 @@ class PersistentStore:
             self._changed.update(self._memories)  # intact records may have been moved with the damaged ones
         self._log.info("state loaded", hpas=len(self._memories))
         self._telemetry.store.size(len(self._memories), await self._backend.size())
-        if not self._reread.is_set():  # unless HPAs were gained during the load, after their rows were read
+        if not self._reread.is_set():  # unless `refresh` was called during the load, after rows were read
             self._loaded.set()
             self._reopen_closed()
 
     async def _read(self, rows: list[tuple[Key, bytes]]) -> tuple[dict[Key, Memory], set[Key]]:
-        """Returns the newest memory of each stale HPA, and the keys of damaged records; other tasks run in between."""
+        """Returns the newest memory of each HPA, and the keys of damaged records; other tasks run in between."""
         now = Moment.now(self._clock)
         newest: dict[Key, Memory] = {}
         damaged = set()
         for number, (key, data) in enumerate(rows, start=1):
             if number % _AT_ONCE == 0:
                 await self._clock.sleep(0)
-            if self._stale is not None and key not in self._stale:
-                continue
             try:
                 memory = assessed(record.decode(key, data), now)
             except record.Undecodable as error:
@@ -312,10 +290,9 @@ class PersistentStore:
         return newest, damaged
 
     def _merge(self, newest: Mapping[Key, Memory]) -> None:
-        """Replaces memories of stale HPAs by newer ones."""
+        """Replaces memories by newer ones."""
         for key in tuple(self._memories):
-            if self._stale is None or key in self._stale:
-                self._memories[key] = invalidated(self._memories[key])
+            self._memories[key] = invalidated(self._memories[key])
         for key, memory in newest.items():
             own = self._memories.get(key)
             if own is None or own.at is None or (memory.at is not None and memory.at >= own.at):
@@ -367,21 +344,17 @@ class PersistentStore:
         Returns whether there were any records to save.
         """
         self._changed -= changed
-        keys = {key for key in changed if self._owns(key)}
-        if not keys:
+        if not changed or not self._may_save():
             return False
-        self._saving = keys
         try:
-            changes = await self._records(keys)
+            changes = await self._records(changed)
             with self._timed("save"):
                 refused = await self._backend.save(changes)
         except BaseException:
-            self._changed |= keys
+            self._changed |= changed
             raise
-        finally:
-            self._saving = set()
         failed.update(refused)
-        for key in keys - refused.keys() - self._changed:  # a key that changed meanwhile is saved again
+        for key in changed - refused.keys() - self._changed:  # a key that changed meanwhile is saved again
             if key in self._reopenings:
                 self._reopenings[key].saved = True
         # After the records have vanished from the backend, all of them must be saved again.

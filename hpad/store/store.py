@@ -1,6 +1,6 @@
 """The protocol of a store, which keeps the state of HPAs, and a store in memory."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from hpad.api.metadata import Key
@@ -20,12 +20,8 @@ class Store(Protocol):
     def forget(self, key: Key) -> None: ...
     def keys(self) -> Iterator[Key]: ...
 
-    def refresh(self, keys: Collection[Key] | None = None) -> None:
-        """This process owns these HPAs (None: all) again. Memories that are not read again count as `loaded`."""
-        ...
-
-    async def flush(self, keys: Collection[Key]) -> None:
-        """Waits until the memories of these HPAs are saved, or cannot be; at most some seconds."""
+    def refresh(self) -> None:
+        """This process leads now, another one has before. Memories that are not read again count as `loaded`."""
         ...
 
     async def get_loaded(self, key: Key) -> Memory:
@@ -47,10 +43,6 @@ class Store(Protocol):
         """
         ...
 
-    def mark_closed(self, keys: Collection[Key]) -> None:
-        """This process makes no further turn for these HPAs: their memories are complete for the next process."""
-        ...
-
 
 class InMemory:
     """A Store in a dictionary. Nothing outlives the process, so there is nothing to save."""
@@ -70,12 +62,9 @@ class InMemory:
     def keys(self) -> Iterator[Key]:
         return iter(tuple(self._memories))
 
-    def refresh(self, keys: Collection[Key] | None = None) -> None:
-        for key in self._memories if keys is None else self._memories.keys() & set(keys):
+    def refresh(self) -> None:
+        for key in self._memories:
             self._memories[key] = invalidated(self._memories[key])
-
-    async def flush(self, keys: Collection[Key]) -> None:
-        pass
 
     async def get_loaded(self, key: Key) -> Memory:
         return self.get(key)
@@ -85,6 +74,3 @@ class InMemory:
 
     async def reopen(self, key: Key, moment: Moment) -> bool:
         return True
-
-    def mark_closed(self, keys: Collection[Key]) -> None:
-        pass

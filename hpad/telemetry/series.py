@@ -175,20 +175,13 @@ class ProcessSeries(registry.Collector):
 
 
 class ElectionSeries:
-    """Leader election, and the distribution of HPAs over several replicas of hpad."""
+    """Leader election."""
 
     def __init__(self, make: SeriesFactory) -> None:
         text = "1 while this process leads, 0 while it is a standby"
         self._leader = make.gauge("leader_election_master_status", text, ["name"])
         text = "Renewals that had to read the Lease first"
         self._slow_renewals = make.counter("leader_election_slowpath", text, ["name"])
-        self.members = make.gauge(
-            "hpad_shard_members", "Replicas that share the HPAs, as seen by this one; 0 while it owns none"
-        )
-        self.owned = make.gauge("hpad_shard_hpas", "HPAs that this process controls")
-        self._handoffs = make.counter("hpad_shard_handovers", "HPAs that were reassigned", ["direction"])
-        for direction in ("gained", "lost"):
-            self._handoffs.labels(direction)
 
     def leads(self, name: str, leading: bool) -> None:
         """Sets whether this process holds the Lease `name`."""
@@ -197,11 +190,6 @@ class ElectionSeries:
     def renewed_slowly(self, name: str, times: int) -> None:
         """Counts renewals that had to read the Lease first."""
         self._slow_renewals.labels(name).inc(times)
-
-    def handed_off(self, gained: int, lost: int) -> None:
-        """Counts HPAs that were assigned to this process, and HPAs that were taken from it."""
-        self._handoffs.labels("gained").inc(gained)
-        self._handoffs.labels("lost").inc(lost)
 
 
 STORE_OPERATIONS: Final = ("load", "save", "decode")

@@ -70,10 +70,6 @@ def test_a_single_replica_is_asked() -> None:
     assert choose(Replica("a", a="single"), Replica("b", b="single")) == (["a"], [])
 
 
-def test_all_members_of_a_shard_group_are_asked() -> None:
-    assert choose(*(Replica(name, **{name: "member"}) for name in "abc")) == (["a", "b", "c"], [])
-
-
 def test_without_a_leader_all_standbys_are_asked() -> None:
     assert choose(Replica("a", a="standby"), Replica("b", b="standby")) == (["a", "b"], [])
 
@@ -82,9 +78,9 @@ def test_replicas_that_do_not_tell_their_role_are_all_asked() -> None:
     assert choose(Replica("a"), Replica("b")) == (["a", "b"], [])
 
 
-def test_a_member_that_does_not_answer_is_left_out_with_a_warning() -> None:
+def test_a_replica_that_does_not_answer_is_left_out_with_a_warning() -> None:
     broken = Replica("a", {"/api/v1/replicas": Failure("pod hpad/a: connection refused")})
-    assert choose(broken, Replica("b", b="member")) == (["b"], ["pod hpad/a: connection refused"])
+    assert choose(broken, Replica("b", b="standby")) == (["b"], ["pod hpad/a: connection refused"])
 
 
 def test_if_none_answers_each_reason_is_given() -> None:
@@ -197,7 +193,7 @@ def began(page: Json) -> list[int]:
 
 
 def test_the_history_is_that_of_all_replicas_page_by_page() -> None:
-    members = [Historian("member", 1, 4, 6, 7), Historian("member", 2, 3, 5), Historian("joining", 0)]
+    members = [Historian("leader", 1, 4, 6, 7), Historian("standby", 2, 3, 5), Historian("standby", 0)]
     fleet = deciding(members, pytest.fail)
     query, seen = {"limit": "3"}, []
     while True:

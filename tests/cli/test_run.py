@@ -1,7 +1,6 @@
 """`hpad run`: flags become settings, those of kube-controller-manager as well."""
 
 import argparse
-import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -99,28 +98,11 @@ def test_leader_election_is_off_by_default() -> None:
     assert not settings_of("--leader-elect=false").election.enabled
 
 
-def test_shards_are_off_by_default_and_store_state_in_the_cluster() -> None:
-    assert not settings_of().election.shards
-    shared = settings_of("--shards", "--leader-elect-resource-name=hpads")
-    assert (shared.election.enabled, shared.election.shards, shared.election.name) == (True, True, "hpads")
-    assert shared.store.kind == "cluster"
-    assert settings_of("--shards", "--store=cluster").store.chosen
-    assert not settings_of("--shards=false").election.enabled
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--leader-elect"], "shards: with shards all replicas work, with leader_elect only one"),
-        (["--store=sqlite:x.db"], "store: sqlite is local to this replica"),
-        (["--store=memory"], "store: memory is local to this replica"),
-        (["--leader-elect-retry-period=3s"], "10s is less than 4 times the retry period of 3s"),
-        ([f"--leader-elect-resource-name={'x' * 64}"], "has more than 63 characters"),
-    ],
-)
-def test_settings_that_contradict_shards_are_refused(flags: list[str], words: str) -> None:
-    with pytest.raises(settings.SettingsError, match=re.escape(words)):
-        settings_of("--shards", *flags)
+def test_the_config_maps_of_the_store_are_named_after_the_lease() -> None:
+    assert settings_of("--leader-elect").store.name == "hpad-history"
+    shops = settings_of("--leader-elect", "--leader-elect-resource-name=hpad-shops")
+    assert (shops.store.kind, shops.store.name) == ("cluster", "hpad-shops-history")
+    assert settings_of("--store=cluster", "--leader-elect-resource-name=hpad-shops").store.name == "hpad-shops-history"
 
 
 def test_leader_election_flags_of_kube_controller_manager_are_accepted() -> None:

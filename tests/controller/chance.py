@@ -23,7 +23,7 @@ EVENTS = 24
 BUSY = (8, 20)
 PEAK = 100
 GAPS = (0.5, 3.0, 10.0, 20.0, 50.0, 90.0)
-"""Seconds for which hpad is down, or another replica owns the HPA."""
+"""Seconds for which hpad is down, or another replica leads."""
 JUMPS = (-3600, -600, -120, -20, -5, 5, 20, 120, 600, 3600)
 INTERVALS = (persistent.SaveIntervals(0.25, 1.0, 3.0), persistent.SaveIntervals(1.0, 15.0, 3.0))
 WINDOWS = (45, 60, 120)
@@ -214,15 +214,14 @@ class RandomLife:
         self.environment.scales["web"] = count
 
     async def _owner(self) -> None:
-        """Another replica owns the HPA for a while and makes no turn."""
+        """Another replica leads for a while and makes no turn."""
         away = self._dice.choice(GAPS)
         self._note("not ours", away)
         self._life.owner.on = False
-        self._life.bench.handoff.changed()
-        await self._life.bench.handoff.hand_off()
+        self._life.bench.takeover.changed()
         await asyncio.sleep(away)
         self._life.owner.on = True
-        self._life.bench.handoff.changed()
+        self._life.bench.takeover.changed()
 
     async def _hand_off(self) -> None:
         """Stops hpad cleanly, perhaps during a save; a standby takes over.
@@ -239,12 +238,11 @@ class RandomLife:
         self._note("hand over", (self.environment.backend.slow, lease))
         stopping = asyncio.create_task(old.stop())
         await asyncio.wait([stopping], timeout=lease)
-        old.owner.turn(False)
-        new.owner.turn(True)
+        old.owner.on, new.owner.on = False, True
         self._life = new
         if self.environment.backend.fails or not self.environment.backend.rows:
             self.environment.forget()
-        new.bench.handoff.changed()
+        new.bench.takeover.changed()
         await stopping
         self.environment.backend.slow = slow
 

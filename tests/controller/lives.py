@@ -92,15 +92,15 @@ class Machine(virtual_time.SetClock):
 
 
 class Switch:
-    """An owner of all HPAs while `on`, else of none. `may_save`: it may save the state of all HPAs."""
+    """It leads, and may save, while `on`."""
+
+    remaining = None
 
     def __init__(self, on: bool) -> None:
-        self.on = self.may_save = on
+        self.on = on
 
-    def turn(self, on: bool) -> None:
-        self.on = self.may_save = on
-
-    def owns(self, key: Key) -> bool:
+    @property
+    def leading(self) -> bool:
         return self.on
 
 
@@ -265,7 +265,7 @@ class Life:
         self.environment = environment
         self.owner = Switch(leads)
         self.store = persistent.PersistentStore(
-            environment.backend, environment.clock, telemetry(), intervals, lambda key: self.owner.may_save
+            environment.backend, environment.clock, telemetry(), intervals, lambda: self.owner.on
         )
         self.bench = Bench(
             *(found for found in (environment.found, environment.rival) if found is not None),
@@ -340,7 +340,8 @@ class Life:
     async def crash(self) -> None:
         """Ends the process as SIGKILL does: none of its tasks writes anything more."""
         controller = self.bench.controller
-        tasks = [self._running, *controller.running(), *self.bench.handoff._beginning]
+        tasks = [self._running, *controller.running()]
+        self.bench.takeover.stop()
         if controller._dispatcher is not None:
             tasks.append(controller._dispatcher)
         controller._queue.shutdown()

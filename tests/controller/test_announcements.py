@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from support.controller import Bench, Named, annotated, hpa
+from support.controller import Bench, Switch, annotated, hpa
 from support.virtual_time import in_virtual_time
 
-from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
-from hpad.engine.history import Memory
 
 PERIOD = 15.0
 
@@ -66,38 +64,18 @@ async def test_what_is_told_is_what_will_be_asked() -> None:
 
 
 @in_virtual_time
-async def test_a_lost_hpa_is_not_told_and_a_gained_one_not_in_its_cooldown() -> None:
-    owner = Named("web", "lost")
-    bench = Bench(*map(hpa, ("web", "lost", "gained")), owner=owner, period=PERIOD, cooldown=17.0)
-    told = listening(bench)
-    bench.controller.start()
-    owner.names.remove("lost")
-    bench.controller.reassign()
-    await asyncio.sleep(PERIOD)
-    assert [name for _, name, _ in told] == ["web"]
-    bench.store.put(Key("default", "gained"), Memory(uid="1", at=bench.clock.now()))
-    owner.names.add("gained")
-    bench.handoff.changed()
-    await asyncio.sleep(PERIOD + 1)
-    assert [name for _, name, _ in told] == ["web"]
-    await asyncio.sleep(PERIOD)
-    assert [name for _, name, _ in told] == ["web", "gained"]
-    await bench.controller.stop(5)
-
-
-@in_virtual_time
-async def test_queries_of_gained_hpas_are_told() -> None:
-    owner = Named("web")
-    bench = Bench(hpa("web"), hpa("api"), owner=owner, period=PERIOD)
+async def test_a_new_leader_tells_queries_and_a_standby_does_not() -> None:
+    owner = Switch(False)
+    bench = Bench(hpa("web"), owner=owner, period=PERIOD)
     told = listening(bench)
     bench.controller.start()
     await asyncio.sleep(2 * PERIOD)
-    assert [name for _, name, _ in told] == ["web"]
-    owner.names.add("api")
-    bench.handoff.changed()
+    assert told == []
+    owner.on = True
+    bench.takeover.changed()
     await asyncio.sleep(2 * PERIOD)
     await bench.controller.stop(5)
-    assert [name for _, name, _ in told] == ["web", "api"]
+    assert [name for _, name, _ in told] == ["web"]
 
 
 @in_virtual_time

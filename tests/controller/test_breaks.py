@@ -58,13 +58,12 @@ async def test_a_replica_that_leads_again_waits_a_full_window_before_a_scale_dow
     await asyncio.sleep(31)
     assert bench.cluster.scales["web"] == 4
     owner.on = False
-    bench.controller.reassign()
+    bench.takeover.changed()
     await asyncio.sleep(3600)
     bench.cluster.scales["web"] = 8  # written by the other leader
     bench.metrics.values["web"] = 20
     owner.on = True
-    bench.store.refresh()
-    bench.controller.reassign()
+    bench.takeover.changed()
     await asyncio.sleep(290)
     assert bench.cluster.scales["web"] == 8
     await asyncio.sleep(30)

@@ -18,7 +18,7 @@ SERIES = 'hpad_hpa_competing_writer{hpa_name="web",kind="hpa",namespace="default
 
 
 @in_virtual_time
-async def test_the_series_of_a_competing_writer_follows_the_ownership_of_the_hpa() -> None:
+async def test_the_series_of_a_competing_writer_follows_the_leadership() -> None:
     owner = Switch()
     bench = Bench(hpa("web"), owner=owner)
     bench.cluster.others = (Competitor(HPA, "default/other"),)
@@ -27,12 +27,11 @@ async def test_the_series_of_a_competing_writer_follows_the_ownership_of_the_hpa
         return SERIES in (await bench.telemetry.exposition()).decode()
 
     bench.controller.start()
-    bench.controller.reassign()
     await asyncio.sleep(2 * PERIOD)
     seen = [await exported()]
     for on in (False, True):
         owner.on = on
-        bench.controller.reassign()
+        bench.takeover.changed()
         await asyncio.sleep(2 * PERIOD)
         seen.append(await exported())
     bench.cluster.others = ()

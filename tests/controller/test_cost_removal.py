@@ -11,9 +11,7 @@ from support.controller import FakeCluster, Source, Switch
 from support.virtual_time import VirtualClock, in_virtual_time
 
 from hpad.api.deletion_cost import DeletionCost
-from hpad.api.metadata import Key
 from hpad.controller.cost_removal import CostRemoval, kept_seconds
-from hpad.election.assignment import Assignment
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 
@@ -94,33 +92,6 @@ async def test_a_new_leader_removes_at_once_what_it_has_seen_for_a_minute() -> N
         bench.owner.on = True
         await asyncio.sleep(16)
     assert bench.cluster.annotated == ["web-0"]
-
-
-@in_virtual_time
-async def test_of_a_shard_group_one_member_removes_the_cost_of_a_pod() -> None:
-    bench, both = Bench(pods=40), frozenset({"a", "b"})
-    bench.cluster.annotate_seconds = 1  # both members are at work before a cost is gone
-    owners = [Assignment("a", {"b": both}, both), Assignment("b", {"a": both}, both)]
-    async with contextlib.AsyncExitStack() as stack:
-        for owner in owners:
-            bench.removal = CostRemoval(bench.cluster, owner, bench.clock)
-            await stack.enter_async_context(bench.running())
-        await asyncio.sleep(100)
-    assert sorted(bench.cluster.annotated) == sorted(f"web-{number}" for number in range(40))
-    shares = [sum(owner.owns(Key("default", name)) for name in bench.cluster.annotated) for owner in owners]
-    assert all(share > 8 for share in shares)
-
-
-@in_virtual_time
-async def test_a_member_removes_the_costs_of_one_that_has_left() -> None:
-    bench, both = Bench(pods=40), frozenset({"a", "b"})
-    bench.removal = CostRemoval(bench.cluster, Assignment("a", {"b": both}, both), bench.clock)
-    async with bench.running():
-        await asyncio.sleep(100)
-        assert 0 < len(bench.cluster.annotated) < 40
-        bench.removal._owner = Assignment("a", {}, frozenset({"a"}))
-        await asyncio.sleep(20)
-    assert len(bench.cluster.annotated) == 40
 
 
 @in_virtual_time

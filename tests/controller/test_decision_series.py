@@ -164,13 +164,13 @@ async def test_a_metric_that_leaves_the_spec_leaves_the_series() -> None:
 
 
 @in_virtual_time
-async def test_the_series_of_an_hpa_end_where_another_replica_owns_it() -> None:
+async def test_the_series_of_an_hpa_end_where_another_replica_leads() -> None:
     owner = Switch()
     bench = Bench(hpa("web"), owner=owner)
     bench.controller.start()
     await asyncio.sleep(1)
     assert of_metrics(await samples(bench.telemetry))
     owner.on = False
-    bench.controller.reassign()
+    bench.controller.stand_by()
     assert await samples(bench.telemetry) == {}
     await bench.controller.stop(5)

@@ -59,7 +59,7 @@ def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     scale_target = rescale.scale_target
 
     def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
-        unlimited = msgspec.structs.replace(permit, owner=owner.EVERYTHING, current=None)
+        unlimited = msgspec.structs.replace(permit, owner=owner.ALONE, current=None)
         return scale_target(cluster, clock, unlimited, *rest)
 
     patch.setattr(rescale, "scale_target", unchecked)

@@ -6,12 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
-from support.controller import Bench, Named, Switch, hpa
+from support.controller import Bench, Switch, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
-from hpad.election.owner import EVERYTHING, Owner
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
 
@@ -118,22 +117,14 @@ async def test_a_replica_that_takes_over_reads_the_current_selectors(changed: st
     bench.controller.start()
     await asyncio.sleep(PERIOD)
     owner.on = False
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(3600)
     bench.cluster.selectors[changed] = "app=web"
     bench.metrics.values = {"grows": 40, "shrinks": 40}
     owner.on = True
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(PERIOD)
     await bench.controller.stop(0)
-    assert outcome(bench) == COMPETING
-
-
-@in_virtual_time
-async def test_an_hpa_of_another_member_competes_too() -> None:
-    """Its target is not watched, and no turn of this replica reads it."""
-    bench = overlapping(owner=Named("grows"))
-    await bench.advance(PERIOD - 1)
     assert outcome(bench) == COMPETING
 
 
@@ -157,10 +148,9 @@ async def test_a_new_hpa_competes_at_once_and_until_its_deletion(there: bool) ->
     await bench.controller.stop(0)
 
 
-@pytest.mark.parametrize("owner", [EVERYTHING, Named("grows")], ids=["all HPAs", "one of them"])
 @in_virtual_time
-async def test_an_hpa_edited_to_the_target_of_another_competes_at_once(owner: Owner) -> None:
-    bench = overlapping(owner=owner)
+async def test_an_hpa_edited_to_the_target_of_another_competes_at_once() -> None:
+    bench = overlapping()
     bench.cluster.selectors["twin"] = "app=twin"
     bench.metrics.values = {"grows": 20, "shrinks": 80}
     bench.controller.start()

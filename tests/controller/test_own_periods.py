@@ -215,7 +215,7 @@ async def test_a_new_leader_has_the_first_turn_within_the_common_period():
         at = bench.clock.now() - timedelta(seconds=ago)
         bench.store.put(Key("default", name), Memory(uid="1", at=at, last_count=1, loaded=True))
     owner.on = True
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(3700)
     assert bench.metrics.times("slow")[0] == pytest.approx(110, abs=0.1)
     assert bench.metrics.times("quick")[0] <= 101.1

@@ -12,16 +12,16 @@ from hpad.api.metadata import Key
 from hpad.controller.schedule import TRANSITIONS, Change, Phase, Record
 
 WEB = Key("default", "web")
-IDLE = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.NOT_OWNED)
+IDLE = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)
 ALLOWED = {
     (Phase.RUNNING, Change.COMPLETE): Phase.WAITING,
     (Phase.RUNNING, Change.COOL_DOWN): Phase.COOLING_DOWN,
-    (Phase.RUNNING, Change.DISOWN): Phase.NOT_OWNED,
+    (Phase.RUNNING, Change.STAND_BY): Phase.STANDBY,
     (Phase.RUNNING, Change.VANISH): Phase.GONE,
     (Phase.RUNNING, Change.DELETE): Phase.DELETED,
     (Phase.DELETED, Change.COMPLETE): Phase.WAITING,
     (Phase.DELETED, Change.COOL_DOWN): Phase.COOLING_DOWN,
-    (Phase.DELETED, Change.DISOWN): Phase.NOT_OWNED,
+    (Phase.DELETED, Change.STAND_BY): Phase.STANDBY,
     (Phase.DELETED, Change.VANISH): Phase.GONE,
     (Phase.DELETED, Change.DELETE): Phase.DELETED,
     (Phase.GONE, Change.DELETE): Phase.GONE,

@@ -174,7 +174,7 @@ async def test_a_second_crash_before_the_first_turn_is_saved_is_known() -> None:
     environment, life = await peaked(CONFIG_MAPS)
     environment.load = 50
     await asyncio.sleep(225)
-    await life.store.flush([lives.WEB])
+    await life.store.flush_now(lives.WEB)
     await life.crash()
     environment.load = 100
     second = Life(environment, CONFIG_MAPS)

@@ -3,7 +3,7 @@
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.controller import Bench, Named, competing, hpa
+from support.controller import Bench, competing, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api import selector
@@ -29,18 +29,16 @@ def test_hpas_that_select_a_common_pod_compete() -> None:
     assert competing(selectors, OTHER, [pod(app="other")]) == ()
 
 
-@pytest.mark.parametrize("name", ["web", "twin"])
 @in_virtual_time
-async def test_hpas_of_different_members_compete(name: str) -> None:
-    """Two members each own one of two HPAs on the same pods: neither scales."""
-    bench = Bench(hpa("web"), hpa("twin"), owner=Named(name))
+async def test_hpas_on_the_same_pods_compete() -> None:
+    """Neither scales."""
+    bench = Bench(hpa("web"), hpa("twin"))
     bench.cluster.selectors["twin"] = "app=web"
     bench.metrics.values.update({"web": 40, "twin": 40})
     bench.cluster.scales["web"] = 2
     await bench.advance(90)
     assert bench.cluster.writes == []
     assert "AmbiguousSelector" in {event.reason for event in bench.cluster.events}
-    assert list(bench.store.keys()) == [Key("default", name)]
 
 
 def test_hpas_of_different_namespaces_do_not_compete() -> None:

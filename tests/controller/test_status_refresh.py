@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from support import virtual_time
-from support.controller import Bench, Named, hpa
+from support.controller import Bench, Switch, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
@@ -212,12 +212,11 @@ async def test_a_lost_status_of_a_rescale_is_written_in_the_next_turn() -> None:
 
 @in_virtual_time
 async def test_an_hpa_that_comes_back_from_another_replica_is_written_at_once() -> None:
-    owner = Named("web")
+    owner = Switch()
     bench = made(owner=owner)
     await held(bench)
-    for names in (set[str](), {"web"}):
-        owner.names = names
-        bench.handoff.changed()
+    for owner.on in (False, True):
+        bench.takeover.changed()
     turns, written = len(bench.metrics.times("web")), len(bench.cluster.statuses)
     await asyncio.sleep(15)
     await bench.controller.stop(5)

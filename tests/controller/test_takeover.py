@@ -43,7 +43,9 @@ class Process:
     def __init__(self, backend: Backend, *, leads: bool) -> None:
         self.owner = Switch(leads)
         clock, intervals = virtual_time.VirtualClock(), persistent.SaveIntervals(1.0, lives.PERIOD)
-        self.store = persistent.PersistentStore(backend, clock, lives.telemetry(), intervals, self.owner.owns)
+        self.store = persistent.PersistentStore(
+            backend, clock, lives.telemetry(), intervals, lambda: self.owner.leading
+        )
         self.bench = Bench(
             *(hpa(name, namespace=f"team-{number // 50}") for number, name in enumerate(NAMES)),
             owner=self.owner,
@@ -84,7 +86,7 @@ async def taken_over(seconds: float) -> tuple[dict[str, float], int]:
     await asyncio.sleep(1)
     began, backend.written = virtual_time.now(), 0
     second.owner.on = True
-    second.bench.handoff.changed()
+    second.bench.takeover.changed()
     await asyncio.sleep(0.95 * lives.PERIOD)
     written = backend.written
     await asyncio.sleep(lives.PERIOD)

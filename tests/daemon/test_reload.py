@@ -22,7 +22,7 @@ from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.recording import replay
-from hpad.settings.model import Election, Serving
+from hpad.settings.model import Serving
 from hpad.sources.manager import SourcesRejected
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
@@ -77,18 +77,15 @@ async def test_a_reload_applies_new_sources_and_intervals_at_once(cluster: Clust
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "old sources"]
 
 
-async def test_a_reload_applies_the_period_to_cooldown_and_store(cluster: Cluster) -> None:
-    """The cooldown after a handoff and the intervals of saves depend on the period, too."""
-    first = small_settings(sync_period=timedelta(minutes=10), election=Election(enabled=True, shards=True))
+async def test_a_reload_applies_the_period_to_the_store(cluster: Cluster) -> None:
+    """The intervals of saves depend on the period, too."""
+    first = small_settings(sync_period=timedelta(minutes=10))
     first = msgspec.structs.replace(first, store=msgspec.structs.replace(first.store, kind="cluster"))
     async with app.App(first, cluster_config=ClusterConfig(server=cluster.url)) as daemon:
         await daemon.ready()
         new = msgspec.structs.replace(first, sync_period=timedelta(seconds=10))
         assert await daemon.reload(new) == []
         made = assembly.build(new, ClusterConfig(server=cluster.url), daemon.clock, Telemetry())
-        assert made.handoff is not None
-        assert daemon.components.handoff is not None
-        assert daemon.components.handoff._cooldown == made.handoff._cooldown == 15 + 2 + 0.6 * 10
         assert isinstance(daemon.components.store, persistent.PersistentStore)
         assert isinstance(made.store, persistent.PersistentStore)
         assert daemon.components.store._intervals == made.store._intervals

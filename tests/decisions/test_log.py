@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from support import virtual_time
-from support.controller import Bench, Named, hpa
+from support.controller import Bench, Switch, hpa
 from support.decisions import WEB, Diary, after, contiguous, named, one_queue, scaled
 from support.engine import Workload, external, series
 from support.virtual_time import in_virtual_time
@@ -120,21 +120,19 @@ def test_a_log_that_is_off_knows_the_entry_in_progress() -> None:
 
 @in_virtual_time
 async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> None:
-    log, owner = DecisionLog(), Named("web", "api")
-    bench = Bench(hpa("web"), hpa("api"), decisions=log, owner=owner, release=log.release)
+    log, owner = DecisionLog(), Switch()
+    bench = Bench(hpa("web"), decisions=log, owner=owner, release=log.release)
     bench.controller.start()
     await asyncio.sleep(40)
     released = bench.clock.now()
-    owner.names.discard("web")
-    bench.handoff.changed()
+    owner.on = False
+    bench.takeover.changed()
     await asyncio.sleep(40)
     assert (log.latest(WEB), log.evidence(WEB)) == (None, None)
     (entry,) = await log.entries(WEB)
     assert entry.ended <= released
-    (other,) = await log.entries(Key("default", "api"))
-    assert other.ended > released
-    owner.names.add("web")
-    bench.handoff.changed()
+    owner.on = True
+    bench.takeover.changed()
     await asyncio.sleep(40)
     assert len(await log.entries(WEB)) == 2
     await bench.controller.stop(5)

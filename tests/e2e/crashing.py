@@ -46,7 +46,7 @@ from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.schedule import Plan, Record, Timing, TooEarly
 from hpad.controller.workers import Worker, Workers
-from hpad.election.owner import EVERYTHING, Permit
+from hpad.election.owner import ALONE, Permit
 from hpad.engine import recovery, settle
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
@@ -207,7 +207,7 @@ class Life(NamedTuple):
                 plan = Plan(next_of(self.plan, number), 0.0)
                 try:
                     done = await reconcilers[planned.which].reconcile(
-                        Permit(EVERYTHING, key, planned.hpa),
+                        Permit(ALONE, key, planned.hpa),
                         worker,
                         Timing(Moment.now(clock), plan, 0.0),
                         Record(),

@@ -19,7 +19,6 @@ from support import plugin
 from support.kubectl_binaries import SECONDS, kubectls
 from support.plugin import Plugin
 
-from hpad import settings
 from hpad.api.metadata import Key
 from hpad.daemon import app
 from hpad.settings.model import Election
@@ -245,40 +244,6 @@ async def test_a_service_is_asked_until_the_leader_answers(pair: tuple[Plugin, l
     for _ in range(3):  # the standby may answer first
         assert (await pair[0].json("status web"))["lastDecision"]["action"] == "none"
     assert denied.hits == 3
-
-
-async def test_the_members_of_a_shard_group_are_all_asked(world: World, kubectl_path: str, tmp_path: Path) -> None:
-    """Scenario 31."""
-    names = [f"web-{number}" for number in range(8)]
-    for name in names:
-        workload(world, name)
-    shards = {
-        "election": Election(enabled=True, shards=True, namespace="default", **QUICK),
-        "store": settings.StoreSettings(kind="cluster", namespace="default"),
-    }
-    members = [await world.hpad(**LISTEN, **shards), await world.hpad(**LISTEN, **shards)]
-    for number, member in enumerate(members):
-        plugin.pod(world.cluster, f"hpad-{number}", port(member))
-    plugin.service(world.cluster)
-    hpad = Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig"))
-
-    def known(member: app.App) -> set[str]:
-        return {name for name in names if member.components.decisions.latest(Key("default", name))}
-
-    await world.until(lambda: all(map(known, members)) and set.union(*map(known, members)) == set(names))
-    status, out, err = await hpad.run("status", "-v", "-o", "json")
-    assert (status, err.splitlines()[-1].partition("; ")[2]) == (0, "asked: pod hpad/hpad-0, pod hpad/hpad-1")
-    rows = json.loads(out)["items"]
-    assert [each["name"] for each in rows] == names
-    assert all("lastDecision" in each for each in rows)
-    _, out, err = await hpad.run("sources")  # on a busy machine, a source may have timed out at this moment
-    assert err == ""
-    header, *lines = [line.split() for line in out.splitlines()]
-    assert header[:2] == ["REPLICA", "NAME"]
-    assert {tuple(line[:3]) for line in lines if line[2] == "metrics-server"} == {
-        ("pod", "hpad/hpad-0", "metrics-server"),
-        ("pod", "hpad/hpad-1", "metrics-server"),
-    }
 
 
 async def test_a_replica_that_does_not_answer_is_passed_over(pair: tuple[Plugin, list[app.App]], world: World) -> None:

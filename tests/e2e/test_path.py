@@ -19,7 +19,7 @@ BESIDE = {
         "hpad/kube/events.py",
     ),
     *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py", "hpad/kube/pod_index.py"),
-    *("hpad/kube/events.py", "hpad/kube/hpa_bytes.py", "hpad/kube/exclusion.py", "hpad/kube/shared.py"),
+    *("hpad/kube/events.py", "hpad/kube/hpa_bytes.py", "hpad/kube/shared.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/engine/marks.py", "hpad/controller/report.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),

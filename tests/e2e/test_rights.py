@@ -227,7 +227,7 @@ async def test_a_config_map_missing_in_the_role_is_named(tmp_path: Path) -> None
     assert "rbac-one-namespace.yaml" in finding.do
 
 
-async def test_the_advice_on_rights_for_reviews_and_shards_names_the_file_that_grants_them(tmp_path: Path) -> None:
+async def test_the_advice_on_rights_for_reviews_names_the_file_that_grants_them(tmp_path: Path) -> None:
     serving = {"listen": ("127.0.0.1", 0), "serving": Serving(review=True)}
     reviews = await one_namespace(tmp_path, 0, namespaces=("shop",), **serving)
     assert [finding.says.split(": ")[0] for finding in reviews] == [
@@ -235,12 +235,6 @@ async def test_the_advice_on_rights_for_reviews_and_shards_names_the_file_that_g
         "may not create subjectaccessreviews.authorization.k8s.io in all namespaces",
     ]
     assert {finding.do for finding in reviews} == {"grant it as config/rbac-review.yaml does"}
-    election = Election(enabled=True, shards=True, namespace="shop")
-    shards = await one_namespace(tmp_path, 0, namespaces=("shop",), election=election)
-    assert [finding.says.split(": ")[0] for finding in shards] == [
-        f"may not {verb} leases.coordination.k8s.io in namespace shop" for verb in ("list", "update", "delete")
-    ]
-    assert {finding.do for finding in shards} == {"grant it as config/shards.yaml does"}
 
 
 async def test_rights_for_one_namespace_suggest_the_flag(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from support.client_go_elector import Original
 from support.lease_candidates import Candidate, Server, odd
 from support.virtual_time import in_virtual_time, now, until
 
-from hpad.api.metadata import Key
 from hpad.election import lease
 from hpad.election.leader import Replica
 from hpad.kube import errors
@@ -58,18 +57,18 @@ async def test_a_second_candidate_stands_by() -> None:
 
 @in_virtual_time
 async def test_a_leader_knows_itself_and_a_standby_the_leader() -> None:
-    server, keys = Server(), [Key("default", "web"), Key("default", "api")]
+    server = Server()
     first = Candidate("a", server).start()
-    assert first.leader.replicas(keys) == (Replica("a", "standby", 0),)
+    assert first.leader.replicas() == (Replica("a", "standby"),)
     await until(lambda: first.leads)
     second = Candidate("b", server).start()
     await asyncio.sleep(10)
-    assert first.leader.replicas(keys) == (Replica("a", "leader", 2),)
-    assert second.leader.replicas(keys) == (Replica("b", "standby", 0), Replica("a", "leader", 2))
+    assert first.leader.replicas() == (Replica("a", "leader"),)
+    assert second.leader.replicas() == (Replica("b", "standby"), Replica("a", "leader"))
     first.network.cut = True  # its Lease expires, and the second one leads
     await until(lambda: second.leads)
-    assert first.leader.replicas(keys)[0] == Replica("a", "standby", 0)
-    assert second.leader.replicas(keys) == (Replica("b", "leader", 2),)
+    assert first.leader.replicas()[0] == Replica("a", "standby")
+    assert second.leader.replicas() == (Replica("b", "leader"),)
     await second.stop()
     await first.stop()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from support import virtual_time
-from support.lease_candidates import ANY
 from support.virtual_time import now, until
 
 from hpad.election import lease
@@ -52,11 +51,11 @@ def test_one_leads_the_other_stands_by_and_events_report_it() -> None:
     async def check(cluster: Cluster) -> None:
         election = Election(enabled=True, name="kube-controller-manager")
         async with standing(cluster, "second", election) as second:
-            await until(lambda: second.owns(ANY), 20, every=1)
+            await until(lambda: second.leading, 20, every=1)
             async with standing(cluster, "third", election) as third:
                 await asyncio.sleep(30)
-                assert second.owns(ANY)
-                assert not third.owns(ANY)
+                assert second.leading
+                assert not third.leading
         events = cluster.list("events")
         assert [event["message"] for event in events] == ["second became leader", "second stopped leading"]
         stored = cluster.get("leases", "kube-controller-manager", "kube-system")
@@ -73,7 +72,7 @@ def test_the_event_equals_the_one_of_client_go(recorded: Any) -> None:
     async def check(cluster: Cluster) -> None:
         election = Election(enabled=True, name="kube-controller-manager")
         async with standing(cluster, identity, election) as leader:
-            await until(lambda: leader.owns(ANY), 20, every=1)
+            await until(lambda: leader.leading, 20, every=1)
             await until(lambda: cluster.list("events"), 20, every=1)
         event = cluster.list("events")[0]
         varying = ("firstTimestamp", "lastTimestamp", "metadata", "involvedObject")
@@ -95,7 +94,7 @@ def test_without_the_api_server_leading_ends_in_time_and_resumes_when_it_is_back
     async def check(cluster: Cluster) -> None:
         async with standing(cluster, "only", Election(enabled=True)) as leader:
             changes: list[tuple[float, bool]] = []
-            leader.subscribe(lambda: changes.append((now(), leader.owns(ANY))))
+            leader.subscribe(lambda: changes.append((now(), leader.leading)))
             await asyncio.sleep(20)
             cluster.faults.add(path="leases", times=None, **fault)
             began = now()
@@ -105,6 +104,6 @@ def test_without_the_api_server_leading_ends_in_time_and_resumes_when_it_is_back
             assert ended - began <= 10.1
             cluster.faults.clear()
             await asyncio.sleep(20)
-            assert leader.owns(ANY)
+            assert leader.leading
 
     on_a_cluster(check)

@@ -10,7 +10,7 @@ import pytest
 from support import virtual_time
 from support.scripted_server import Script, SkippingClock, failure, says
 
-from hpad.election import lease, members
+from hpad.election import lease
 from hpad.kube import errors
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
@@ -338,10 +338,3 @@ def test_the_lease_of_another_is_not_released() -> None:
         assert stage.stored["holderIdentity"] == "other"
 
     staged(check)
-
-
-async def test_a_list_of_no_leases_may_be_null(script: Script, client: Client) -> None:
-    """Go encodes an empty slice without elements as null."""
-    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    script.on("GET", path, says({"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": None}))
-    assert await members.Members(client, ELECTION, identity="a").read() == []

@@ -24,7 +24,7 @@ async def test_a_standby_reconciles_nothing_and_begins_at_once_when_it_leads() -
     await asyncio.sleep(100.1)
     assert bench.metrics.asked == []
     owner.on = True
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(0.001)
     assert {name for _, name in bench.metrics.asked} == {"web", "api"}
     await asyncio.sleep(150)
@@ -45,11 +45,11 @@ async def test_reconciles_are_cancelled_when_the_process_stops_leading() -> None
     bench.controller.start()
     await asyncio.sleep(2)
     owner.on = False
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(30)
     assert (bench.cluster.writes, bench.cluster.statuses, bench.cluster.events) == ([], [], [])
     owner.on = True
-    bench.handoff.changed()
+    bench.takeover.changed()
     await asyncio.sleep(6)
     assert bench.cluster.writes == [5]
     await bench.controller.stop(5)
@@ -62,9 +62,9 @@ async def test_a_turn_cancelled_before_its_first_step_comes_again() -> None:
     bench.controller.start()
     for _ in range(4):
         owner.on = False
-        bench.handoff.changed()
+        bench.takeover.changed()
         owner.on = True
-        bench.handoff.changed()
+        bench.takeover.changed()
         await asyncio.sleep(0)
     await asyncio.sleep(31)
     assert len(bench.metrics.times("web")) >= 2
@@ -79,7 +79,7 @@ async def test_the_series_of_hpas_of_another_leader_vanish() -> None:
     await asyncio.sleep(1)
     assert b'hpa_name="web"' in await bench.telemetry.exposition()
     owner.on = False
-    bench.handoff.changed()
+    bench.takeover.changed()
     assert b'hpa_name="web"' not in await bench.telemetry.exposition()
     await bench.controller.stop(5)
 
@@ -91,7 +91,7 @@ async def test_a_leader_resumed_after_a_stop_writes_nothing_on_its_old_lease(sto
     server = Server()
     candidate = Candidate("a", server)
     bench = led(candidate.leader, "web")
-    candidate.leader.subscribe(bench.handoff.changed)
+    candidate.leader.subscribe(bench.takeover.changed)
 
     async def frozen() -> int:
         asyncio.get_running_loop().jump(stopped)  # type: ignore[attr-defined]  # a VirtualLoop

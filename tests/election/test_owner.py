@@ -1,4 +1,4 @@
-"""A write for an HPA that was reassigned or edited is not sent, however late that turns out."""
+"""A write for an HPA that was edited, or by a former leader, is not sent, however late that turns out."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ class HandClock(SystemClock):
         await self.over.wait()
 
 
-@pytest.mark.parametrize("raised", [ownership.NotOwned, ownership.Edited])
+@pytest.mark.parametrize("raised", [ownership.NotLeading, ownership.Edited])
 async def test_a_write_that_waits_for_a_connection_is_not_sent_once_its_permit_has_ended(raised: type) -> None:
     """The same holds after a stop of the process: time passes before the first byte is sent."""
     owner, clock, web, edited = Switch(), HandClock(), hpa("web"), hpa("web", maxReplicas=3)
@@ -48,7 +48,7 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_once_its_permit_h
 
         writing = asyncio.create_task(write())
         await asyncio.sleep(0.1)
-        if raised is ownership.NotOwned:
+        if raised is ownership.NotLeading:
             owner.on = False
         else:
             current[0] = edited

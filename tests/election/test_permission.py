@@ -13,7 +13,7 @@ from support.virtual_time import VirtualClock, in_virtual_time, now, run, until
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.clock import SystemClock
-from hpad.election.owner import Edited, NotOwned, Permit
+from hpad.election.owner import Edited, NotLeading, Permit
 from hpad.engine.conditions import Event
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client, Limiter
@@ -88,7 +88,7 @@ def test_a_write_that_stalls_before_its_permission_is_refused() -> None:
         async with RawServer(OK).serving() as server, leading() as candidate:
             async with slow(server) as client:
                 candidate.network.cut = True
-                with pytest.raises(NotOwned):
+                with pytest.raises(NotLeading):
                     await written(client, candidate)
             assert len(server.requests) == 1
 
@@ -111,7 +111,7 @@ async def recorded(client: Client, candidate: Candidate) -> None:
     """Records an event, and expects that it is dropped."""
     events = EventRecorder(client)
     permit = Permit(candidate.leader, ANY, HorizontalPodAutoscaler())
-    events.record(permit.hpa, Event("Normal", "SuccessfulRescale", "New size: 4"), permit.require_owned)
+    events.record(permit.hpa, Event("Normal", "SuccessfulRescale", "New size: 4"), permit.require_leading)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(events.run())
         await events.flush()
@@ -140,7 +140,7 @@ def test_an_event_is_not_written_after_the_lease() -> None:
 async def test_an_edit_of_the_hpa_does_not_prevent_an_event() -> None:
     async with leading() as candidate:
         deleted = Permit(candidate.leader, ANY, HorizontalPodAutoscaler(), lambda key: None)
-        assert 0 < (deleted.require_owned() or 0) <= RENEW_DEADLINE
+        assert 0 < (deleted.require_leading() or 0) <= RENEW_DEADLINE
         with pytest.raises(Edited):
             deleted.require()
 

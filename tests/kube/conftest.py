@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import trustme
 import uvloop
-from support import left_out
 from support.kube_caches import HPA
 from support.scripted_server import QUICK, Script, SkippingClock, serving
 
@@ -83,9 +82,3 @@ async def running() -> AsyncIterator[Callable[[Any], asyncio.Task[Any]]]:
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome
-
-
-@pytest.fixture
-async def world(client: Client, script: Script, running: Callable[[Any], asyncio.Task[Any]]) -> left_out.World:
-    """A cache of HPAs of which some namespaces can be left out of the watch."""
-    return left_out.World(client, script, running)

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Documents = Callable[[str], list[Json]]
 Only = Callable[..., Json]
 MANIFESTS = (
-    "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml", "config/shards.yaml",
+    "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml",
     "config/sidecar.yaml", "config/rbac-kubectl.yaml", "config/rbac-idle-first.yaml",
 )  # fmt: skip
 PODS = ("config/deployment.yaml", "config/sidecar.yaml")
@@ -167,23 +167,6 @@ def test_one_of_two_replicas_stays_during_disruptions(only: Only) -> None:
     ports = {each["name"] for each in own_container(only, file)["ports"]}
     assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
     assert pod(only, file)["terminationGracePeriodSeconds"] > app.DRAIN_SECONDS + app.FLUSH_SECONDS
-
-
-def test_the_deployment_of_shards_differs_only_in_the_flag_and_replicas(
-    only: Only, parsed: Callable[[list[str]], settings.Settings]
-) -> None:
-    one, shared = only("config/deployment.yaml", "Deployment"), only("config/shards.yaml", "Deployment")
-    args = shared["spec"]["template"]["spec"]["containers"][0]["args"]
-    usual = one["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert ["--leader-elect" if each == "--shards" else each for each in args] == usual
-    args[:] = usual
-    assert shared["spec"].pop("replicas") > one["spec"].pop("replicas")
-    assert shared == one
-    read = parsed(["run", "--shards", *(each for each in usual[2:] if each != "--leader-elect")])
-    assert read.election.shards
-    assert read.store.kind == "cluster"
-    role = only("config/shards.yaml", "Role")
-    assert role["metadata"]["namespace"] == read.election.namespace
 
 
 def test_the_hpa_of_the_sidecar_is_valid_and_scales_its_deployment(started: Callable[[str], Any], only: Only) -> None:

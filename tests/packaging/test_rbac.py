@@ -285,23 +285,6 @@ async def test_the_permissions_suffice_and_each_is_used(
     assert unused() == set(), "rules by number, and their verbs and resources that hpad does not use"
 
 
-async def test_the_permissions_of_shards_suffice(only: Callable[..., Json]) -> None:
-    """The verb delete is not checked, because Leases are deleted only after a long time."""
-    rules = [*cluster_rules(only), *(("hpad", rule) for rule in only("config/shards.yaml", "Role")["rules"])]
-    durations = {"lease_duration": timedelta(seconds=4), "renew_deadline": timedelta(seconds=3)}
-    election = Election(enabled=True, shards=True, namespace="hpad", retry_period=timedelta(seconds=0.3), **durations)
-    store = settings.StoreSettings(kind="cluster", namespace="hpad")
-    async with scaled_workloads(rules, election=election, store=store) as (cluster, gate):
-
-        def unused() -> set[str]:
-            return {"list", "get", "update"} - {verb for number, verb, _ in gate.used if number == len(rules) - 1}
-
-        await until(lambda: written(cluster) and not unused())
-        assert gate.refused == []
-    assert written(cluster)
-    assert unused() == set()
-
-
 @pytest.mark.parametrize("sees_others", [True, False])
 async def test_with_hpas_from_files_hpas_of_the_cluster_are_read_only_to_detect_competitors(
     only: Callable[..., Json], tmp_path: Path, sees_others: bool
@@ -348,14 +331,12 @@ def test_one_namespace_gets_the_same_rights_as_all(only: Callable[..., Json]) ->
     assert rights(namespace_rules(only)) == rights(cluster_rules(only))
 
 
-@pytest.mark.parametrize("file", ["config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/shards.yaml"])
+@pytest.mark.parametrize("file", ["config/rbac.yaml", "config/rbac-one-namespace.yaml"])
 def test_bindings_bind_what_is_there(documents: Callable[[str], list[Json]], file: str) -> None:
     read = documents(file)
     made = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in read}
     bindings = [each for each in read if each["kind"].endswith("Binding")]
     assert bindings
-    if file == "config/shards.yaml":  # which comes after the other
-        made |= {("ServiceAccount", "hpad", "hpad")}
     for each in bindings:
         role, own = each["roleRef"], each["metadata"].get("namespace", "")
         assert (role["kind"], "" if role["kind"] == "ClusterRole" else own, role["name"]) in made

@@ -322,23 +322,5 @@ async def test_another_process_that_decides_is_named_where_no_decision_is_in_mem
     world.source.put(hpa("web"))
     text = "no decision for the HPA default/web is in memory"
     assert await world.get(f"{WEB}/recording") == (404, {"error": text})
-    world.others = [Replica("hpad-2", "member", 0), Replica("hpad-1", "member", 1)]
+    world.others = [Replica("hpad-2", "standby"), Replica("hpad-1", "leader")]
     assert await world.get(f"{WEB}/recording") == (404, {"error": f"{text}; hpad-1 decides for it"})
-
-
-@pytest.mark.parametrize(
-    ("path", "shown"),
-    [
-        ("hpas", ["web", "worker"]),
-        ("hpas?hpa=default/web", ["web"]),
-        ("hpas/default/web", ["web"]),
-        ("hpas/default/web/history", ["web"]),
-    ],
-)
-async def test_hpas_of_another_replica_are_read_before_they_are_shown(
-    world: World, path: str, shown: list[str]
-) -> None:
-    world.source.unread = {each.metadata.key: each for each in (hpa("web"), hpa("worker"))}
-    async with world.session.get(f"{world.server.url}/api/v1/{path}") as response:
-        assert response.status == 200
-    assert [key.name for key in world.source.found] == shown

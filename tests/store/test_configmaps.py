@@ -13,11 +13,9 @@ import pytest
 from support.scripted_server import SkippingClock
 
 from hpad.api.metadata import Key
-from hpad.election import assignment
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.client import Client
+from hpad.kube.client import Allowed, Client, NotAllowed
 from hpad.lab.cluster import Cluster
-from hpad.settings.model import SHARD_BY, SHARD_BY_HPA
 from hpad.store import configmaps
 
 Rows = dict[Key, bytes]
@@ -36,13 +34,9 @@ async def backends(cluster: Cluster) -> AsyncIterator[Backends]:
     """Creates loaded backends, each with its own client."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def backend(
-            owns: Callable[[Key], bool] = lambda key: True,
-            clock: SkippingClock | None = None,
-            remaining: Callable[[], float | None] = lambda: None,
-        ) -> configmaps.ConfigMaps:
-            client = Client(ClusterConfig(cluster.url), clock or SkippingClock(), timeout=2.0)
-            made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", owns, remaining)
+        async def backend(allowed: Allowed = lambda: None) -> configmaps.ConfigMaps:
+            client = Client(ClusterConfig(cluster.url), SkippingClock(), timeout=2.0)
+            made = configmaps.ConfigMaps(await stack.enter_async_context(client), "hpad", "history", allowed)
             await made.load()
             return made
 
@@ -113,40 +107,12 @@ async def test_a_save_writes_each_object_once(cluster: Cluster, backends: Backen
     ]
 
 
-def whose(keys: set[Key]) -> Callable[[Key], bool]:
-    """Returns an `owns` that accepts these HPAs and all ConfigMaps."""
-    return lambda key: key in keys or key.name.startswith("history-")
-
-
-def assigned(me: str, *others: str, by: str = SHARD_BY_HPA) -> Callable[[Key], bool]:
-    """Returns an `owns` that accepts the assignment of the member `me`."""
-    unit = assignment.UNITS[by]
-    return lambda key: assignment.first(unit(key), (me, *others)) == me
-
-
-async def test_nothing_is_written_of_an_hpa_that_is_lost_before_the_request_is_handed_over(
-    cluster: Cluster, backends: Backends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The leadership lease may end while the client gets credentials, or waits before it repeats a request."""
-    keys = set(rows(2))
-    one = await backends(whose(keys))
-    head = one._client._head
-
-    def lose(*arguments: Any) -> Any:
-        keys.discard(Key("shop", "web-1"))
-        return head(*arguments)
-
-    monkeypatch.setattr(one._client, "_head", lose)
-    assert await one.save(rows(2)) == {}
-    assert await found(await backends()) == rows(1)
-    written = writes(cluster)
-    monkeypatch.setattr(one._client, "_head", lambda *arguments: keys.clear() or head(*arguments))
-    assert await one.save(rows(1)) == {}
-    assert writes(cluster) == written
+def refused() -> None:
+    raise NotAllowed
 
 
 async def test_a_save_ends_with_the_lease(cluster: Cluster, backends: Backends) -> None:
-    one = await backends(remaining=lambda: 0.2)
+    one = await backends(lambda: 0.2)
     cluster.faults.add(method="POST", path="configmaps", delay=60.0)
     (why,) = set((await one.save(rows(2))).values())
     assert "before the permission for the write ended" in why
@@ -154,56 +120,29 @@ async def test_a_save_ends_with_the_lease(cluster: Cluster, backends: Backends) 
 
 
 async def test_nothing_is_written_without_a_lease(cluster: Cluster, backends: Backends) -> None:
-    """By a standby, or a leader whose lease has ended before the save: it owns none of the HPAs any more."""
+    """By a standby, or a leader whose lease has ended before the save."""
     await (await backends()).save(rows(2))
-    one = await backends(lambda key: False, remaining=lambda: 0.0)
+    one = await backends(refused)
     before = writes(cluster)
     assert await one.save(rows(2)) == {}
     await one.quarantine(rows(1))
     assert writes(cluster) == before
 
 
-@pytest.mark.parametrize("shard_by", SHARD_BY)
-async def test_replicas_of_a_shard_group_write_separate_objects(
-    cluster: Cluster, backends: Backends, shard_by: str
-) -> None:
-    """Replicas cannot conflict: a save writes each object once, for any number of replicas."""
-    names, keys = ("a", "b", "c"), [Key(f"team-{n // 10}", f"web-{n}") for n in range(300)]
-    sharing = {name: await backends(assigned(name, *names, by=shard_by)) for name in names}
-    for turn in range(3):
-        for name, backend in sharing.items():
-            mine = {key: b"%d" % turn for key in keys if assigned(name, *names, by=shard_by)(key)}
-            cluster.log.clear()
-            assert await backend.save(mine) == {}
-            if turn:
-                assert cluster.log.count() <= len(mine) // configmaps.HPAS + 1
-                assert {write.status for write in cluster.log.writes} == {200}
-    assert await found(await backends()) == dict.fromkeys(keys, b"2")
-    assert len(cluster.list("configmaps", "hpad")) <= 12
-
-
-async def test_a_reassigned_hpa_keeps_its_record_and_the_old_copy_is_removed_later(
-    cluster: Cluster, backends: Backends
-) -> None:
-    keys, clock = rows(100), SkippingClock()
-    alone = await backends(assigned("a"))
-    assert await alone.save(dict.fromkeys(keys, b"old")) == {}
-    both = {name: await backends(assigned(name, "a", "b"), clock) for name in "ab"}
-    for turn in range(3):
-        for name, backend in both.items():
-            assert await backend.save({key: b"new %d" % turn for key in keys if assigned(name, "a", "b")(key)}) == {}
-            copies, trouble = await (await backends()).load()
-            assert trouble is None
-            assert {key for key, _ in copies} == keys.keys()
-        clock.skipped += 300
-    left, _ = await (await backends()).load()
-    assert {key for key, record in left if record.startswith(b"new")} == keys.keys()
-    assert [key for key, record in left if record == b"old"] == []
+async def test_copies_of_a_record_in_several_objects_become_one(cluster: Cluster, backends: Backends) -> None:
+    """Replicas of an earlier version wrote separate objects, and left the records of HPAs that they lost."""
+    for name in ("history-0", "history-1"):
+        records = [(key.namespace, key.name, record) for key, record in rows(3).items()]
+        put(cluster, name, packed([configmaps.FORMAT, records]))
+    one = await backends()
+    newer = {key: b"newer" for key in rows(3)}
+    assert await one.save(newer) == {}
+    assert await one.save(rows(configmaps.HPAS, first=3)) == {}
+    assert await found(await backends()) == {**newer, **rows(configmaps.HPAS, first=3)}
 
 
 async def test_records_that_another_replica_wrote_in_between_are_kept(cluster: Cluster, backends: Backends) -> None:
-    ours, theirs = set(rows(3)), set(rows(3, first=3))
-    one, other = await backends(whose(ours)), await backends(whose(theirs))
+    one, other = await backends(), await backends()
     assert await one.save(rows(3)) == {}
     assert await other.save(rows(3, first=3)) == {}
     newer = {key: b"newer" for key in rows(3)}
@@ -212,19 +151,21 @@ async def test_records_that_another_replica_wrote_in_between_are_kept(cluster: C
     assert [each["metadata"]["name"] for each in cluster.list("configmaps", "hpad")] == ["history-0"]
 
 
-async def test_records_of_reassigned_hpas_are_not_overwritten(backends: Backends) -> None:
-    """The HPA was reassigned after the last read."""
-    ours = set(rows(3))
-    one, other = await backends(whose(ours)), await backends()
+async def test_records_of_a_new_leader_are_not_overwritten(backends: Backends) -> None:
+    """Another replica has led since the last read, which the conflict shows."""
+    permissions = iter((None, None))
+
+    def allowed() -> None:
+        if next(permissions, NotAllowed) is NotAllowed:
+            raise NotAllowed
+
+    one, other = await backends(allowed), await backends()
     assert await one.save(rows(3)) == {}
     await other.load()
     key = Key("shop", "web-1")
     assert await other.save({key: b"theirs"}) == {}
-    ours.discard(key)
-    assert await one.save({key: b"ours, and old", Key("shop", "web-0"): b"ours"}) == {}
-    kept = await found(await backends())
-    assert kept[key] == b"theirs"
-    assert kept[Key("shop", "web-0")] == b"ours"
+    assert await one.save({key: b"ours, and old"}) == {}
+    assert (await found(await backends()))[key] == b"theirs"
 
 
 async def test_a_lasting_conflict_fails_the_save_and_loses_nothing(cluster: Cluster, backends: Backends) -> None:

@@ -26,7 +26,7 @@ class Process:
     def __init__(self, backend: Backend, *, leads: bool = True) -> None:
         self.leads = leads
         self.clock = virtual_time.VirtualClock()
-        self.store = persistent.PersistentStore(backend, self.clock, Telemetry(), INTERVALS, lambda key: self.leads)
+        self.store = persistent.PersistentStore(backend, self.clock, Telemetry(), INTERVALS, lambda: self.leads)
         self.running = asyncio.create_task(self.store.run())
 
     def reopen(self, key: Key) -> asyncio.Task[bool]:
@@ -85,7 +85,7 @@ async def test_a_standby_reopens_nothing_until_it_leads() -> None:
     await asyncio.sleep(5)
     assert backend.saves == []
     process.leads = True
-    process.store.refresh(KEYS)
+    process.store.refresh()
     assert await process.reopen(WEB)
     assert virtual_time.now() == pytest.approx(5.0)
     assert saved(backend, API) == OPEN
@@ -104,46 +104,14 @@ async def test_records_without_a_turn_are_closed_again() -> None:
 
 
 @in_virtual_time
-async def test_records_of_hpas_handed_off_without_a_turn_are_closed_again() -> None:
-    backend = handed_over(Backend())
-    process = Process(backend)
+async def test_a_record_is_not_open_if_another_process_may_have_written_it_during_the_write() -> None:
+    process = Process(handed_over(Slow()))
     await process.store.get_loaded(WEB)
-    await asyncio.sleep(3)
-    assert saved(backend) == OPEN
-    process.store.mark_closed((WEB,))
-    await process.store.flush((WEB,))
-    assert saved(backend) == CLOSED.validity
-    assert saved(backend, API) == OPEN
+    turn = process.reopen(WEB)
+    await asyncio.sleep(0.5)
+    process.store.refresh()
+    assert not await turn
     await process.crash()
-
-
-@in_virtual_time
-async def test_records_handed_off_stay_closed_when_others_are_gained() -> None:
-    backend = handed_over(Backend())
-    process = Process(backend)
-    await process.store.get_loaded(WEB)
-    await asyncio.sleep(3)
-    process.store.mark_closed((WEB,))
-    await process.store.flush((WEB,))
-    process.store.refresh((API,))
-    await process.store.get_loaded(API)
-    await asyncio.sleep(20)
-    assert saved(backend) == CLOSED.validity
-    await process.crash()
-
-
-@in_virtual_time
-async def test_a_record_closed_during_the_write_is_not_open() -> None:
-    """Nor is one of which another process may have written a record since."""
-    for during in (lambda store: store.mark_closed(KEYS), lambda store: store.refresh(KEYS)):
-        backend = handed_over(Slow())
-        process = Process(backend)
-        await process.store.get_loaded(WEB)
-        turn = process.reopen(WEB)
-        await asyncio.sleep(0.5)
-        during(process.store)
-        assert not await turn
-        await process.crash()
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -181,7 +149,7 @@ async def test_a_note_before_an_early_turn_is_withdrawn_if_there_is_no_turn(canc
     await process.store.get_loaded(WEB)
     valid = Validity(boot(), 0.0, 60.0, 15.0)
     process.store.put(WEB, Memory(uid="1", at=virtual_time.START, validity=valid))
-    await process.store.flush((WEB,))
+    await process.store.flush_now(WEB)
     await asyncio.sleep(10)
     turn = process.reopen(WEB)
     await asyncio.sleep(1.5)

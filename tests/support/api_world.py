@@ -1,7 +1,7 @@
 """A server with HPAs, their state and their decisions, and a client of its JSON API."""
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -53,16 +53,10 @@ def hpa(name: str, namespace: str = "default", *, target: str = "", **fields: An
 
 
 class Hpas(http_server.NoHpas):
-    """A source whose HPAs a test replaces. Those of `unread` are found once they are to be shown."""
+    """A source whose HPAs a test replaces."""
 
     def __init__(self) -> None:
         self.found: dict[Key, HorizontalPodAutoscaler] = {}
-        self.unread: dict[Key, HorizontalPodAutoscaler] = {}
-
-    async def shown(self, keys: Sequence[Key] = ()) -> None:
-        for key in tuple(keys or self.unread):
-            if key in self.unread:
-                self.found[key] = self.unread.pop(key)
 
     def values(self) -> tuple[Any, ...]:
         return tuple(self.found.values())
@@ -127,7 +121,7 @@ async def opened(serving: Serving = Serving(), *, dry_run: bool = False) -> Asyn
         decisions=world.decisions,
         mode=mode,
         recent=world.recent,
-        replicas=lambda keys: [*owner.alone(keys), *world.others],
+        replicas=lambda: [*owner.alone(), *world.others],
     )
     async with server as world.server, aiohttp.ClientSession(trust_env=False) as world.session:
         yield world

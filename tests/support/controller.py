@@ -26,11 +26,11 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, HPAIdentity, PodSample, PodValue, Query, Sample
 from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
-from hpad.controller.handoff import Handoff
 from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import DecisionLog, Reconciler, ReconcileRecorder
-from hpad.election.owner import EVERYTHING, Owner
+from hpad.controller.takeover import Takeover
+from hpad.election.owner import ALONE, Owner
 from hpad.engine import annotations as own
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
@@ -76,23 +76,16 @@ def competing(selectors: SelectorIndex, key: Key, pods: Iterable[Pod]) -> tuple[
 
 
 class Switch(Owner):
-    """An owner of all HPAs while `on`, otherwise of none."""
+    """It leads while `on`."""
+
+    remaining = None
 
     def __init__(self, on: bool = True) -> None:
         self.on = on
 
-    def owns(self, key: Key) -> bool:
+    @property
+    def leading(self) -> bool:
         return self.on
-
-
-class Named(Owner):
-    """An owner of the HPAs with these names."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = set(names)
-
-    def owns(self, key: Key) -> bool:
-        return key.name in self.names
 
 
 class Source:
@@ -100,8 +93,6 @@ class Source:
 
     def __init__(self, *found: HorizontalPodAutoscaler) -> None:
         self.synced = asyncio.Event()
-        self.listed = asyncio.Event()
-        self.listed.set()
         self._found = {each.metadata.key: each for each in found}
         self._callbacks: list[Any] = []
 
@@ -119,9 +110,6 @@ class Source:
 
     def subscribe(self, callback: Any) -> None:
         self._callbacks.append(callback)
-
-    async def caught_up(self, keys: Any) -> None:
-        await self.listed.wait()
 
     def put(self, new: HorizontalPodAutoscaler, *, notify: bool = True) -> None:
         old = self._found.get(new.metadata.key)
@@ -148,7 +136,6 @@ class FakeCluster:
         self.scales: dict[str, int] = {}
         self.selectors: dict[str, str] = {}
         self.unwatched: set[str] = set()
-        self.listing: set[str] = set()
         self.reads: list[str] = []
         self.set_by: dict[str, str] = {}
         self.writes: list[int] = []
@@ -211,9 +198,6 @@ class FakeCluster:
 
     def replicas_set_by(self, namespace: str, ref: CrossVersionObjectReference) -> str:
         return self.set_by.get(ref.name, "")
-
-    def waits(self, namespace: str) -> bool:
-        return namespace in self.listing
 
     def peek_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale | None:
         return None if ref.name in self.unwatched else self._scale(ref)
@@ -309,16 +293,13 @@ class Bench:
         *found: HorizontalPodAutoscaler,
         period: float = 15.0,
         workers: int = 8,
-        owner: Owner = EVERYTHING,
-        cooldown: float = 0.0,
-        lease: float = 0.0,
+        owner: Owner = ALONE,
         telemetry: Telemetry | None = None,
         clock: virtual_time.VirtualClock | None = None,
         store: Store | None = None,
         recorder: ReconcileRecorder | None = None,
         decisions: DecisionLog | None = None,
         release: Callable[[Collection[Key]], None] | None = None,
-        foreign_turns: bool = True,
         **options: Any,
     ) -> None:
         self.clock = clock or virtual_time.VirtualClock()
@@ -348,18 +329,8 @@ class Bench:
             period=period,
             workers=workers,
             owner=owner,
-            foreign_turns=foreign_turns,
         )
-        self.handoff = Handoff(
-            self.source,
-            self.controller,
-            self.store,
-            self.telemetry,
-            self.clock,
-            cooldown=cooldown,
-            lease=lease,
-            release=release,
-        )
+        self.takeover = Takeover(self.source, self.controller, self.store, self.clock, release=release)
         for each in found:
             self.cluster.scales[each.metadata.name] = 1
             self.metrics.values[each.metadata.name] = 10

@@ -12,8 +12,6 @@ OURS = (
     "HPAD_CRASH_SEEDS",
     "HPAD_CRASH_TROUBLES",
     "HPAD_LIVES",
-    "HPAD_SHARDS_SEED",
-    "HPAD_SHARDS_ROUNDS",
 )
 """Variables for developers; see CONTRIBUTING.md."""
 _READ = (

@@ -5,7 +5,7 @@ same fleet. `Fleet.hpas` has the part of a cache of HPAs that the server uses.
 """
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -130,9 +130,6 @@ class Fleet:
         """Returns one HPA."""
         member = self.members.get(key)
         return self.idle.get(key) if member is None else member.workload.hpa
-
-    async def shown(self, keys: Collection[Key] = ()) -> None:
-        """Returns at once: no HPA is old."""
 
     def turn(self, key: Key, now: datetime) -> None:
         """Decides once for an HPA, and keeps status, state and decision as the controller does."""

@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,6 @@ class NoHpas:
     def values(self) -> tuple[Any, ...]:
         return ()
 
-    async def shown(self, keys: Sequence[Key] = ()) -> None:
-        pass
-
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
         return next((hpa for hpa in self.values() if hpa.metadata.key == key), None)
 
@@ -53,7 +50,7 @@ async def opened(
     reviewer: Reviewer | None = None,
     unready: Callable[[], list[str]] = list,
     problems: Callable[[], list[str]] = list,
-    replicas: Callable[[Collection[Key]], Sequence[Replica]] = owner.alone,
+    replicas: Callable[[], Sequence[Replica]] = owner.alone,
     port: int = 0,
     clock: Clock | None = None,
     source: HpaSource | None = None,

@@ -183,7 +183,7 @@ class Candidate(Switched):
 
     @property
     def leads(self) -> bool:
-        return self.leader.owns(ANY)
+        return self.leader.leading
 
     def start(self) -> "Candidate":
         self._running = asyncio.create_task(self.leader.run())

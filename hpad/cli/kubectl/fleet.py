@@ -1,8 +1,8 @@
 """The replicas of hpad that decide, as one Reader.
 
-With leader election one replica decides, and the standbys know no decision. Of a shard group each member decides for
-its own HPAs. What several replicas answer is combined: of two rows of an HPA the one with the newer decision counts.
-Past decisions are those of all replicas, since any of them may have decided before.
+With leader election one replica decides, and the standbys know no decision. While the leader changes, several may
+answer, which is combined: of two rows of an HPA the one with the newer decision counts. Past decisions are those of all
+replicas, since any of them may have decided before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,6 @@ from hpad.cli.output import Failure
 
 REPLICAS_PATH: Final = "/api/v1/replicas"
 _ALONE: Final = ("leader", "single")
-_MEMBER: Final = "member"
 _UNKNOWN: Final = ""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -76,7 +75,6 @@ def deciding(replicas: Sequence[Reader], warn: Callable[[str], None]) -> Fleet:
     Asks each for its role until one decides alone. If all are standbys, as while the leader changes, all are kept.
     """
     pending, failures = list(replicas), []
-    members: list[Reader] = []
     others: list[Reader] = []
     while pending:
         replica = pending.pop(0)
@@ -87,13 +85,13 @@ def deciding(replicas: Sequence[Reader], warn: Callable[[str], None]) -> Fleet:
             continue
         if role in _ALONE:
             return Fleet([replica], warn, [*others, *pending])
-        (members if role == _MEMBER else others).append(replica)
+        others.append(replica)
         pending.sort(key=lambda each: not _is_pod_of(leader, str(each)))
-    if not members and not others:
+    if not others:
         raise Failure("; ".join(failures))
     for text in failures:
         warn(text)
-    return Fleet(members, warn, others) if members else Fleet(others, warn)
+    return Fleet(others, warn)
 
 
 class Deciding:

@@ -15,7 +15,7 @@ examples:
 
 states: ok; failing (the last call brought no answer); open (its circuit breaker is open: no calls during its cooldown);
 trial (a first call after that); idle (no query yet); broken (cannot be built). HIT-RATE is the fraction of queries
-answered from the cache. With shards, each replica has the sources for its own HPAs.
+answered from the cache.
 
 exit status: 0 if all sources work, 1 if a source is broken, failing or open, or if no hpad answers; 2 wrong use
 """

@@ -42,7 +42,7 @@ class Api:
 
     def cluster(self, **options: Any) -> Cluster:
         """Returns the caches of the namespace; `options` are those of Cluster."""
-        timing = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0, least_left_out=1)
+        timing = watch.ReflectorOptions(page_size=7, initial_backoff=0.1, max_backoff=1.0)
         defaults = {"namespaces": (self.namespace,), "reflector_options": timing}
         return Cluster(self.client, self.client.clock, **{**defaults, **options})
 

@@ -1,7 +1,6 @@
 """Texts from outside are shown as text, with control characters escaped; and what the page says about hpad itself."""
 
 import json
-from collections.abc import Collection
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -58,27 +57,23 @@ async def test_a_dry_run_problems_and_activity_are_shown(opening: Opening) -> No
         assert f"hpad {version['version']}" in await page.text(".foot")
 
 
-def shards(keys: Collection[Key]) -> tuple[Replica, ...]:
-    return Replica("hpad-0", "member", 3), Replica("hpad-1", "member", 9)
+def standby() -> tuple[Replica, ...]:
+    return Replica("hpad-0", "standby"), Replica("hpad-1", "leader")
 
 
 async def test_an_hpa_of_another_replica_says_so(opening: Opening) -> None:
-    async with opening(Fleet(idle=[Key("shop", "web")]), replicas=shards) as site:
+    async with opening(Fleet(idle=[Key("shop", "web")]), replicas=standby) as site:
         page = await site.open("#/hpas/shop/web")
         await page.until("document.body.innerText.includes('another one owns it (hpad-1)')")
-        assert await page.text(".facts .role") == "member, 1 of 2"
-        assert "hpad-1: member of 9 HPAs" in await page.text(".foot")
-
-
-def standby(keys: Collection[Key]) -> tuple[Replica, ...]:
-    return Replica("hpad-1", "standby", 0), Replica("hpad-0", "leader", None)
+        assert await page.text(".facts .role") == "standby, 1 of 2"
+        assert "hpad-1: leader of 1 HPA" in await page.text(".foot")
 
 
 async def test_a_standby_names_the_leader(opening: Opening) -> None:
     async with opening(Fleet(idle=[Key("shop", "web")]), replicas=standby) as site:
         page = await site.open()
         await page.until("document.body.innerText.includes('This replica stands by')")
-        assert "hpad-0 leads" in await page.text(".notices")
+        assert "hpad-1 leads" in await page.text(".notices")
 
 
 async def test_a_refusal_says_what_is_needed(site: Site) -> None:

@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.bench.cluster import chart, controllers, measure, report, scale_out, storm_report, storms, worlds
+from tools.bench.cluster import chart, controllers, measure, report, storm_report, storms, worlds
 from tools.bench.cluster.controllers import HPAD, Controller
 from tools.bench.cluster.measure import Figures, Trial
 from tools.bench.cluster.options import Options, parsed
-from tools.bench.cluster.scale_out import Shared
 from tools.bench.cluster.storm import Storm
 
 
@@ -20,23 +19,20 @@ def main() -> int:
     options = parsed(sys.argv[1:])
     found: list[Figures] = []
     stormy: list[Storm] = []
-    shared: list[Shared] = []
     with tempfile.TemporaryDirectory(prefix="hpad-bench-") as root:
         for hpas in options.hpas:
             folder = Path(root, str(hpas))
             folder.mkdir()
-            if options.replicas:
-                shared.extend(_shared(options, hpas, folder))
-            elif options.storms:
+            if options.storms:
                 figures, endured = _stormy(options, hpas, folder)
                 found.append(figures)
                 stormy.extend(endured)
             else:
                 found.extend(_sized(options, hpas, folder))
-    tables = (found and report.table(found), stormy and storm_report.table(stormy), shared and scale_out.table(shared))
+    tables = (found and report.table(found), stormy and storm_report.table(stormy))
     print("\n\n".join(filter(None, tables)))
     if options.json is not None:
-        figures_of = {"runs": found, "storms": stormy, "replicas": shared}
+        figures_of = {"runs": found, "storms": stormy}
         options.json.write_text(report.document(options.flags, figures_of), encoding="utf-8")
     if options.chart is not None:
         options.chart.write_text(chart.drawn(found), encoding="utf-8")
@@ -68,15 +64,6 @@ def _stormy(options: Options, hpas: int, folder: Path) -> tuple[Figures, list[St
         return storms.measured(
             storms.Site(world, population, options.plan, options.program(hpas), folder, options.outage)
         )
-
-
-def _shared(options: Options, hpas: int, folder: Path) -> Iterator[Shared]:
-    """Measures several instances of hpad, each number of them in a world of its own."""
-    site = scale_out.Site(options.population(hpas), options.plan, options.program(hpas), folder, options.tls)
-    for replicas in options.replicas:
-        found = scale_out.measured(site, replicas)
-        print(f"{replicas} replicas at {hpas:,} HPAs: {found.cpu:.2f} CPU-s per 1,000", file=sys.stderr)
-        yield found
 
 
 def _toggle_profile(options: Options, controller: Controller) -> None:

@@ -21,11 +21,10 @@ DURATIONS: Final = "horizontal_pod_autoscaler_controller_reconciliation_duration
 LATENESS: Final = "hpad_reconcile_lateness_seconds"
 STALLS: Final = "hpad_event_loop_stall_seconds"
 WAITS: Final = "workqueue_queue_duration_seconds"
-OWNED: Final = "hpad_shard_hpas"
 QUEUE: Final = "horizontalpodautoscaler"
 HPAD: Final = "hpad"
 ORIGINAL: Final = "kube-controller-manager"
-_SERIES: Final = (RECONCILES, DURATIONS, LATENESS, STALLS, WAITS, OWNED)
+_SERIES: Final = (RECONCILES, DURATIONS, LATENESS, STALLS, WAITS)
 _START_SECONDS: Final = 120.0
 
 

@@ -27,8 +27,8 @@ servers:
             well, in turn with hpad
 
 With --storms the window is followed by what happens all at once in a cluster: a namespace is deleted, all pods are
-restarted, the metrics API fails for a while, all connections are closed, a second instance takes over. With --replicas
-several instances share the HPAs. Both need the stub, and hpad keeps its state in ConfigMaps.
+restarted, the metrics API fails for a while, all connections are closed, a second instance takes over. That
+needs the stub, and hpad keeps its state in ConfigMaps.
 """
 
 
@@ -51,7 +51,6 @@ class Options(NamedTuple):
     calls: Path | None
     storms: bool
     outage: float
-    replicas: tuple[int, ...]
     python: str
     flags: tuple[str, ...]
 
@@ -88,20 +87,18 @@ def parsed(arguments: Sequence[str]) -> Options:
     options = vars(parser.parse_args(ours))
     if options.pop("short"):
         options |= {"hpas": (10,), "per_namespace": 5, "period": 1.0, "warm": 1.0, "window": 3.0, "outage": 2.0}
-    if (options["storms"] or options["replicas"]) and (problem := _problem(options)):
+    if options["storms"] and (problem := _problem(options)):
         parser.error(problem)
     return Options(**options, flags=flags)
 
 
 def _problem(options: Mapping[str, Any]) -> str:
-    """Returns why storms or replicas cannot be measured with these options, "" if they can."""
-    if options["storms"] and options["replicas"]:
-        return "--storms and --replicas are runs of their own"
+    """Returns why storms cannot be measured with these options, "" if they can."""
     if options["server"] != "stub":
-        return "--storms and --replicas need the stub server"
+        return "--storms need the stub server"
     if options["rounds"] > 1 or any(options[name] is not None for name in ("chart", "profile", "calls")):
-        return "--storms and --replicas know no --rounds, --chart, --profile and --calls"
-    if options["storms"] and not 0 < options["per_namespace"] < min(options["hpas"]):
+        return "--storms know no --rounds, --chart, --profile and --calls"
+    if not 0 < options["per_namespace"] < min(options["hpas"]):
         return "--storms need two namespaces or more: one is deleted"
     return ""
 
@@ -152,10 +149,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long the metrics API fails in a storm (default: 60)",
     )
-    parser.add_argument(
-        "--replicas", type=_counts, default=(), metavar="R,R",
-        help="measure so many instances that share the HPAs, such as 1,2,4",
-    )  # fmt: skip
     parser.add_argument("--short", action="store_true", help="10 HPAs, a period of 1 s, and a window of 3 s")
     return parser
 

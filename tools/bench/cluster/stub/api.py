@@ -16,7 +16,7 @@ from tools.bench.cluster.stub.http import Answer, Channel, Request
 from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects
 from tools.bench.cluster.stub.traffic import Traffic
 from tools.bench.cluster.stub.usage import Usage
-from tools.bench.cluster.stub.watching import Change, Feed, Scope, left_out
+from tools.bench.cluster.stub.watching import Change, Feed, Scope
 
 METRICS: Final = "metrics.k8s.io"
 VERSION: Final = b'{"major":"1","minor":"36","gitVersion":"v1.36.2","platform":"linux/amd64"}'
@@ -135,7 +135,7 @@ class Api:
         query = {name: values[0] for name, values in parse_qs(request.query).items()}
         feed, version = self.feeds[plural], self.objects.version
         seconds = float(query.get("timeoutSeconds", _DEFAULT_WATCH_SECONDS))
-        scope = Scope(namespace, seconds, left_out(query.get("fieldSelector", "")))
+        scope = Scope(namespace, seconds)
         if query.get("sendInitialEvents") == "true":
             initial = self._initial(feed, plural, namespace, version)
         else:

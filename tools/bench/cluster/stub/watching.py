@@ -82,20 +82,13 @@ class Feed:
 
 
 class Scope(NamedTuple):
-    """What a client watches for so many seconds: a namespace, or all of them ("") but some."""
+    """What a client watches for so many seconds: a namespace, or all of them ("")."""
 
     namespace: str
     seconds: float
-    without: frozenset[str] = frozenset()
 
     def includes(self, change: Change) -> bool:
-        return self.namespace in ("", change.namespace) and change.namespace not in self.without
-
-
-def left_out(field_selector: str) -> frozenset[str]:
-    """Returns the namespaces that a selector of terms such as `metadata.namespace!=shop` leaves out."""
-    terms = (term.partition("!=") for term in field_selector.split(",") if term)
-    return frozenset(value for name, _, value in terms if name == "metadata.namespace")
+        return self.namespace in ("", change.namespace)
 
 
 class Watch:
