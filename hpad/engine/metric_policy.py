@@ -166,18 +166,6 @@ def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> Policy | None:
         return None
 
 
-def of_addresses(text: str, names: Sequence[str]) -> Policy | None:
-    """Returns the policy of the `str()` of one; `names` are the canonical addresses of the metrics.
-
-    None where the text is none of these metrics.
-    """
-    forms = {addresses.parse(name): [index] for index, name in enumerate(names)}
-    try:
-        return _policy(_bound(expression.parse(text), forms, names), names)
-    except ValueError:
-        return None
-
-
 def _policy(root: _Bound, names: Sequence[str]) -> Policy:
     return Policy(_written(root, names), tuple(sorted(set(_indices(root)))), root)
 
