@@ -23,7 +23,7 @@ def growth(state: Next, index: int) -> Threshold | None:
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: proposal(value).replicas > state.count, _most(state, index))
+    first = first_where(lambda value: proposal(value).replicas > state.count, *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (ABOVE, first - 1), (AT_LEAST, first))
@@ -34,7 +34,7 @@ def shrinking(state: Next, index: int) -> Threshold | None:
     proposal = readings.proposals(state, index)
     if proposal is None:
         return None
-    first = first_where(lambda value: not _shrinks(proposal(value), state.count), _most(state, index))
+    first = first_where(lambda value: not _shrinks(proposal(value), state.count), *_range(state, index))
     if not first:
         return None
     return _threshold(state, index, (BELOW, first), (AT_MOST, first - 1))
@@ -56,22 +56,27 @@ def _metric(state: Next, index: int) -> CompiledMetric:
     return state.record.decision.proposals[index].metric
 
 
-def _most(state: Next, index: int) -> int:
-    return MAX_INT32 if _metric(state, index).kind == UTILIZATION else _LARGEST
+def _range(state: Next, index: int) -> tuple[int, int]:
+    """Returns the largest reading that is tried, and one that is near to thresholds: what the target allows in all."""
+    metric, scale = _metric(state, index), state.view.scale
+    sharing = scale.status.replicas if scale is not None and _is_shared(metric) else 1
+    return MAX_INT32 if metric.kind == UTILIZATION else _LARGEST, metric.amount * max(1, sharing)
 
 
-def first_where(holds: Callable[[int], bool], most: int) -> int | None:
-    """Returns the smallest number from 0 to `most` for which `holds`, which stays true for larger ones."""
+def first_where(holds: Callable[[int], bool], most: int, near: int = 1) -> int | None:
+    """Returns the smallest number from 0 to `most` for which `holds`, which stays true for larger ones.
+
+    The search begins at `near`, since each number may take a look at every pod.
+    """
     if holds(0):
         return 0
     if most < 1:
         return None
-    high = 1
+    low, high = 0, max(1, min(near, most))
     while not holds(high):
         if high >= most:
             return None
-        high = min(2 * high, most)
-    low = high // 2
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
