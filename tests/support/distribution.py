@@ -18,6 +18,7 @@ TOGETHER: Final[Mapping[str, str]] = {
 """Units of the files whose names begin so."""
 APART: Final = (
     "tests/conformance/",
+    "tests/controller/test_early",
     "tests/e2e/test_crash.py",
     "tests/fuzz/",
     "tests/lab/demo/test_demo.py",
