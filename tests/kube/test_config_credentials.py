@@ -245,6 +245,20 @@ async def test_a_token_is_sent_without_tls_to_this_machine_only(tmp_path, clock,
     assert [each["server"] for each in logs] == ([] if expected else [server])
 
 
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [
+        ("http://127.0.0.1:3128", {"Authorization": f"Bearer {SECRET}"}),
+        ("http://proxy.example:3128", {}),
+        ("https://proxy.example:3128", {}),
+    ],
+)
+async def test_a_token_is_not_sent_without_tls_through_a_proxy_elsewhere(tmp_path, clock, proxy, expected):
+    """The proxy would receive it, though the server has a loopback address: that of the proxy."""
+    path = kubeconfig(tmp_path / "k", cluster={"proxy-url": proxy}, user={"token": SECRET})
+    assert await sent(await load(path), clock) == expected
+
+
 async def test_a_plugin_is_not_run_for_a_server_without_tls(tmp_path, clock):
     command = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}}
     loaded = await load(kubeconfig(tmp_path / "k", server="http://10.0.0.1", user=command))

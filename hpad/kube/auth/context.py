@@ -147,7 +147,7 @@ class KubeContext:
         cluster = self._entry(merged, "clusters", context.get("cluster"))
         user = self._entry(merged, "users", context["user"])
         cluster.content["server"] = self._address(cluster, user.content)
-        if urlsplit(cluster.content["server"]).scheme == "http" and not is_loopback(cluster.content["server"]):
+        if _is_in_clear(cluster.content):
             self._withhold(user)
         self._check_cluster(cluster)
         self._check_user(user)
@@ -266,6 +266,12 @@ class KubeContext:
         self._fail(f"there is no {shown(name)} among the {section}: {', '.join(known) or 'none'}")
 
 
+def _is_in_clear(cluster: Mapping[str, Any]) -> bool:
+    """Returns whether requests leave this machine without TLS, to the server or to a proxy."""
+    server, proxy = cluster["server"], cluster.get("proxy-url")
+    return urlsplit(server).scheme == "http" and not all(map(is_loopback, (server, str(proxy or server))))
+
+
 def _folder(entry: _Entry) -> Path:
     """Returns the folder of an entry's file, at which its relative paths start."""
     return Path(entry.file).absolute().parent
@@ -300,7 +306,10 @@ def tls_context(configuration: Any) -> ssl.SSLContext:
 
 def is_loopback(address: str) -> bool:
     """Returns whether the host of a URL is this machine."""
-    name = urlsplit(address).hostname or ""
+    try:
+        name = urlsplit(address).hostname or ""
+    except ValueError:
+        return False
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback
     return name == "localhost"
