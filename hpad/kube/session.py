@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import math
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
@@ -22,6 +24,8 @@ KEEP_ALIVE_S: Final = 75.0
 """Seconds after which an idle connection is not used again: an API server closes it after 90 s."""
 CONNECT_S: Final = 5.0
 """Seconds to connect to one address of the server, TLS included."""
+_DISCARD: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: a socket that is closed drops what it has not delivered, and resets its connection."""
 
 Allowed = Callable[[], float | None]
 """Called where a write is handed over to aiohttp; NotAllowed prevents the write and reaches the caller.
@@ -125,10 +129,18 @@ class _Response(aiohttp.ClientResponse):
         return await super().start(connection)
 
     def close(self) -> None:
-        """Aborts the connection: what of the request was not sent yet is never sent."""
+        """Aborts the connection: what the server has not received of the request never reaches it.
+
+        Without SO_LINGER the kernel would go on to deliver what it holds, also minutes later, after a partition.
+        """
         connection = self.connection
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
+        transport = None if connection is None else connection.transport
+        if transport is not None:
+            held = transport.get_extra_info("socket")
+            with contextlib.suppress(OSError):  # it is closed
+                if held is not None:
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
+            transport.abort()
         super().close()
 
 

@@ -1,8 +1,12 @@
 """The permission of a write, by a session of HTTP, and streams."""
 
 import asyncio
+import contextlib
 import gc
 import math
+import socket
+import ssl
+import threading
 
 import pytest
 from support.raw_http import OK, RawServer, ask, fails, opened
@@ -100,6 +104,43 @@ async def test_the_end_of_a_permission_is_not_rounded_up(monkeypatch):
         await client.aclose()
     assert any(before + 8.3 <= each <= after + 8.3 for each in timers)
     assert max(timers) <= after + 8.3 or math.isinf(max(timers))
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_what_the_kernel_holds_of_a_write_ends_with_its_permission(run, authority, secured):
+    """A closed socket would deliver it for minutes, as soon as the network lets it."""
+    server_tls, client_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server_tls)
+    authority.configure_trust(client_tls)
+    ended, received = threading.Event(), bytearray()
+
+    def reads_late(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        if secured:
+            connection = server_tls.wrap_socket(connection, server_side=True)
+        with connection:
+            ended.wait(60)
+            with contextlib.suppress(ConnectionError):
+                while part := connection.recv(2**16):
+                    received.extend(part)
+
+    async def main(listener: socket.socket) -> None:
+        url = f"http{'s' * secured}://127.0.0.1:{listener.getsockname()[1]}"
+        reading = asyncio.create_task(asyncio.to_thread(reads_late, listener))
+        client = opened(url, ssl=client_tls if secured else None)
+        failure = await fails(client, "PUT", b"x" * 60_000, lambda: 2.0)
+        await client.aclose()
+        ended.set()
+        await reading
+        assert failure.reason == "Timeout"
+        assert len(received) < 60_000
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)  # the rest stays at the sender
+        listener.settimeout(30)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        run(main(listener))
 
 
 # Streams.
