@@ -26,6 +26,8 @@ CONNECT_S: Final = 5.0
 """Seconds to connect to one address of the server, TLS included."""
 _DISCARD: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: a socket that is closed drops what it has not delivered, and resets its connection."""
+_UNHEARD: Final = frozenset({errors.TIMEOUT, errors.DISCONNECTED})
+"""Reasons of failures after which the server of a connection may be gone."""
 
 Allowed = Callable[[], float | None]
 """Called where a write is handed over to aiohttp; NotAllowed prevents the write and reaches the caller.
@@ -147,7 +149,8 @@ class _Response(aiohttp.ClientResponse):
 class Session:
     """Sends requests and streams to the server of a ClusterConfig. Follows no redirects.
 
-    aiohttp repeats a GET, PUT or DELETE once, within its time, if the connection ends before an answer.
+    aiohttp repeats a GET, PUT or DELETE once, within its time, if the connection ends before an answer. After a request
+    that got none, later ones use new connections: the others may lead to a server that is gone, too.
     """
 
     def __init__(self, config: ClusterConfig, agent: str, largest: int) -> None:
@@ -210,6 +213,9 @@ class Session:
                 yield Stream(self._server, answer)
             finally:
                 answer.close()
+        except Failed as failure:
+            self._doubt(session, failure)
+            raise
         finally:
             await self._left(session)
 
@@ -240,6 +246,9 @@ class Session:
             except BaseException:
                 answer.close()
                 raise
+        except Failed as failure:
+            self._doubt(session, failure)
+            raise
         finally:
             await self._left(session)
 
@@ -290,6 +299,11 @@ class Session:
             self._current = self._opened()
         self._users[self._current] = self._users.get(self._current, 0) + 1
         return self._current
+
+    def _doubt(self, session: aiohttp.ClientSession, failure: Failed) -> None:
+        """Leaves the connections of the session to what is in progress, after it was not answered."""
+        if session is self._current and failure.reason in _UNHEARD:
+            self.renew()
 
     async def _left(self, session: aiohttp.ClientSession) -> None:
         """Ends a request or stream of the session. Closes earlier sessions in which nothing is in progress."""

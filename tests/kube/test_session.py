@@ -337,6 +337,32 @@ def test_failed_connections_free_their_turn(run):
     run(main())
 
 
+@pytest.mark.parametrize("ends", [silent, resets])
+def test_after_a_request_without_an_answer_no_older_connection_is_used(run, ends):
+    """They may lead to a server that is gone: each would cost a request its time."""
+    begun = asyncio.Event()
+
+    async def waits(peer):
+        if len(server.requests) == 8:
+            begun.set()
+        await begun.wait()
+        await peer.says(OK)
+
+    async def main():
+        async with server.serving():
+            client = opened(server.url)
+            await asyncio.gather(*(ask(client) for _ in range(8)))
+            assert server.connections == 8
+            assert (await fails(client, "POST", b"{}", timeout=1.0)).reason in {"Timeout", "Disconnected"}
+            assert (await ask(client)).body == b"ok"
+            assert server.connections == 9
+            await until(lambda: server.closed == 8)
+            await client.aclose()
+
+    server = RawServer(*[waits] * 8, ends, OK)
+    run(main())
+
+
 # Repeated requests.
 
 
