@@ -26,6 +26,8 @@ CONNECT_S: Final = 5.0
 """Seconds to connect to one address of the server, TLS included."""
 _DISCARD: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: a socket that is closed drops what it has not delivered, and resets its connection."""
+_EARLY_S: Final = 0.01
+"""Seconds by which a timer may fire early: uvloop rounds to whole milliseconds."""
 _UNHEARD: Final = frozenset({errors.TIMEOUT, errors.DISCONNECTED})
 """Reasons of failures after which the server of a connection may be gone."""
 
@@ -192,9 +194,13 @@ class Session:
             permitted = None if allowed is None or request.body is None else allowed()
             if permitted is None or permitted >= left:
                 return await self._answered(request, left)
+            loop = asyncio.get_running_loop()
+            ends = loop.time() + permitted
             try:
                 return await self._answered(request, permitted)
             except Failed as failure:
+                if failure.reason != errors.TIMEOUT or loop.time() < ends - _EARLY_S:  # as one to connect
+                    raise
                 raise self._outlasted(failure) from failure
         finally:
             self._turns.release()
@@ -282,9 +288,7 @@ class Session:
         return await whole(Stream(self._server, answer), self._largest)
 
     def _outlasted(self, failure: Failed) -> Failed:
-        """Returns the failure of a write whose time was that of its permission."""
-        if failure.reason != errors.TIMEOUT:
-            return failure
+        """Returns the failure of a write whose permission has ended."""
         text = f"{self._server} did not answer before the permission for the write ended"
         return Failed(errors.TIMEOUT, text, failure.status)
 

@@ -87,6 +87,20 @@ def test_a_write_ends_with_its_permission(run, seconds):
     run(main())
 
 
+async def test_a_write_that_fails_before_its_permission_ends_is_not_said_to_end_with_it(monkeypatch):
+    monkeypatch.setattr(session, "CONNECT_S", 0.1)
+
+    async def says_nothing(reader, writer):
+        await reader.read(-1)
+        writer.close()
+
+    async with await asyncio.start_server(says_nothing, "127.0.0.1", 0) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        client = opened(url)
+        assert (await fails(client, "PUT", b"{}", lambda: 20.0)).message == f"{url} did not answer in time"
+        await client.aclose()
+
+
 async def test_the_end_of_a_permission_is_not_rounded_up(monkeypatch):
     """aiohttp does that by default, to have fewer timers."""
     loop, timers = asyncio.get_running_loop(), []
