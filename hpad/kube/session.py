@@ -252,8 +252,8 @@ class Session:
             except BaseException:
                 answer.close()
                 raise
-        except Failed as failure:
-            self._doubt(session, failure)
+        except (Failed, asyncio.CancelledError) as error:  # callers have time limits of their own
+            self._doubt(session, error)
             raise
         finally:
             await self._left(session)
@@ -304,9 +304,9 @@ class Session:
         self._users[self._current] = self._users.get(self._current, 0) + 1
         return self._current
 
-    def _doubt(self, session: aiohttp.ClientSession, failure: Failed) -> None:
-        """Leaves the connections of the session to what is in progress, after it was not answered."""
-        if session is self._current and failure.reason in _UNHEARD:
+    def _doubt(self, session: aiohttp.ClientSession, error: Failed | asyncio.CancelledError) -> None:
+        """Leaves the connections of the session to what is in progress, after a request was not answered."""
+        if session is self._current and (not isinstance(error, Failed) or error.reason in _UNHEARD):
             self.renew()
 
     async def _left(self, session: aiohttp.ClientSession) -> None:
