@@ -7,7 +7,6 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC
 from typing import Any
 
 from hpad.cli import moments, paint, replay_changed, replay_selection
@@ -19,7 +18,8 @@ from hpad.engine.render import lines
 from hpad.engine.render.text import BLANK
 from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import Evidence, make_trace
+from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Reconcile
 from hpad.recording import replay
 from hpad.recording.format import RecordingError, Scenario, decode_scenario
 
@@ -129,7 +129,7 @@ def _explain(scenarios: Iterable[Located], selection: Selection) -> int:
         if steps or not selection.limited:
             print(f"{decoded.id or place}:")
         for each in steps:
-            print(f"  {each.step.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} {sentence(each.decision, each.outcome)}")
+            print(f"  {each.view.now:%Y-%m-%dT%H:%M:%SZ} {sentence(each.decision, each.outcome)}")
     return 0
 
 
@@ -142,9 +142,9 @@ def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: 
     return 0
 
 
-def traced(step: replay.Replayed) -> Trace:
+def traced(done: Reconcile) -> Trace:
     """Returns the trace of a replayed step."""
-    return foreseen(make_trace(Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement)))
+    return foreseen(make_trace(done))
 
 
 def _check(scenarios: Iterable[Located], selection: Selection) -> int:
@@ -167,7 +167,7 @@ def _check(scenarios: Iterable[Located], selection: Selection) -> int:
     return 0 if agreed == total else 1
 
 
-def _selected(scenario: Scenario, selection: Selection) -> list[replay.Replayed]:
+def _selected(scenario: Scenario, selection: Selection) -> list[Reconcile]:
     """Returns the selected steps, all at once, so that no error comes after half of them."""
     return [each for each in replay.run(scenario) if selection.covers(each.view.now)]
 

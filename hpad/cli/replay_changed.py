@@ -14,14 +14,14 @@ from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.trace import Trace, encode
+from hpad.engine.turn import Reconcile
 from hpad.recording import spec_changes
 from hpad.recording.comparison import Comparison, Row, Side, Tally
 from hpad.recording.format import RecordingError, decode_scenario
-from hpad.recording.replay import Replayed
-from hpad.recording.simulate import Difference, Simulation, Turn
+from hpad.recording.simulate import ComparedTurn, Difference, Simulation
 from hpad.recording.spec_changes import Change, ChangeError
 
-Tracer = Callable[[Replayed], Trace]
+Tracer = Callable[[Reconcile], Trace]
 _WIDTH: Final = 11
 _MARK: Final = "*"
 _MARKED: Final = "decided with answers that were recorded for another count"
@@ -94,7 +94,9 @@ def _compared(
         yield compared
 
 
-def _compare(compared: Comparison, turns: Iterator[Turn], selection: Selection, *, until_different: bool) -> None:
+def _compare(
+    compared: Comparison, turns: Iterator[ComparedTurn], selection: Selection, *, until_different: bool
+) -> None:
     """Adds the selected turns. Raises Failure if it is to stop before the first of them."""
     for turn in turns:
         if selection.covers(turn.changed.view.now):

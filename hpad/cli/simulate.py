@@ -135,19 +135,21 @@ def _simulated(args: argparse.Namespace) -> _Run:
     offered = load.together(loads)
     made = workload.Recipe(args).make(hpa, offered, START, replicas, args.seed)
     tally, turns = Tally(settings.tunables.downscale_stabilization), []
-    for turn in simulate(hpa, made.workload, start=START, length=length, period=period, tunables=settings.tunables):
-        tally.add(turn.view, turn.decision, turn.after, wanted(turn.view, turn.decision))
-        seconds = round((turn.now - START).total_seconds())
-        text = sentence(turn.decision, turn.outcome)
+    for done, ready, after in simulate(
+        hpa, made.workload, start=START, length=length, period=period, tunables=settings.tunables
+    ):
+        view, decision = done.view, done.decision
+        tally.add(view, decision, after, wanted(view, decision))
+        seconds = round((view.now - START).total_seconds())
         turns.append(
             _Turn(
-                f"{turn.now:%Y-%m-%dT%H:%M:%SZ}",
+                f"{view.now:%Y-%m-%dT%H:%M:%SZ}",
                 seconds,
                 round(offered(seconds), 3),
-                turn.replicas,
-                turn.ready,
-                turn.after,
-                text,
+                view.replicas,
+                ready,
+                after,
+                sentence(decision, done.outcome),
             )
         )
     parameters = dict(made.parameters)

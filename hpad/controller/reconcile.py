@@ -23,7 +23,6 @@ from hpad.engine import annotations, conditions, settle, shadow
 from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
-from hpad.engine.trace.evidence import Evidence
 from hpad.engine.turn import (
     Answer,
     Answered,
@@ -38,7 +37,6 @@ from hpad.engine.turn import (
 )
 from hpad.engine.turn import turn as steps_of
 from hpad.kube import errors
-from hpad.recording import encode
 from hpad.store.store import Store
 from hpad.telemetry import Telemetry
 from hpad.telemetry.episode import Episode
@@ -50,13 +48,13 @@ _OUTDATED = 2
 class ReconcileRecorder(Protocol):
     """Records reconciles. Must not wait."""
 
-    def note(self, done: encode.RecordedReconcile) -> None: ...
+    def note(self, done: Reconcile) -> None: ...
 
 
 class DecisionLog(Protocol):
-    """Keeps the decisions of each HPA. Must not wait. `add` returns the evidence as it is kept."""
+    """Keeps the decisions of each HPA. Must not wait. `add` returns the reconcile as it is kept."""
 
-    def add(self, evidence: Evidence) -> Evidence: ...
+    def add(self, done: Reconcile) -> Reconcile: ...
     def forget(self, key: Key) -> None: ...
 
 
@@ -135,11 +133,8 @@ class Reconciler:
         await schedule.announce(self._store, permit.key, worker, timing.moment)
         driven = _Driven(turn, worker)
         done = await self._drive(driven)
-        recorded = encode.RecordedReconcile(
-            done.view, done.queries, done.answers, done.outcome, done.decision.scale_to, done.settlement, done.work
-        )
         for recorder in self._recorders:
-            recorder.note(recorded)
+            recorder.note(done)
         acted = self._clock.monotonic()
         await self._publish(driven.turn, done)
         series, now = self._telemetry.controller, self._clock.monotonic()
@@ -151,10 +146,9 @@ class Reconciler:
             act=max(0.0, acted - began - observed - driven.seconds),
             publish=now - acted,
         )
-        evidence = Evidence(done.view, done.answers, done.decision, done.outcome, done.settlement, stages)
-        if self._decisions is not None:
-            evidence = self._decisions.add(evidence)  # the series share what the history keeps
-        report.decided(series.decisions, evidence)
+        done = replace(done, timing=stages)
+        kept = done if self._decisions is None else self._decisions.add(done)
+        report.decided(series.decisions, kept)  # the series share what the history keeps
         return done.settlement
 
     def forget(self, key: Key) -> None:

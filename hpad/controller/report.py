@@ -17,7 +17,7 @@ from hpad.engine.history import Last
 from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, HPAD, Shadow, View, yields_to
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
@@ -191,21 +191,22 @@ def count(
         series.computed(kind, action, error, gathering)
 
 
-def decided(series: DecisionSeries, evidence: Evidence) -> None:
+def decided(series: DecisionSeries, done: Reconcile) -> None:
     """Replaces the decision about an HPA of which the next scrape makes series."""
-    series.decided(evidence.view.key, _Figures(evidence))
+    series.decided(done.view.key, _Figures(done))
 
 
 class _Figures(msgspec.Struct, frozen=True, gc=False):
     """Works out the figures of a decision when it is called. Smaller than a closure, as each HPA has one."""
 
-    evidence: Evidence
+    done: Reconcile
 
     def __call__(self) -> HpaFigures:
-        return _hpa_figures(self.evidence.view, self.evidence.decision, self.evidence.outcome)
+        return _hpa_figures(self.done)
 
 
-def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome | None) -> HpaFigures:
+def _hpa_figures(done: Reconcile) -> HpaFigures:
+    view, decision = done.view, done.decision
     recommendation, metrics = decision.recommendation, view.spec.metrics
     leads = recommendation is not None and recommendation.leader is not None
     names = addresses(metrics)
@@ -216,7 +217,7 @@ def _hpa_figures(view: View, decision: decide.Decision, outcome: settle.Outcome 
         current=None if view.scale is None else view.target_replicas,
         recommendation=max(0, recommendation.replicas) if recommendation is not None and leads else None,
         decision=decision.desired if leads or isinstance(decision.verdict, examine.Clamp) else None,
-        held_by=held_by(view, decision, outcome),
+        held_by=held_by(view, decision, done.outcome),
         metrics=tuple(map(_figures, names, metrics, proposals)),
         shadow=None if view.shadow is None else shadow.count_after(view, decision),
     )

@@ -9,8 +9,8 @@ from typing import Final
 import structlog
 
 from hpad.daemon.app import App
+from hpad.engine.turn import Reconcile
 from hpad.recording import recent, save
-from hpad.recording.encode import RecordedReconcile
 from hpad.recording.format import RecordingError
 
 _NAME: Final = "recent"
@@ -43,7 +43,7 @@ async def save_recent(daemon: App) -> None:
         log.info("saved the last decisions", file=str(path), hpas=hpas, reconciles=len(reconciles))
 
 
-def write(reconciles: Sequence[RecordedReconcile], folder: Path, now: datetime) -> Path:
+def write(reconciles: Sequence[Reconcile], folder: Path, now: datetime) -> Path:
     """Writes `recent.TIME.jsonl.gz`, with the time in microseconds so that each signal has a file of its own.
 
     Removes what processes that were killed during a save have left in the folder. Blocks. Raises RecordingError.

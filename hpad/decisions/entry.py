@@ -8,7 +8,7 @@ import msgspec
 from hpad.engine.addresses import addresses
 from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 
 MOST_TEXT: Final = 4096
 """The largest number of characters of a sentence or an error in an entry; the trace has all of them."""
@@ -52,10 +52,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
     trace: Trace | None = None
 
 
-def first(evidence: Evidence, number: int = 0) -> Entry:
+def first(done: Reconcile, number: int = 0) -> Entry:
     """Returns the entry of a stretch that begins with this decision, without trace."""
-    view, decision, settlement = evidence.view, evidence.decision, evidence.settlement
-    recommended, proposals = numbers(evidence)
+    view, decision, settlement = done.view, done.decision, done.settlement
+    recommended, proposals = numbers(done)
     return Entry(
         namespace=view.hpa.metadata.namespace,
         name=view.hpa.metadata.name,
@@ -63,7 +63,7 @@ def first(evidence: Evidence, number: int = 0) -> Entry:
         ended=view.now,
         turns=1,
         action=settlement.action,
-        sentence=sentence(decision, evidence.outcome)[:MOST_TEXT],
+        sentence=sentence(decision, done.outcome)[:MOST_TEXT],
         current=decision.current,
         desired=decision.desired,
         min=view.min_replicas,
@@ -76,12 +76,12 @@ def first(evidence: Evidence, number: int = 0) -> Entry:
     )
 
 
-def numbers(evidence: Evidence) -> Numbers:
+def numbers(done: Reconcile) -> Numbers:
     """Returns what the metrics of this decision asked for; None for each metric that was not measured."""
-    recommendation, decision = evidence.decision.recommendation, evidence.decision
+    recommendation, decision = done.decision.recommendation, done.decision
     recommended = None if recommendation is None or recommendation.leader is None else recommendation.replicas
     if not decision.proposals:
-        return recommended, (None,) * len(evidence.view.spec.metrics)
+        return recommended, (None,) * len(done.view.spec.metrics)
     proposals = tuple(
         None if proposal.ignored or (proposal.error is not None and not proposal.fallback) else proposal.replicas
         for proposal in decision.proposals

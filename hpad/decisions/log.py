@@ -1,7 +1,7 @@
 """Takes the decisions of the controller, and answers what was decided for an HPA, when and why.
 
-Turns are merged into entries (`hpad.decisions.stretch`). The entry in progress of each HPA is in memory, with the
-evidence of its last turn; an archive keeps all entries and their traces. A restart begins a new entry for each HPA,
+Turns are merged into entries (`hpad.decisions.stretch`). The entry in progress of each HPA is in memory, with its
+last reconcile; an archive keeps all entries and their traces. A restart begins a new entry for each HPA,
 even if the reason is the same: nothing is known of the time in between.
 """
 
@@ -24,7 +24,8 @@ from hpad.decisions.reason import reason
 from hpad.decisions.stretch import Stretch
 from hpad.decisions.subscription import Listeners, Subscription
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import Evidence, make_trace
+from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Reconcile
 from hpad.telemetry.episode import Episode
 
 SAVE_SECONDS: Final = 5.0
@@ -69,16 +70,16 @@ class DecisionLog:
         self._last = 0
         """The number of the latest entry."""
 
-    def add(self, evidence: Evidence) -> Evidence:
-        """Takes one decision, and returns its evidence as it is kept. Never waits, never raises."""
-        key = evidence.view.key
-        self._add(key, evidence)
-        return self._open[key].evidence
+    def add(self, done: Reconcile) -> Reconcile:
+        """Takes one reconcile, and returns it as it is kept. Never waits, never raises."""
+        key = done.view.key
+        self._add(key, done)
+        return self._open[key].last
 
-    def _add(self, key: Key, evidence: Evidence) -> None:
-        stretch, why = self._open.get(key), reason(evidence)
+    def _add(self, key: Key, done: Reconcile) -> None:
+        stretch, why = self._open.get(key), reason(done)
         if stretch is not None and not stretch.full:
-            if stretch.takes(evidence, why):
+            if stretch.takes(done, why):
                 if stretch.settled:
                     self._divide(key, stretch)
                 return
@@ -86,7 +87,7 @@ class DecisionLog:
                 stretch = self._divide(key, stretch)
         if stretch is not None:
             self._close(key, stretch)
-        self._begin(key, Stretch(evidence, why, self._number(evidence)), evidence)
+        self._begin(key, Stretch(done, why, self._number(done)), done)
 
     def subscribe(self) -> Subscription:
         """Returns the decisions from now on: the key and the entry, without trace, of each stretch that begins.
@@ -112,15 +113,15 @@ class DecisionLog:
         """Returns what the archive takes."""
         return Usage() if self._archive is None else self._archive.usage()
 
-    def evidence(self, key: Key) -> Evidence | None:
-        """Returns the evidence of the last decision, without statuses; None before the first one of this process."""
+    def last(self, key: Key) -> Reconcile | None:
+        """Returns the last reconcile, without statuses; None before the first one of this process."""
         stretch = self._open.get(key)
-        return None if stretch is None else stretch.evidence
+        return None if stretch is None else stretch.last
 
     def latest(self, key: Key) -> Trace | None:
         """Returns the trace of the last decision; None before the first one of this process."""
-        evidence = self.evidence(key)
-        return None if evidence is None else make_trace(evidence, self._source_of)
+        done = self.last(key)
+        return None if done is None else make_trace(done, self._source_of)
 
     async def entries(
         self,
@@ -215,23 +216,23 @@ class DecisionLog:
             return _read(key, found, traces=search.traces)
         return await asyncio.to_thread(_read, key, found, traces=search.traces)
 
-    def _number(self, evidence: Evidence) -> int:
+    def _number(self, done: Reconcile) -> int:
         """Returns the number of an entry: its time in microseconds, if that is higher than all numbers before."""
-        self._last = max(self._last + 1, micros(evidence.view.now))
+        self._last = max(self._last + 1, micros(done.view.now))
         return self._last
 
     def _divide(self, key: Key, stretch: Stretch) -> Stretch:
         """Makes the latest turns an entry of their own, and closes the entry of the turns before."""
-        later, evidence = stretch.divided(self._number(stretch.evidence))
+        later, done = stretch.divided(self._number(stretch.last))
         self._close(key, stretch)
-        self._begin(key, later, evidence)
+        self._begin(key, later, done)
         return later
 
-    def _begin(self, key: Key, stretch: Stretch, evidence: Evidence) -> None:
+    def _begin(self, key: Key, stretch: Stretch, done: Reconcile) -> None:
         self._open[key] = stretch
         if self._archive is not None:
-            most = compact.most_pods(len(evidence.view.pods), len(evidence.answers))
-            self._archive.put(key, stretch.packed(make_trace(evidence, self._source_of, most)))
+            most = compact.most_pods(len(done.view.pods), len(done.answers))
+            self._archive.put(key, stretch.packed(make_trace(done, self._source_of, most)))
         if self._listeners:
             self._listeners.tell(key, stretch.closed())
 

@@ -21,7 +21,7 @@ from hpad.engine.decide import Decision
 from hpad.engine.examine import Halt
 from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 
 Troubles = frozenset[Hashable]
 _NONE: Final[Troubles] = frozenset()
@@ -46,9 +46,9 @@ class _Once:
     """The scope of a rescale, which equals no other: each rescale is an entry of its own."""
 
 
-def reason(evidence: Evidence) -> Reason:
+def reason(done: Reconcile) -> Reason:
     """Returns the reason of a decision. O(metrics)."""
-    view, decision, outcome, settlement = evidence.view, evidence.decision, evidence.outcome, evidence.settlement
+    view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
     shadow = view.shadow
     if settlement.rescaled or (shadow is not None and outcome is not None):
         return Reason(_Once(), decision.current, _NONE, ())
@@ -68,7 +68,7 @@ def reason(evidence: Evidence) -> Reason:
         ),
         None if view.scale is None else decision.current,
         troubles,
-        (leader, held, decision.scale_to, _blames(evidence)) if troubles else (leader, held),
+        (leader, held, decision.scale_to, _blames(done)) if troubles else (leader, held),
     )
 
 
@@ -93,10 +93,10 @@ def _troubles(decision: Decision, outcome: Outcome | None) -> Troubles:
     return frozenset(found) if found else _NONE
 
 
-def _blames(evidence: Evidence) -> tuple[str, ...]:
+def _blames(done: Reconcile) -> tuple[str, ...]:
     """Returns what is to blame for each metric that fails; "" where its sample is unusable."""
     return tuple(
         answer.blame if isinstance(answer, AdapterError) else ""
-        for answer, proposal in zip(evidence.answers, evidence.decision.proposals, strict=False)
+        for answer, proposal in zip(done.answers, done.decision.proposals, strict=False)
         if proposal.error is not None
     )

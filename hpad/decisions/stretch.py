@@ -24,8 +24,8 @@ from hpad.engine.conditions import Event
 from hpad.engine.history import EMPTY
 from hpad.engine.settle import Settlement
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import Evidence
 from hpad.engine.trace.metrics import Answer
+from hpad.engine.turn import Reconcile
 
 SETTLED: Final = 8
 """Turns in a row after which a change of the reason counts: two minutes with the default period."""
@@ -38,30 +38,30 @@ _NO_METADATA: Final[dict[str, Any]] = {}
 class _Run:
     """The latest turns of a stretch, none of which had its reason; `before` is what the stretch was before them."""
 
-    __slots__ = ("before", "evidence", "reason")
+    __slots__ = ("before", "first", "reason")
 
-    def __init__(self, stretch: "Stretch", evidence: Evidence, why: Reason) -> None:
-        self.evidence = evidence
+    def __init__(self, stretch: "Stretch", done: Reconcile, why: Reason) -> None:
+        self.first = done
         self.reason = why
         self.before = stretch.turns, stretch.ended, len(stretch.points)
 
 
 class Stretch:
-    """A stretch of one HPA that still goes on. `evidence` is that of its last turn."""
+    """A stretch of one HPA that still goes on. `last` is the reconcile of its last turn."""
 
-    __slots__ = ("_current", "_hpa", "_reason", "_run", "ended", "entry", "evidence", "points", "turns")
+    __slots__ = ("_current", "_hpa", "_reason", "_run", "ended", "entry", "last", "points", "turns")
 
-    def __init__(self, evidence: Evidence, why: Reason, number: int) -> None:
-        made = first(evidence, number)
+    def __init__(self, done: Reconcile, why: Reason, number: int) -> None:
+        made = first(done, number)
         self.entry = msgspec.structs.replace(made, points=())
-        self.points = Points(made.began, numbers(evidence))
+        self.points = Points(made.began, numbers(done))
         self.turns = 1
         self.ended = made.began
-        self._hpa = without_status(evidence.view.hpa)
+        self._hpa = without_status(done.view.hpa)
         self._reason = why
         self._current = why.current
         self._run: _Run | None = None
-        self.evidence = kept(evidence, self._hpa)
+        self.last = kept(done, self._hpa)
 
     @property
     def settled(self) -> bool:
@@ -78,9 +78,9 @@ class Stretch:
         """Whether another stretch is to go on from here, whatever the reason."""
         return self.points.full or self.ended - self.entry.began >= LONGEST
 
-    def takes(self, evidence: Evidence, why: Reason) -> bool:
+    def takes(self, done: Reconcile, why: Reason) -> bool:
         """Adds a turn, if it belongs to this stretch. Returns whether it does."""
-        now = evidence.view.now
+        now = done.view.now
         # A clock that was set back begins an entry, so that no entry ends before it begins.
         if now < self.ended or now - self.ended > LONGEST:
             return False
@@ -89,12 +89,12 @@ class Stretch:
         elif self._is_left_by(why):
             return False
         elif self._run is None:
-            self._run = _Run(self, kept(evidence, self._hpa), why)
+            self._run = _Run(self, kept(done, self._hpa), why)
         self._current = self._current if why.current is None else why.current
-        self.evidence = kept(evidence, self._hpa)
+        self.last = kept(done, self._hpa)
         self.turns += 1
         self.ended = now
-        self.points.note(now, numbers(evidence))
+        self.points.note(now, numbers(done))
         return True
 
     def _is_left_by(self, why: Reason) -> bool:
@@ -103,19 +103,19 @@ class Stretch:
             return True
         return why.scope != self._reason.scope or not why.troubles <= self._reason.troubles
 
-    def divided(self, number: int) -> "tuple[Stretch, Evidence]":
+    def divided(self, number: int) -> "tuple[Stretch, Reconcile]":
         """Ends the stretch before the latest turns, which `wavers` says there are.
 
-        Returns a stretch of these turns, and the evidence of the first one.
+        Returns a stretch of these turns, and the first one.
         """
         run, self._run = self._run, None
         assert run is not None
-        later = Stretch(run.evidence, run.reason, number)
+        later = Stretch(run.first, run.reason, number)
         turns, ended, points = run.before
-        later.turns, later.ended, later.evidence = self.turns - turns, self.ended, self.evidence
+        later.turns, later.ended, later.last = self.turns - turns, self.ended, self.last
         later.points = self.points.split(points, later.entry.began)
         self.turns, self.ended = turns, ended
-        return later, run.evidence
+        return later, run.first
 
     def closed(self) -> Entry:
         """Returns the entry as it is now, without trace."""
@@ -129,18 +129,18 @@ class Stretch:
         return pack(entry, self.points, trace)
 
 
-def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
-    """Returns the evidence without what a trace does not need.
+def kept(done: Reconcile, hpa: HorizontalPodAutoscaler) -> Reconcile:
+    """Returns the reconcile without what a trace does not need.
 
     That is the status of the HPA, the new one, all of the scale but its counts and selector, and tracebacks: half of
-    the memory of the evidence. `hpa` replaces the HPA of the view.
+    the memory. `hpa` replaces the HPA of the view.
     """
-    view, settlement = evidence.view, evidence.settlement
-    return Evidence(
+    view, settlement = done.view, done.settlement
+    return Reconcile(
         msgspec.structs.replace(view, hpa=hpa, scale=None if view.scale is None else _bare_scale(view.scale)),
-        _without_tracebacks(evidence.answers),
-        evidence.decision,
-        evidence.outcome,
+        _without_tracebacks(done.answers),
+        done.decision,
+        done.outcome,
         _bare_settlement(
             settlement.status_changed,
             settlement.events,
@@ -149,7 +149,7 @@ def kept(evidence: Evidence, hpa: HorizontalPodAutoscaler) -> Evidence:
             settlement.error_label,
             rescaled=settlement.rescaled,
         ),
-        evidence.timing,
+        timing=done.timing,
     )
 
 

@@ -134,7 +134,7 @@ def _expected(view: View, decision: Decision, held: Withheld | None) -> Outcome 
     if decision.scale_to is None:
         return None
     why = view.shadow.withheld if view.shadow is not None else view.paused or held
-    return Outcome((decision.scale_to,)) if why is None else Outcome((), withheld=why)
+    return written(decision.scale_to) if why is None else Outcome((), withheld=why)
 
 
 def held_back(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
@@ -145,10 +145,15 @@ def held_back(view: View, *, dry_run: bool, yields: bool) -> Withheld | None:
     return shadow.mode(view, dry_run=dry_run) or (yields_to(view.competitors) if yields else None)
 
 
+def written(count: int) -> Outcome:
+    """Returns the outcome of a write that succeeds at once."""
+    return Outcome((count,))
+
+
 def run(
     view: View,
     answer: Callable[[Sequence[Query | AdapterError]], Sequence[Answer]],
-    write: Callable[[int], Outcome],
+    write: Callable[[int], Outcome] = written,
     *,
     work: Sequence[Answer] | None = None,
     held: Withheld | None = None,

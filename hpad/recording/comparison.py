@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from hpad.api.metadata import Key
 from hpad.engine.settle import sentence
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import Withheld
-from hpad.recording.replay import Replayed
-from hpad.recording.simulate import Difference, NotRecorded, Turn, after
+from hpad.recording.simulate import ComparedTurn, Difference, NotRecorded, after
 
 
 class Side(NamedTuple):
@@ -17,22 +17,22 @@ class Side(NamedTuple):
     desired: int
     written: bool
     sentence: str
-    done: Replayed | None = None
+    done: Reconcile | None = None
 
     @classmethod
-    def of(cls, step: Replayed, *, full: bool = False) -> "Side":
-        decision, outcome = step.decision, step.outcome
+    def of(cls, done: Reconcile, *, full: bool = False) -> "Side":
+        decision, outcome = done.decision, done.outcome
         return cls(
             current=decision.current,
             desired=decision.desired,
             written=outcome is not None and outcome.written,
             sentence=sentence(decision, outcome),
-            done=step if full else None,
+            done=done if full else None,
         )
 
 
 class Row(NamedTuple):
-    """A turn in which either decision changes the count, or another client had (`reset`, see `Turn`)."""
+    """A turn in which either decision changes the count, or another client had (`reset`, see `ComparedTurn`)."""
 
     time: datetime
     recorded: Side
@@ -53,9 +53,9 @@ class Tally:
         self._seconds = 0.0
         self._last: tuple[datetime, int, bool] | None = None
 
-    def add(self, step: Replayed) -> None:
+    def add(self, done: Reconcile) -> None:
         """Counts a turn. A turn whose scale is unknown leaves the count in force."""
-        now = step.view.now
+        now = done.view.now
         if self._last is not None:
             since, count, at_max = self._last
             seconds = (now - since).total_seconds()
@@ -63,13 +63,13 @@ class Tally:
             self.replica_seconds += seconds * count
             self.seconds_at_max += seconds if at_max else 0.0
             self._last = now, count, at_max
-        if step.view.scale is None:
+        if done.view.scale is None:
             return
-        count = after(step)
-        self._last = now, count, count >= step.view.max_replicas
+        count = after(done)
+        self._last = now, count, count >= done.view.max_replicas
         self.lowest = count if self.lowest is None else min(self.lowest, count)
         self.highest = count if self.highest is None else max(self.highest, count)
-        self.rescales += step.outcome is not None and step.outcome.written
+        self.rescales += done.outcome is not None and done.outcome.written
 
     @property
     def replica_hours(self) -> float | None:
@@ -103,14 +103,14 @@ class Comparison:
         self._full = full
         self._before: tuple[int, int, int, int] | None = None
 
-    def note(self, turn: Turn) -> None:
+    def note(self, turn: ComparedTurn) -> None:
         """Notes what a turn outside the interval says about those in it: since when the counts differ."""
         self.difference = turn.difference
         metrics = turn.changed.view.spec.metrics
         self.of_pods = any(metric.of_pods for metric in metrics)
         self.of_totals = any(not metric.of_pods for metric in metrics)
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: ComparedTurn) -> None:
         """Adds a turn of the interval."""
         self.note(turn)
         self.turns += 1
@@ -126,7 +126,7 @@ class Comparison:
                 self.not_recorded[label] = self.not_recorded.get(label, 0) + 1
         self._add_row(turn)
 
-    def _add_row(self, turn: Turn) -> None:
+    def _add_row(self, turn: ComparedTurn) -> None:
         """Adds a row for a turn that changes a count. A decision that could not be written is repeated in each turn."""
         recorded, changed = turn.recorded.decision, turn.changed.decision
         counts = recorded.current, recorded.desired, changed.current, changed.desired

@@ -25,7 +25,8 @@ from hpad.api.selector_syntax import Operator
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
-from hpad.engine.view import STALE, Tunables, View
+from hpad.engine.turn import Reconcile
+from hpad.engine.view import STALE, Tunables
 from hpad.recording.format import (
     CONFLICT,
     Answer,
@@ -42,21 +43,6 @@ _MAX_STEPS: Final = 5760
 LINE_END: Final = b"]}\n"
 
 
-class RecordedReconcile(msgspec.Struct, frozen=True, gc=False):
-    """The inputs and results of one reconcile. `answers` has one entry per query, `scale_to` is the decided count.
-
-    `work` are the answers about the unfinished work of pods, None where nothing was asked (`hpad.engine.spare`).
-    """
-
-    view: View
-    queries: Sequence[Query | AdapterError]
-    answers: Sequence[Answer]
-    outcome: Outcome | None
-    scale_to: int | None
-    settlement: Settlement
-    work: Sequence[Answer] | None = None
-
-
 class Progress(msgspec.Struct):
     """The last scenario of an HPA: its number of steps, and the HPA, history and tunables after the last step.
 
@@ -69,30 +55,30 @@ class Progress(msgspec.Struct):
     history: History | None = None
     tunables: Tunables | None = None
 
-    def continued_by(self, done: RecordedReconcile) -> bool:
+    def continued_by(self, done: Reconcile) -> bool:
         """Returns whether the reconcile follows from the last step; if not, another scenario begins."""
         view = done.view
         follows = view.history == self.history and view.tunables == self.tunables
         return self.steps not in (0, _MAX_STEPS) and follows and view.hpa.metadata.uid == self.uid
 
-    def step(self, done: RecordedReconcile) -> bytes:
+    def step(self, done: Reconcile) -> bytes:
         """Returns the JSON of the next step of this scenario."""
         new_spec = self.steps > 0 and done.view.hpa.spec != self.spec
         return msgspec.json.encode(encode_reconcile(done, new_spec=new_spec))
 
-    def add(self, done: RecordedReconcile) -> None:
+    def add(self, done: Reconcile) -> None:
         """Counts the reconcile as the next step."""
         self.steps += 1
         self.uid, self.spec = done.view.hpa.metadata.uid, done.view.hpa.spec
         self.history, self.tunables = done.settlement.history, done.view.tunables
 
 
-def encode_start(done: RecordedReconcile, name: str) -> bytes:
+def encode_start(done: Reconcile, name: str) -> bytes:
     """Returns the begin of a line, up to the first step of the scenario."""
     return msgspec.json.encode(encode_head(done, name))[:-1] + b',"steps":['
 
 
-def encode_head(done: RecordedReconcile, name: str) -> dict[str, Any]:
+def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
     """Returns a scenario without steps as JSON-like builtins: the HPA and its history before this reconcile.
 
     Of the HPA's metadata only name and namespace are written, because annotations may be confidential.
@@ -115,7 +101,7 @@ def encode_head(done: RecordedReconcile, name: str) -> dict[str, Any]:
     return value
 
 
-def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, Any]:
+def encode_reconcile(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
     """Returns one step as JSON-like builtins: the inputs, and the results under `expect`.
 
     The spec is included if it is new. The metrics are written as the Kubernetes lists that would have given these
@@ -146,7 +132,7 @@ def encode_reconcile(done: RecordedReconcile, *, new_spec: bool) -> dict[str, An
         **to_builtins(step),
         "pods": [pod.to_builtins(each, view.now) for each in view.pods],
         **_encode_answers(done),
-        "expect": results(done.scale_to, outcome, done.settlement),
+        "expect": results(done.decision.scale_to, outcome, done.settlement),
     }
 
 
@@ -180,7 +166,7 @@ def _fallback_text(policy: FallbackPolicy) -> FallbackText:
     )
 
 
-def _encode_answers(done: RecordedReconcile) -> dict[str, Any]:
+def _encode_answers(done: Reconcile) -> dict[str, Any]:
     lists = metrics_lists(done.queries, done.answers, {each.name: each.labels for each in done.view.pods})
     # Lists cannot express every answer, for example two External metrics of one name with different selectors.
     read_back = converted({"time": to_builtins(done.view.now), **lists}, Step, "")

@@ -13,7 +13,8 @@ import msgspec
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
+from hpad.engine.turn import Reconcile
+from hpad.recording.encode import LINE_END, Progress, encode_start
 from hpad.recording.weight import weight
 
 MEMORY: Final = 4 << 20
@@ -26,7 +27,7 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
     at: float
     size: int
-    done: RecordedReconcile
+    done: Reconcile
 
 
 class RecentReconciles:
@@ -53,7 +54,7 @@ class RecentReconciles:
             self.size = 0
         self._drop(self._clock.monotonic())
 
-    def note(self, done: RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         """Adds a reconcile, and drops the oldest ones of all HPAs that are beyond the bounds."""
         if not self.is_on:
             return
@@ -62,12 +63,12 @@ class RecentReconciles:
         self.size += size
         self._drop(now)
 
-    def all(self) -> list[RecordedReconcile]:
+    def all(self) -> list[Reconcile]:
         """Returns the reconciles of all HPAs, the oldest first."""
         self._drop(self._clock.monotonic())
         return [entry.done for entry in self._entries]
 
-    def of(self, key: Key) -> list[RecordedReconcile]:
+    def of(self, key: Key) -> list[Reconcile]:
         """Returns the reconciles of one HPA, the oldest first."""
         return [done for done in self.all() if done.view.key == key]
 
@@ -77,16 +78,16 @@ class RecentReconciles:
             self.size -= entries.popleft().size
 
 
-def lines(reconciles: Sequence[RecordedReconcile]) -> Iterator[bytes]:
+def lines(reconciles: Sequence[Reconcile]) -> Iterator[bytes]:
     """Yields the scenarios of the reconciles, one HPA after the other, a line each."""
-    by_hpa: dict[Key, list[RecordedReconcile]] = {}
+    by_hpa: dict[Key, list[Reconcile]] = {}
     for done in reconciles:
         by_hpa.setdefault(done.view.key, []).append(done)
     for key in sorted(by_hpa):
         yield from _scenarios(f"{quote(key.namespace, safe='')}.{quote(key.name, safe='')}", by_hpa[key])
 
 
-def _scenarios(name: str, reconciles: Sequence[RecordedReconcile]) -> Iterator[bytes]:
+def _scenarios(name: str, reconciles: Sequence[Reconcile]) -> Iterator[bytes]:
     """Yields the scenarios of one HPA, NAME-0, NAME-1 and so on: most often there is one."""
     last, line, scenarios = Progress(), bytearray(), 0
     for done in reconciles:

@@ -17,9 +17,9 @@ import msgspec
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine import turn
-from hpad.engine.decide import Decision
-from hpad.engine.settle import Outcome, Settlement
-from hpad.engine.view import PAUSED, View
+from hpad.engine.settle import Outcome
+from hpad.engine.turn import Reconcile
+from hpad.engine.view import PAUSED, Shadow, View
 from hpad.recording.encode import results
 from hpad.recording.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
 
@@ -34,17 +34,6 @@ Answers = Callable[[Sequence[Query | AdapterError]], Sequence[Sample | AdapterEr
 """Returns one answer per query, in order."""
 
 
-class Replayed(msgspec.Struct, frozen=True):
-    """One replayed step: its inputs, the decision, the outcome of the write, and the new state."""
-
-    step: Step
-    view: View
-    answers: tuple[Sample | AdapterError, ...]
-    decision: Decision
-    outcome: Outcome | None
-    settlement: Settlement
-
-
 def replay(scenario: dict[str, Any]) -> dict[str, Any]:
     """Returns the engine's results for each step of a scenario, in the format of the vectors. Ignores `expect`.
 
@@ -54,13 +43,18 @@ def replay(scenario: dict[str, Any]) -> dict[str, Any]:
     return {"id": decoded.id, "steps": [results_of(each) for each in run(decoded)]}
 
 
-def results_of(step: Replayed) -> dict[str, Any]:
-    """Returns the results of one replayed step, in the format of the vectors."""
-    return results(step.decision.scale_to, step.outcome, step.settlement)
+def results_of(done: Reconcile) -> dict[str, Any]:
+    """Returns the results of a reconcile, in the format of the vectors."""
+    return results(done.decision.scale_to, done.outcome, done.settlement)
 
 
-def run(scenario: Scenario) -> Iterator[Replayed]:
+def run(scenario: Scenario) -> Iterator[Reconcile]:
     """Reconciles step by step; status and history carry over to the next step. Raises RecordingError."""
+    return (done for _, done in steps(scenario))
+
+
+def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
+    """Yields each step of a scenario with its reconcile, as `run` does."""
     tunables, others = scenario.tunables, scenario.others
     hpa, history = scenario.hpa, scenario.history
     for index, value in enumerate(scenario.steps):
@@ -89,13 +83,13 @@ def run(scenario: Scenario) -> Iterator[Replayed]:
             competitors=step.competitors,
             values_held=step.values_held,
             controls=own,
-            shadow=step.shadow,
+            shadow=_modelled(step.shadow),
         )
-        replayed = reconcile(view, step, step.answer, where)
-        history = replayed.settlement.history
-        if replayed.settlement.status_changed:
-            hpa = msgspec.structs.replace(hpa, status=replayed.settlement.status)
-        yield replayed
+        done = reconcile(view, step, step.answer, where)
+        history = done.settlement.history
+        if done.settlement.status_changed:
+            hpa = msgspec.structs.replace(hpa, status=done.settlement.status)
+        yield step, done
 
 
 def read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,6 +134,13 @@ def _read(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise RecordingError(f"{shown}: has no scenario")
 
 
+def _modelled(shadow: Shadow | None) -> Shadow | None:
+    """Marks a recorded shadow: pods and answers are recorded as it decided on them (`hpad.engine.shadow.applied`)."""
+    if shadow is None or shadow.metrics is not None:
+        return shadow
+    return msgspec.structs.replace(shadow, metrics=())
+
+
 def _moment(step: Step, where: str) -> datetime:
     """Returns the step's time in UTC. Raises RecordingError if that is before the year 1 or after the year 9999."""
     try:
@@ -163,7 +164,7 @@ def agrees(ours: Any, expected: Any) -> bool:
     return type(ours) is type(expected) and bool(ours == expected)
 
 
-def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
+def reconcile(view: View, step: Step, answer: Answers, where: str) -> Reconcile:
     """Decides on `view` with the answers that `answer` gives; the write ends as in the step.
 
     Raises RecordingError naming the field below `where`.
@@ -171,12 +172,17 @@ def reconcile(view: View, step: Step, answer: Answers, where: str) -> Replayed:
     # Whether an HPA is paused follows from its controls, which may be other ones than those recorded.
     held = None if step.withheld is None or step.withheld.reason == PAUSED else step.withheld
     try:
-        done = turn.run(view, answer, lambda count: _write(step, view.hpa, count), work=step.pod_work(), held=held)
+        return turn.run(
+            view,
+            lambda queries: tuple(answer(queries)),
+            lambda count: _write(step, view.hpa, count),
+            work=step.pod_work(),
+            held=held,
+        )
     except RecordingError as error:
         raise RecordingError(f"{where}.{error}") from error
     except OverflowError as error:
         raise RecordingError(f"{where}: a time, a duration or a number is out of range: {error}") from error
-    return Replayed(step, done.view, tuple(done.answers), done.decision, done.outcome, done.settlement)
 
 
 def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:

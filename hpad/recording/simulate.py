@@ -18,10 +18,10 @@ from hpad.engine.examine import examine
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.spread import Modelled
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, HPA, View, yielded
 from hpad.recording import replay, spec_changes
 from hpad.recording.format import Scenario, Step, decode_step
-from hpad.recording.replay import Replayed
 from hpad.recording.spec_changes import Change, ChangeError
 
 _NO_POLICY: Final = FallbackPolicy()
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
     changed: int
 
 
-class Turn(NamedTuple):
+class ComparedTurn(NamedTuple):
     """One step, decided under the recorded and under the changed spec.
 
     `difference` is the one of this turn or of an earlier one, None where the counts have never differed. `valid`: no
@@ -47,8 +47,8 @@ class Turn(NamedTuple):
     simulated count was given up, since the recorded count is not that of the decision before: another client set it.
     """
 
-    recorded: Replayed
-    changed: Replayed
+    recorded: Reconcile
+    changed: Reconcile
     difference: Difference | None
     valid: bool
     reset: bool
@@ -81,7 +81,7 @@ class Simulation:
     def _restart(self) -> None:
         """Forgets all that was simulated."""
         self._difference: Difference | None = None
-        self._last: Turn | None = None
+        self._last: ComparedTurn | None = None
         self._hpa: HorizontalPodAutoscaler | None = None
         self._history = History()
         self._count: int | None = None
@@ -96,33 +96,33 @@ class Simulation:
         first = decode_step(scenario.steps[0], "steps[0]")
         return first.time > last.view.now and last.settlement.history == scenario.history
 
-    def run(self, scenario: Scenario) -> Iterator[Turn]:
+    def run(self, scenario: Scenario) -> Iterator[ComparedTurn]:
         """Yields the turns of a scenario. Raises RecordingError, and ChangeError for a change that does not fit."""
         if not self.continues(scenario):
             self._restart()
             self._hpa, self._history = scenario.hpa, scenario.history
         self._withheld |= _withheld_reasons(scenario.steps)
-        for index, recorded in enumerate(replay.run(scenario)):
-            self._last = turn = self._turn(recorded, f"steps[{index}]")
+        for index, (step, recorded) in enumerate(replay.steps(scenario)):
+            self._last = turn = self._turn(step, recorded, f"steps[{index}]")
             yield turn
 
-    def _turn(self, recorded: Replayed, where: str) -> Turn:
-        before, reset = self._difference, self._is_reset(recorded.step)
+    def _turn(self, step: Step, recorded: Reconcile, where: str) -> ComparedTurn:
+        before, reset = self._difference, self._is_reset(step)
         if reset:
             self._count = None
-        changed = self._decide(recorded, where)
+        changed = self._decide(step, recorded, where)
         self._hpa, self._history = changed.view.hpa, changed.settlement.history
         if changed.settlement.status_changed:
             self._hpa = msgspec.structs.replace(self._hpa, status=changed.settlement.status)
         self._follow(recorded, changed)
-        return Turn(recorded, changed, self._difference, before is None, reset and before is not None)
+        return ComparedTurn(recorded, changed, self._difference, before is None, reset and before is not None)
 
     def _is_reset(self, step: Step) -> bool:
         """Returns whether the recorded count is another one than the decision before left."""
         known = None not in (self._count, self._expected) and step.scale is not None
         return known and step.scale is not None and step.scale.spec.replicas != self._expected
 
-    def _follow(self, recorded: Replayed, changed: Replayed) -> None:
+    def _follow(self, recorded: Reconcile, changed: Reconcile) -> None:
         """Notes the counts after the turn."""
         if recorded.view.scale is None:
             return
@@ -131,8 +131,8 @@ class Simulation:
         if self._difference is None and count != self._expected:
             self._difference = Difference(recorded.view.now, self._expected, count)
 
-    def _decide(self, recorded: Replayed, where: str) -> Replayed:
-        view, step = recorded.view, self._step(recorded)
+    def _decide(self, step: Step, recorded: Reconcile, where: str) -> Reconcile:
+        view, step = recorded.view, self._withholding(step, recorded)
         assert self._hpa is not None
         hpa = msgspec.structs.replace(self._hpa, spec=self._changed_spec(view))
         changed = msgspec.structs.replace(view, hpa=hpa, history=self._history, scale=self._scale(view.scale))
@@ -155,9 +155,8 @@ class Simulation:
         status = msgspec.structs.replace(scale.status, replicas=self._count)
         return msgspec.structs.replace(scale, spec=ScaleSpec(self._count), status=status)
 
-    def _step(self, recorded: Replayed) -> Step:
+    def _withholding(self, step: Step, recorded: Reconcile) -> Step:
         """Returns the step with the reason for which a new count would not have been written, if there is one."""
-        step = recorded.step
         if recorded.outcome is not None:
             return step
         rival = next((each for each in step.competitors if each.what == HPA), None)
@@ -190,15 +189,15 @@ class Simulation:
         return found if any(each != _NO_POLICY for each in found) else ()
 
 
-def after(step: Replayed) -> int:
+def after(done: Reconcile) -> int:
     """Returns the replica count after a turn."""
-    written = step.outcome is not None and (step.outcome.written or step.view.shadow is not None)
-    return step.decision.scale_to if written and step.decision.scale_to is not None else step.view.replicas
+    written = done.outcome is not None and (done.outcome.written or done.view.shadow is not None)
+    return done.decision.scale_to if written and done.decision.scale_to is not None else done.view.replicas
 
 
-def _answers(recorded: Replayed, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+def _answers(recorded: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
     """Returns the recorded answer to each query, and an error for a query that was not recorded."""
-    asked = examine(recorded.view).queries
+    asked = recorded.queries
     if tuple(queries) == asked:
         return list(recorded.answers)
     why = "the recorded spec does not ask for this metric" if asked else "the metrics were not read in this turn"

@@ -8,7 +8,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, enc_hook
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, PodSample
-from hpad.recording.encode import RecordedReconcile
+from hpad.engine.turn import Reconcile
 from hpad.recording.format import Answer
 
 _RECONCILE: Final = 6000
@@ -25,7 +25,7 @@ _SHARED: Final = 1000
 _CACHED: Final = "recorded bytes"
 
 
-def weight(done: RecordedReconcile) -> int:
+def weight(done: Reconcile) -> int:
     """Returns the estimated bytes of a reconcile. O(pods)."""
     view, settlement = done.view, done.settlement
     scale = view.scale

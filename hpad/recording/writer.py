@@ -24,7 +24,8 @@ import structlog
 
 from hpad.api.metadata import Key
 from hpad.clock import Clock
-from hpad.recording.encode import LINE_END, Progress, RecordedReconcile, encode_start
+from hpad.engine.turn import Reconcile
+from hpad.recording.encode import LINE_END, Progress, encode_start
 from hpad.recording.format import RecordingError
 from hpad.recording.weight import weight
 from hpad.telemetry.episode import Episode
@@ -112,7 +113,7 @@ class RecordingWriter:
         self._folder = folder
         self._rotation = Rotation(folder, limit)
         self._clock = clock
-        self._queue: deque[tuple[RecordedReconcile, int]] = deque()
+        self._queue: deque[tuple[Reconcile, int]] = deque()
         self._queued = 0
         """The estimated bytes of the queue."""
         self._filled = asyncio.Event()
@@ -142,7 +143,7 @@ class RecordingWriter:
         if self._writer is not None:
             await self._writer
 
-    def note(self, done: RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         """Queues a reconcile without blocking. If the queue is full, the oldest entries are dropped."""
         size = weight(done)
         while self._queue and (len(self._queue) >= _MAX_QUEUED or self._queued + size > _MAX_BYTES):
@@ -171,7 +172,7 @@ class RecordingWriter:
             except (OSError, ValueError, RuntimeError) as error:  # disk full, text that is not UTF-8, no thread
                 self._failing.occurred(hpa=str(done.view.hpa.metadata.key), error=str(error))
 
-    def _append(self, done: RecordedReconcile) -> None:
+    def _append(self, done: Reconcile) -> None:
         """Writes one reconcile. Runs in a thread, one call at a time."""
         key = done.view.hpa.metadata.key
         file = self._files.pop(key, None)
@@ -192,7 +193,7 @@ class RecordingWriter:
             self._files = {key: file for key, file in self._files.items() if file.path not in removed}
 
 
-def _write_step(file: _File, done: RecordedReconcile) -> None:
+def _write_step(file: _File, done: Reconcile) -> None:
     """Adds a step to the last scenario, or starts a new one. Raises OSError; ValueError for text that is not UTF-8."""
     last, file.last = file.last, Progress()  # after a failed write, an incomplete line, the next step starts a new one
     if last.continued_by(done):

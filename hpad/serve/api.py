@@ -21,9 +21,8 @@ from hpad.engine import annotations
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 from hpad.recording import recent
-from hpad.recording.encode import RecordedReconcile
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
@@ -50,7 +49,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 class Decisions(Protocol):
     """The decision history."""
 
-    def evidence(self, key: Key) -> Evidence | None: ...
+    def last(self, key: Key) -> Reconcile | None: ...
     def latest(self, key: Key) -> Trace | None: ...
     async def entries(
         self,
@@ -173,7 +172,7 @@ class Api:
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
-        last = self._decisions.evidence(key)
+        last = self._decisions.last(key)
         return await respond_with(lambda: _decision_at(found, last))
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
@@ -226,14 +225,14 @@ class Api:
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
             annotation_errors={name: text for name, text, _ in annotations.PLAIN.of(hpa).errors},
-            outlook=() if row.evidence is None else outlook(row.evidence),
+            outlook=() if row.done is None else outlook(row.done),
             owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
             trace=trace,
         )
 
 
-def _recorded(reconciles: Sequence[RecordedReconcile]) -> Recording:
+def _recorded(reconciles: Sequence[Reconcile]) -> Recording:
     return Recording(
         began=reconciles[0].view.now,
         ended=reconciles[-1].view.now,
@@ -247,7 +246,7 @@ def _foreseen(entry: Entry) -> Entry:
     return entry if entry.trace is None else msgspec.structs.replace(entry, trace=foreseen(entry.trace))
 
 
-def _decision_at(found: Entry, last: Evidence | None) -> DecisionAt:
+def _decision_at(found: Entry, last: Reconcile | None) -> DecisionAt:
     """Returns the entry, with an outlook if its decision is the last one: of others only the trace is kept."""
     entry = _foreseen(found)
     known = last is not None and last.view.now == entry.began

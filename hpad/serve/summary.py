@@ -22,7 +22,7 @@ from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.status import metric_status
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 from hpad.serve import api_types, causes
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store
@@ -41,11 +41,11 @@ class HpaSource(Protocol):
 
 
 class Row(NamedTuple):
-    """One HPA with what hpad remembers of it; `evidence` is that of the last decision of this process."""
+    """One HPA with what hpad remembers of it; `done` is its last reconcile in this process."""
 
     hpa: HorizontalPodAutoscaler
     memory: Memory
-    evidence: Evidence | None
+    done: Reconcile | None
     dry_run: bool
 
     @property
@@ -102,8 +102,8 @@ def minimum(hpa: HorizontalPodAutoscaler) -> int:
 
 def bounds(row: Row) -> tuple[int, int]:
     """Returns minimum and maximum: those of the last decision, which a schedule may set, or those of the spec."""
-    view = None if row.evidence is None else row.evidence.view
-    # The evidence has the spec of its time; an edit since counts at once.
+    view = None if row.done is None else row.done.view
+    # The reconcile has the spec of its time; an edit since counts at once.
     if view is None or view.controls.schedule is None or view.hpa.spec != row.hpa.spec:
         return minimum(row.hpa), row.hpa.spec.max_replicas
     return view.bounds.low, view.bounds.high
@@ -131,32 +131,32 @@ def summary(row: Row) -> Summary:
 
 
 def _last_decision(row: Row) -> LastDecision | None:
-    last, evidence = row.memory.last, row.evidence
+    last, done = row.memory.last, row.done
     if last is None:
         return None
     made = LastDecision(time=last.at, sentence=last.sentence, error=last.error or "")
-    if evidence is None:
+    if done is None:
         return made
     return msgspec.structs.replace(
         made,
-        brief=brief.brief(evidence.decision, evidence.outcome),
-        cause=brief.cause(evidence.decision, evidence.outcome),
+        brief=brief.brief(done.decision, done.outcome),
+        cause=brief.cause(done.decision, done.outcome),
         group=cause_group(row),
-        action=evidence.settlement.action,
-        held_by=_held_by(evidence),
+        action=done.settlement.action,
+        held_by=_held_by(done),
     )
 
 
 def cause_group(row: Row) -> str:
     """Returns the group of the cause of a failing HPA; "" if it does not fail or the cause is unknown."""
-    if row.evidence is None or not fails(row):
+    if row.done is None or not fails(row):
         return ""
-    return causes.group(brief.cause(row.evidence.decision, row.evidence.outcome))
+    return causes.group(brief.cause(row.done.decision, row.done.outcome))
 
 
-def _held_by(evidence: Evidence) -> str:
+def _held_by(done: Reconcile) -> str:
     """Returns the last reason that holds the count back; "" if none does."""
-    reasons = holds.held_by(evidence.view, evidence.decision, evidence.outcome)
+    reasons = holds.held_by(done.view, done.decision, done.outcome)
     return reasons[-1] if reasons else ""
 
 
@@ -165,19 +165,19 @@ def current_metrics(row: Row) -> tuple[MetricStatus, ...]:
 
     The status may be older: see the setting `status_refresh`.
     """
-    evidence = row.evidence
-    if evidence is None or evidence.decision.recommendation is None:
+    done = row.done
+    if done is None or done.decision.recommendation is None:
         return row.status.current_metrics or ()
-    return tuple(map(metric_status, evidence.decision.proposals))
+    return tuple(map(metric_status, done.decision.proposals))
 
 
 def _metrics(row: Row) -> tuple[Metric, ...]:
     """Returns the metrics of the last decision; those of spec and status where it measured none."""
-    evidence = row.evidence
-    if evidence is None or not evidence.decision.proposals:
+    done = row.done
+    if done is None or not done.decision.proposals:
         return _reported_metrics(row)
-    names, (_, counts) = addresses(evidence.view.spec.metrics), numbers(evidence)
-    proposals = evidence.decision.proposals
+    names, (_, counts) = addresses(done.view.spec.metrics), numbers(done)
+    proposals = done.decision.proposals
     return tuple(_metric(*each) for each in zip(names, counts, proposals, strict=True))
 
 
@@ -227,16 +227,16 @@ def _current(status: MetricStatus) -> str | None:
     return None if quantity is None else str(quantity)
 
 
-class Evidences(Protocol):
+class LastReconciles(Protocol):
     """The last decision of each HPA."""
 
-    def evidence(self, key: Key) -> Evidence | None: ...
+    def last(self, key: Key) -> Reconcile | None: ...
 
 
-def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: Evidences, *, dry_run: bool) -> Row:
+def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: LastReconciles, *, dry_run: bool) -> Row:
     """Returns the row of an HPA."""
     key = hpa.metadata.key
-    return Row(hpa, store.get(key), decisions.evidence(key), dry_run)
+    return Row(hpa, store.get(key), decisions.last(key), dry_run)
 
 
 def matches(key: Key, target: str, namespace: str, search: str) -> bool:

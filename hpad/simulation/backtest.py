@@ -38,10 +38,10 @@ def over(
     """Runs one spec from the first time of the history to the last. It is measured against `goal` (None: its own)."""
     tally, curve = Tally(tunables.downscale_stabilization), []
     length = span.end - span.start + period
-    for turn in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
-        target = wanted(turn.view, turn.decision) if goal is None else goal.wanted(turn)
-        tally.add(turn.view, turn.decision, turn.after, target)
-        curve.append((turn.now, turn.after))
+    for done, _, after in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
+        target = wanted(done.view, done.decision) if goal is None else goal.wanted(done)
+        tally.add(done.view, done.decision, after, target)
+        curve.append((done.view.now, after))
     return Result(name, curve, tally.outcome())
 
 

@@ -3,19 +3,18 @@
 Measured against its own metric targets, the spec with the highest ones would always be the best.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.quantity import MAX_INT32
-from hpad.api.sample import AdapterError, Sample
+from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.annotations import PLAIN
-from hpad.engine.decide import decide
-from hpad.engine.examine import Proceed, examine
+from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables
-from hpad.simulation.run import Turn
 
 _UNREAD: Final = AdapterError("the spec that was tried does not read this metric")
 
@@ -30,22 +29,20 @@ class Goal:
         self._controls = msgspec.structs.replace(own.controls, schedule=None)
         self._tunables = tunables.of_hpa(own.controls)
 
-    def wanted(self, turn: Turn) -> int | None:
+    def wanted(self, done: Reconcile) -> int | None:
         """Returns the count for a turn of another spec; None where the metrics could not decide."""
         view = msgspec.structs.replace(
-            turn.view,
-            hpa=msgspec.structs.replace(turn.view.hpa, spec=self._spec),
+            done.view,
+            hpa=msgspec.structs.replace(done.view.hpa, spec=self._spec),
             tunables=self._tunables,
             fallback_policies=self._policies,
             controls=self._controls,
         )
-        verdict = examine(view)
-        if not isinstance(verdict, Proceed):
-            return None
-        recommendation = decide(view, verdict, list(self._answers(turn, verdict))).recommendation
+        recommendation = run(view, functools.partial(_known, done)).decision.recommendation
         return None if recommendation is None or recommendation.leader is None else recommendation.replicas
 
-    def _answers(self, turn: Turn, verdict: Proceed) -> Iterator[Sample | AdapterError]:
-        known = turn.decision.verdict.queries
-        for query in verdict.queries:
-            yield next((answer for each, answer in zip(known, turn.answers, strict=True) if each == query), _UNREAD)
+
+def _known(done: Reconcile, queries: Sequence[Query | AdapterError]) -> list[Sample | AdapterError]:
+    """Returns the answers that the turn had, and an error for each query that it did not ask."""
+    known = list(zip(done.queries, done.answers, strict=True))
+    return [next((answer for each, answer in known if each == query), _UNREAD) for query in queries]

@@ -13,10 +13,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.annotations import PLAIN
-from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import examine
 from hpad.engine.history import EMPTY
-from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables, View
 
 LABELS: Final = {"app": "simulated"}
@@ -54,18 +52,12 @@ class Workload(Protocol):
         ...
 
 
-class Turn(NamedTuple):
-    """One simulated reconcile. `replicas` is the count before it, `after` the one it left."""
+class Simulated(NamedTuple):
+    """One simulated reconcile. `ready` is the number of pods that work before it, `after` the count that it left."""
 
-    now: datetime
-    replicas: int
+    done: Reconcile
     ready: int
     after: int
-    answers: Sequence[Sample | AdapterError]
-    view: View
-    decision: Decision
-    outcome: Outcome | None
-    settlement: Settlement
 
 
 def simulate(
@@ -76,7 +68,7 @@ def simulate(
     length: timedelta,
     period: timedelta,
     tunables: Tunables,
-) -> Iterator[Turn]:
+) -> Iterator[Simulated]:
     """Yields one turn per period, from `start` on. The annotations of the HPA under `hpad.io/` apply."""
     own, history, began = PLAIN.of(hpa), EMPTY, start
     tunables = tunables.of_hpa(own.controls)
@@ -106,17 +98,11 @@ def simulate(
             annotation_reason=own.reason,
             controls=own.controls,
         )
-        verdict = examine(view)
-        answers = workload.answer(verdict.queries)
-        decision = decide(view, verdict, answers)
-        withheld, outcome = view.paused, None
-        if decision.scale_to is not None:
-            outcome = Outcome((decision.scale_to,)) if withheld is None else Outcome((), withheld=withheld)
-        settlement = settle(view, decision, outcome)
-        before, ready = workload.replicas, workload.ready
-        if decision.scale_to is not None and withheld is None:
-            workload.scale(decision.scale_to)
-        history = settlement.history
-        if settlement.status_changed:
-            hpa = msgspec.structs.replace(hpa, status=settlement.status)
-        yield Turn(now, before, ready, workload.replicas, answers, view, decision, outcome, settlement)
+        ready = workload.ready
+        done = run(view, workload.answer)
+        if done.outcome is not None and done.outcome.written:
+            workload.scale(done.decision.desired)
+        history = done.settlement.history
+        if done.settlement.status_changed:
+            hpa = msgspec.structs.replace(hpa, status=done.settlement.status)
+        yield Simulated(done, ready, workload.replicas)

@@ -43,8 +43,8 @@ def detail(made: Trace) -> Json:
 
 def entry(web: Workload, **changes: Any) -> Json:
     """Returns the entry of the decision history that begins with the last decision."""
-    assert web.evidence is not None
-    return json.loads(msgspec.json.encode(first(web.evidence))) | changes
+    assert web.done is not None
+    return json.loads(msgspec.json.encode(first(web.done))) | changes
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ def history(targets: list[int], loads: list[int], mode: str = "shadow") -> list[
     for number, (target, load) in enumerate(zip(targets, loads, strict=True)):
         web.replicas = target
         web.reconcile(series(load), after=60 if number else 0)
-        assert web.evidence is not None
-        found.append(msgspec.structs.replace(first(web.evidence, number + 1), turns=1))
+        assert web.done is not None
+        found.append(msgspec.structs.replace(first(web.done, number + 1), turns=1))
     return found
 
 

@@ -19,7 +19,8 @@ from hpad.engine import brief, holds, trace
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.render import lines
-from hpad.engine.trace.evidence import Evidence, make_trace
+from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import Gates
 from hpad.recording import replay
 from hpad.recording.format import decode_scenario
@@ -33,17 +34,16 @@ IN_FULL: Final = 5
 """Of so many steps one is explained in full with what comes next, which takes the most time."""
 
 
-def said(step: replay.Replayed, number: int) -> Iterator[str]:
+def said(done: Reconcile, number: int) -> Iterator[str]:
     """Yields what hpad says about a replayed step: the one place that knows how the product is asked for it."""
-    yield f"cause: {brief.cause(step.decision, step.outcome)}"
-    yield f"held by: {', '.join(holds.held_by(step.view, step.decision, step.outcome))}"
-    yield _json(msgspec.json.encode(replay.results_of(step)))
-    record = Evidence(step.view, step.answers, step.decision, step.outcome, step.settlement)
-    made = foreseen(make_trace(record))
+    yield f"cause: {brief.cause(done.decision, done.outcome)}"
+    yield f"held by: {', '.join(holds.held_by(done.view, done.decision, done.outcome))}"
+    yield _json(msgspec.json.encode(replay.results_of(done)))
+    made = foreseen(make_trace(done))
     yield _json(trace.encode(made))
     if number % IN_FULL == 0:
-        yield brief.brief(step.decision, step.outcome)
-        outlooks = outlook(record)
+        yield brief.brief(done.decision, done.outcome)
+        outlooks = outlook(done)
         yield _json(msgspec.json.encode(outlooks))
         yield from map(str, lines(made, outlooks, all_pods=True))
 

@@ -36,7 +36,7 @@ async def samples(telemetry: Telemetry) -> Found:
 async def exported(web: Workload, *answers: Any, **fields: Any) -> Found:
     """The samples after one reconcile."""
     web.reconcile(*answers, **fields)
-    made, telemetry = web.evidence, Telemetry()
+    made, telemetry = web.done, Telemetry()
     assert made is not None
     report.decided(telemetry.controller.decisions, made)
     return await samples(telemetry)

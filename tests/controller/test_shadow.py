@@ -14,8 +14,9 @@ from support.virtual_time import in_virtual_time
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.conditions import SHADOW, find
+from hpad.engine.turn import Reconcile
 from hpad.recording import replay
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import encode_head, encode_reconcile
 from hpad.recording.format import decode_scenario
 from hpad.simulation.recorded import Runs
 from hpad.store import record
@@ -115,9 +116,9 @@ async def test_a_pause_that_ends_during_a_turn_writes_nothing(dry_run: bool, sec
 
 class Recorder:
     def __init__(self) -> None:
-        self.done: list[RecordedReconcile] = []
+        self.done: list[Reconcile] = []
 
-    def note(self, done: RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         self.done.append(done)
 
 

@@ -16,6 +16,7 @@ from support import virtual_time
 from support.controller import Bench, hpa
 from support.virtual_time import in_virtual_time
 
+from hpad.engine.turn import Reconcile
 from hpad.recording import encode, replay
 from hpad.recording.format import decode_scenario
 
@@ -117,9 +118,9 @@ class ReconcileRecorder:
     """Keeps the recorded reconciles."""
 
     def __init__(self) -> None:
-        self.done: list[encode.RecordedReconcile] = []
+        self.done: list[Reconcile] = []
 
-    def note(self, done: encode.RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         self.done.append(done)
 
 

@@ -13,9 +13,10 @@ from support.virtual_time import in_virtual_time
 from hpad.api.deletion_cost import DeletionCost
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
+from hpad.engine.turn import Reconcile
 from hpad.kube import errors
 from hpad.recording import replay
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import encode_head, encode_reconcile
 
 ORDER = {"scale-down-order": "idle-first"}
 KEEP = {"keep-busy": "true"}
@@ -172,10 +173,10 @@ async def test_a_scale_down_waits_for_busy_pods_and_takes_the_idle_ones() -> Non
 
 @in_virtual_time
 async def test_a_recorded_turn_replays_to_the_same_decision() -> None:
-    done: list[RecordedReconcile] = []
+    done: list[Reconcile] = []
 
     class Recorder:
-        def note(self, each: RecordedReconcile) -> None:
+        def note(self, each: Reconcile) -> None:
             done.append(each)
 
     world = bench(KEEP | ORDER, messages=1, recorder=Recorder())

@@ -18,6 +18,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError, ExternalSample
 from hpad.controller.observe import interval_of
 from hpad.engine import annotations
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import Competitor
 from hpad.kube import errors
 from hpad.recording import encode, replay
@@ -328,9 +329,9 @@ class Steps:
     """A recorder that keeps all reconciles."""
 
     def __init__(self) -> None:
-        self.done: list[encode.RecordedReconcile] = []
+        self.done: list[Reconcile] = []
 
-    def note(self, done: encode.RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         self.done.append(done)
 
     @property
@@ -375,7 +376,7 @@ async def test_decisions_are_the_same_as_without() -> None:
     assert len(plain.cluster.writes) > 4
 
     def results(steps: Steps) -> list[Any]:
-        return [(done.scale_to, done.settlement.events, done.settlement.error) for done in steps.done]
+        return [(done.decision.scale_to, done.settlement.events, done.settlement.error) for done in steps.done]
 
     def settled(steps: Steps) -> list[Any]:
         return [[(each.type, each.status, each.message) for each in done.settlement.status.conditions]

@@ -15,7 +15,7 @@ from hpad.decisions.dictionary import DICTIONARY
 from hpad.decisions.reason import reason
 from hpad.decisions.stretch import Stretch
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import make_trace
+from hpad.engine.trace.make import make_trace
 
 
 def by_cpu(pods: int, *, unready: int = 0) -> Workload:
@@ -41,9 +41,9 @@ def by_queue() -> Workload:
 
 
 def stored(web: Workload) -> Stored:
-    assert web.evidence is not None
-    trace = make_trace(web.evidence, lambda query: "metrics-server", compact.MOST_PODS)
-    return Stretch(web.evidence, reason(web.evidence), 7).packed(trace)
+    assert web.done is not None
+    trace = make_trace(web.done, lambda query: "metrics-server", compact.MOST_PODS)
+    return Stretch(web.done, reason(web.done), 7).packed(trace)
 
 
 def test_an_entry_is_read_back_as_it_was() -> None:
@@ -51,9 +51,9 @@ def test_an_entry_is_read_back_as_it_was() -> None:
     diary = Diary(web)
     for turn in range(5):
         diary.turn(used({each.name: 100 + turn for each in web.pods or ()}, now=web.now))
-    assert web.evidence is not None
-    stretch = Stretch(web.evidence, reason(web.evidence), 7)
-    trace = make_trace(web.evidence, lambda query: "metrics-server")
+    assert web.done is not None
+    stretch = Stretch(web.done, reason(web.done), 7)
+    trace = make_trace(web.done, lambda query: "metrics-server")
     read = compact.unpack(WEB, stretch.packed(trace), trace=True)
     assert read == msgspec.structs.replace(stretch.closed(), trace=trace)
     assert compact.unpack(WEB, stretch.packed(trace), trace=False) == stretch.closed()
@@ -105,8 +105,8 @@ def test_values_of_many_series_are_left_out() -> None:
 def test_a_trace_that_stays_too_large_is_stored_without_pods_or_not_at_all() -> None:
     dice = random.Random(1)
     web = by_cpu(compact.MOST_PODS)
-    assert web.evidence is not None
-    whole = make_trace(web.evidence)
+    assert web.done is not None
+    whole = make_trace(web.done)
     noise = ["".join(dice.choices("0123456789abcdef", k=4000)) for _ in range(compact.MOST_PODS)]
 
     def with_noise(trace: Trace, pods: int) -> Trace:
@@ -161,13 +161,13 @@ def test_a_bomb_is_not_inflated() -> None:
 
 def test_a_trace_with_fields_of_a_later_version_is_read() -> None:
     web = by_queue()
-    assert web.evidence is not None
-    later = msgspec.to_builtins(make_trace(web.evidence)) | {"mood": "good"}
+    assert web.done is not None
+    later = msgspec.to_builtins(make_trace(web.done)) | {"mood": "good"}
     stream = zlib.compressobj(zdict=DICTIONARY)
     packed = stream.compress(msgspec.msgpack.encode(later)) + stream.flush()
     read = compact.unpack_trace(packed)
     assert read is not None
-    assert read.time - make_trace(web.evidence).time == timedelta(0)
+    assert read.time - make_trace(web.done).time == timedelta(0)
 
 
 def test_a_trace_of_very_many_values_is_stored_without_its_pods() -> None:
@@ -175,5 +175,5 @@ def test_a_trace_of_very_many_values_is_stored_without_its_pods() -> None:
     assert (compact.most_pods(1000, 25), compact.most_pods(1001, 25)) == (compact.MOST_PODS, 0)
     web = Workload(resource("cpu", averageUtilization=50), replicas=3)
     web.reconcile(used([100] * 3))
-    (metric,) = make_trace(web.evidence, None, 0).metrics
+    (metric,) = make_trace(web.done, None, 0).metrics
     assert (metric.pods, metric.pods_omitted) == ((), 3)

@@ -128,7 +128,7 @@ async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> Non
     owner.on = False
     bench.takeover.changed()
     await asyncio.sleep(40)
-    assert (log.latest(WEB), log.evidence(WEB)) == (None, None)
+    assert (log.latest(WEB), log.last(WEB)) == (None, None)
     (entry,) = await log.entries(WEB)
     assert entry.ended <= released
     owner.on = True
@@ -224,15 +224,15 @@ def test_a_clock_that_was_set_back_before_a_restart_keeps_the_order(tmp_path: Pa
         log = DecisionLog(archive=FileArchive(tmp_path / "decisions.db", clock, Limits()), clock=clock)
         running = asyncio.create_task(log.run())
         await asyncio.sleep(1)
-        log.add(named(evidence, "web", start))
+        log.add(named(done, "web", start))
         running.cancel()
         found = await log.entries(WEB)
         await log.stop()
         assert [entry.number for entry in found] == sorted([entry.number for entry in found], reverse=True)
         return [entry.began - start for entry in found]
 
-    evidence = scaled(50).workload.evidence
-    assert evidence is not None
+    done = scaled(50).workload.done
+    assert done is not None
     virtual_time.run(life(timedelta(hours=3)))
     began = virtual_time.run(life(timedelta(0)))
     assert began == [after(15), after(15) + timedelta(hours=3)]

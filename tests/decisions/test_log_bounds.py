@@ -35,14 +35,14 @@ async def test_a_deleted_hpa_leaves_nothing() -> None:
     await asyncio.sleep(20)
     await bench.controller.stop(5)
     assert await log.entries(WEB) == []
-    assert (log.latest(WEB), log.evidence(WEB), await log.reaches(WEB)) == (None, None, None)
+    assert (log.latest(WEB), log.last(WEB), await log.reaches(WEB)) == (None, None, None)
     assert log.usage().memory == 0
 
 
 @pytest.mark.parametrize("in_file", [False, True])
 def test_deleted_hpas_leave_no_entries_in_any_container(tmp_path: Path, in_file: bool) -> None:
-    evidence = scaled(50).workload.evidence
-    assert evidence is not None
+    done = scaled(50).workload.done
+    assert done is not None
 
     async def main() -> None:
         clock = virtual_time.VirtualClock()
@@ -53,7 +53,7 @@ def test_deleted_hpas_leave_no_entries_in_any_container(tmp_path: Path, in_file:
         before = containers(log)
         for turn in range(3):
             for number in range(500):
-                log.add(named(evidence, f"app-{number}", timedelta(seconds=-3600 * turn)))  # each turn is an entry
+                log.add(named(done, f"app-{number}", timedelta(seconds=-3600 * turn)))  # each turn is an entry
         await asyncio.sleep(SAVE_SECONDS * 2)
         assert sum(size >= 500 for size in containers(log).values()) >= (1 if in_file else 2)
         for number in range(500):
@@ -70,8 +70,8 @@ def test_deleted_hpas_leave_no_entries_in_any_container(tmp_path: Path, in_file:
 
 def test_a_day_of_entries_is_kept_and_no_more() -> None:
     """An HPA that is scaled in every turn of an hour, and another one that is scaled once an hour."""
-    evidence, other = scaled(70).workload.evidence, scaled(50).workload.evidence
-    assert evidence is not None
+    done, other = scaled(70).workload.done, scaled(50).workload.done
+    assert done is not None
     assert other is not None
 
     async def main() -> None:
@@ -81,7 +81,7 @@ def test_a_day_of_entries_is_kept_and_no_more() -> None:
         begin = clock.now() - START
         for _ in range(30):
             now = timedelta(seconds=clock.monotonic()) + begin
-            log.add(named(evidence, "hourly", now))
+            log.add(named(done, "hourly", now))
             log.add(named(other, "steady", now))
             await asyncio.sleep(3600)
         hourly = await log.entries(Key("default", "hourly"))
@@ -95,11 +95,11 @@ def test_a_day_of_entries_is_kept_and_no_more() -> None:
 
 
 def test_an_hpa_has_at_most_1000_entries() -> None:
-    evidence = scaled(70).workload.evidence
-    assert evidence is not None
+    done = scaled(70).workload.done
+    assert done is not None
     log = DecisionLog()
     for turn in range(1500):
-        log.add(named(evidence, "web", timedelta(seconds=15 * turn)))
+        log.add(named(done, "web", timedelta(seconds=15 * turn)))
     found = virtual_time.run(log.entries(WEB, limit=5000))
     assert len(found) == 1000
     assert contiguous(reversed(found))
@@ -110,13 +110,13 @@ def test_an_hpa_has_at_most_1000_entries() -> None:
 async def test_5000_hpas_that_change_all_the_time_stay_within_the_budget() -> None:
     """All statements hold at the same time: bytes, entries, the newest of each HPA, and the order."""
     dice, limits = random.Random(8), Limits(memory=3 << 20)
-    changes = [scaled(count).workload.evidence for count in (70, 80, 90)]
+    changes = [scaled(count).workload.done for count in (70, 80, 90)]
     log = DecisionLog(limits=limits)
     for turn in range(2):
         for number in range(MANY):
-            evidence = dice.choice(changes)
-            assert evidence is not None
-            log.add(named(evidence, f"app-{number}", timedelta(seconds=15 * turn)))
+            done = dice.choice(changes)
+            assert done is not None
+            log.add(named(done, f"app-{number}", timedelta(seconds=15 * turn)))
     assert log.usage().memory <= limits.memory
     assert log.usage().dropped > 0
     for number in range(0, MANY, 97):
@@ -146,9 +146,9 @@ def test_evidence_and_entry_in_progress_take_less_than_4500_bytes_per_hpa() -> N
         for number, web in enumerate(workloads):
             sample = used({each.name: 70 + turn + number % 7 for each in web.pods or ()}, now=web.now)
             web.reconcile(sample, series(35 + (turn * number) % 10), after=15)
-            assert web.evidence is not None
-            log.add(web.evidence)
-            web.evidence = web.settled = None
+            assert web.done is not None
+            log.add(web.done)
+            web.done = web.settled = None
     gc.collect()
     full, _ = tracemalloc.get_traced_memory()
     for number in range(len(workloads)):

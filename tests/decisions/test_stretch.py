@@ -204,7 +204,7 @@ def test_the_evidence_holds_no_status_and_no_traceback() -> None:
     with pytest.raises(AdapterError) as caught:
         raise AdapterError("no answer", "cluster", lasting=True)
     diary.turn(caught.value, series(50))
-    kept = diary.log.evidence(WEB)
+    kept = diary.log.last(WEB)
     assert kept is not None
     error = kept.answers[0]
     assert isinstance(error, AdapterError)

@@ -17,8 +17,8 @@ WEB = Key("default", "web")
 def entry() -> Entry:
     web = Workload(external("queue", averageValue="10"), replicas=1)
     web.reconcile(series(10))
-    assert web.evidence is not None
-    return first(web.evidence)
+    assert web.done is not None
+    return first(web.done)
 
 
 @in_virtual_time

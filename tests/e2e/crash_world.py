@@ -16,8 +16,8 @@ from support.asked import Gathering
 from hpad.api.metadata import Key
 from hpad.api.sample import Sample
 from hpad.clock import SystemClock
+from hpad.engine.turn import Reconcile
 from hpad.kube import errors
-from hpad.recording import encode
 from hpad.recording.format import Step
 from hpad.store.backend import Backend
 
@@ -130,7 +130,7 @@ class World(Gathering):
         self._pulse.moment()
         return self.step.answer(queries)
 
-    def note(self, done: encode.RecordedReconcile) -> None:
+    def note(self, done: Reconcile) -> None:
         """Implements the recorder of the reconciler: notes the history that a decision was made with."""
         self._pulse.note(f"h {self.number} {json.dumps(str(done.view.history))}")
 

@@ -120,7 +120,7 @@ def simulated() -> Curve:
     )
     replicas, messages = [], []
     for turn in turns:
-        (sample,) = turn.answers
+        (sample,) = turn.done.answers
         assert isinstance(sample, ExternalSample)
         replicas.append(turn.after)
         messages.append(sum(sample.values) / 1000)

@@ -27,8 +27,8 @@ SLOW: dict[str, Any] = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "p
 def held(web: Workload, *answers: Any, **fields: Any) -> tuple[str, ...]:
     """The reasons after one reconcile."""
     web.reconcile(*answers, **fields)
-    assert web.evidence is not None
-    return holds.held_by(web.evidence.view, web.evidence.decision, web.evidence.outcome)
+    assert web.done is not None
+    return holds.held_by(web.done.view, web.done.decision, web.done.outcome)
 
 
 def seasoned(web: Workload, replicas: int, ago: float = 60) -> Workload:
@@ -182,8 +182,8 @@ def test_whatever_changes_the_count_is_named() -> None:
     ):
         web = seasoned(Workload(QUEUE, replicas=5, low=2, high=20, behavior=behavior), past, ago)
         reasons = held(web, series(messages))
-        assert web.evidence is not None
-        count, wanted = web.evidence.decision.desired, -(-messages // 10)
+        assert web.done is not None
+        count, wanted = web.done.decision.desired, -(-messages // 10)
         assert list(reasons) == [reason for reason in holds.REASONS if reason in reasons]
         assert reasons or count == wanted, (behavior, past, ago, messages)
         unheld += not reasons

@@ -183,7 +183,7 @@ def test_the_policy_decides_the_count(text: str, answers: tuple[engine.Answer, .
     assert web.reconcile(series(4), series(4)).scale_to is None
     assert web.reconcile(*answers, after=15).scale_to == expected
     assert web.trace.chosen is not None
-    assert web.trace.chosen.replicas == (None if web.evidence and web.evidence.decision.undecided else expected or 4)
+    assert web.trace.chosen.replicas == (None if web.done and web.done.decision.undecided else expected or 4)
 
 
 def test_the_sentence_the_condition_the_event_and_the_trace_name_the_policy_and_its_operands() -> None:

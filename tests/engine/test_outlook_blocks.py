@@ -213,8 +213,8 @@ def test_a_count_outside_its_bounds_and_an_hpa_without_metrics() -> None:
 
 
 def written(web: Workload, outcome: Outcome) -> list[str]:
-    assert web.evidence is not None
-    return [each.text for each in outlook(msgspec.structs.replace(web.evidence, outcome=outcome))]
+    assert web.done is not None
+    return [each.text for each in outlook(msgspec.structs.replace(web.done, outcome=outcome))]
 
 
 def test_a_count_that_was_not_written_is_named() -> None:

@@ -104,8 +104,8 @@ def test_policies_count_no_rescale_of_the_pause() -> None:
 def test_the_reason_is_among_those_that_hold_the_count() -> None:
     web = Workload(QUEUE, replicas=3, annotations={MODE: "paused"})
     web.reconcile(series(60))
-    assert web.evidence is not None
-    assert held_by(web.evidence.view, web.evidence.decision, web.evidence.outcome) == ("paused",)
+    assert web.done is not None
+    assert held_by(web.done.view, web.done.decision, web.done.outcome) == ("paused",)
     assert web.trace.write is not None
     assert (web.trace.write.outcome, web.trace.write.withheld) == ("withheld", "Paused")
     assert [each.text for each in web.outlook] == ["stays at 3 while the HPA is paused"]

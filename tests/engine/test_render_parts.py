@@ -146,11 +146,11 @@ def test_a_pod_without_the_container() -> None:
 def test_the_outcome_of_a_write() -> None:
     web = Workload(QUEUE, replicas=2)
     web.reconcile(series(40))
-    assert web.evidence is not None
-    evidence = web.evidence
+    assert web.done is not None
+    done = web.done
 
     def last(outcome: Outcome) -> str:
-        web.evidence = msgspec.structs.replace(evidence, outcome=outcome)
+        web.done = msgspec.structs.replace(done, outcome=outcome)
         return part(web, "Replicas:")[-1]
 
     assert last(Outcome((4, 4))) == "written         4  after 1 conflict with other writes"

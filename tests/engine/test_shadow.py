@@ -181,8 +181,8 @@ def test_what_a_trace_and_its_outlook_say() -> None:
     one: dict[str, Any] = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
     web = Workload(QUEUE, replicas=2, behavior=one, annotations=IN_SHADOW)
     web.reconcile(series(60))
-    assert web.evidence is not None
-    assert held_by(web.evidence.view, web.evidence.decision, web.evidence.outcome) == ("scale_up_limit", "shadow")
+    assert web.done is not None
+    assert held_by(web.done.view, web.done.decision, web.done.outcome) == ("scale_up_limit", "shadow")
     made = web.trace
     assert (made.replicas.current, made.replicas.desired, made.replicas.target) == (2, 3, 2)
     assert made.sentence.endswith("; not written: the HPA is in shadow mode")

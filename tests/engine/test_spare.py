@@ -60,8 +60,8 @@ def test_a_scale_up_and_an_hpa_without_the_annotations_ask_nothing() -> None:
     for annotations, messages in ((KEEP | ORDER, 90), ({}, 1), (KEEP | ORDER, 50)):
         web = workload(annotations)
         assert web.reconcile(series(messages), work=work(1, 1, 1, 1, 1)).spared is None
-        assert web.evidence is not None
-        assert not spare.applies(web.evidence.view, web.evidence.decision)
+        assert web.done is not None
+        assert not spare.applies(web.done.view, web.done.decision)
 
 
 def test_a_held_count_is_named_wherever_people_look() -> None:
@@ -72,8 +72,8 @@ def test_a_held_count_is_named_wherever_people_look() -> None:
     condition = web.condition(SCALING_LIMITED)
     assert (condition.status, condition.reason) == ("True", "BusyPods")
     assert condition.message == "the desired replica count is 1, but 3 pods hold unfinished work"
-    assert web.evidence is not None
-    assert held_by(web.evidence.view, web.evidence.decision, web.evidence.outcome) == ("busy_pods",)
+    assert web.done is not None
+    assert held_by(web.done.view, web.done.decision, web.done.outcome) == ("busy_pods",)
     trace = web.trace
     assert trace.spared is not None
     assert (trace.spared.before, trace.spared.after, trace.spared.floor) == (1, 3, 3)

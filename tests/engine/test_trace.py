@@ -247,12 +247,12 @@ def test_the_write_has_its_outcome() -> None:
     web.reconcile(series(90), after=60, refused="the webhook says no")
     assert web.trace.write == trace.WriteTrace(outcome="failed", attempts=(8,), reason="the webhook says no")
     assert [event.reason for event in web.trace.events] == ["FailedRescale"]
-    assert web.evidence is not None
-    unsure = msgspec.structs.replace(web.evidence.outcome or Outcome(()), unsure=True)
-    web.evidence = msgspec.structs.replace(web.evidence, outcome=unsure)
+    assert web.done is not None
+    unsure = msgspec.structs.replace(web.done.outcome or Outcome(()), unsure=True)
+    web.done = msgspec.structs.replace(web.done, outcome=unsure)
     assert web.trace.write is not None
     assert web.trace.write.outcome == "uncertain"
-    web.evidence = msgspec.structs.replace(web.evidence, outcome=Outcome((8,), withheld=DRY_RUN))
+    web.done = msgspec.structs.replace(web.done, outcome=Outcome((8,), withheld=DRY_RUN))
     assert web.trace.write == trace.WriteTrace(
         outcome="withheld", attempts=(8,), reason="DryRun: this is a dry run", withheld="DryRun"
     )

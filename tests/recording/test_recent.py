@@ -19,8 +19,8 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample
 from hpad.daemon import saving
 from hpad.engine.conditions import WARNING, Event
+from hpad.engine.turn import Reconcile
 from hpad.recording import recent, replay, save
-from hpad.recording.encode import RecordedReconcile
 from hpad.recording.format import RecordingError
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
@@ -29,7 +29,7 @@ PERIOD = 15
 MEMORY = 1 << 30
 
 
-def named(done: RecordedReconcile, name: str, **metadata: str) -> RecordedReconcile:
+def named(done: Reconcile, name: str, **metadata: str) -> Reconcile:
     hpa = done.view.hpa
     hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, name=name, **metadata))
     return msgspec.structs.replace(done, view=msgspec.structs.replace(done.view, hpa=hpa))
@@ -39,7 +39,7 @@ def kept(seconds: float = 3600, memory: int = MEMORY) -> recent.RecentReconciles
     return recent.RecentReconciles(virtual_time.VirtualClock(), seconds=seconds, memory=memory)
 
 
-def of(ring: recent.RecentReconciles, key: Key) -> list[RecordedReconcile]:
+def of(ring: recent.RecentReconciles, key: Key) -> list[Reconcile]:
     return [done for done in ring.all() if done.view.key == key]
 
 
@@ -78,7 +78,9 @@ async def test_the_oldest_of_all_hpas_are_dropped_beyond_the_memory() -> None:
     whole = kept()
     whole.note(done[0])
     ring = kept(memory=3 * whole.size)  # three reconciles of two pods
-    same = [msgspec.structs.replace(done[0], scale_to=number) for number in range(5)]
+    decision = done[0].decision
+    others = [msgspec.structs.replace(decision, desired=number) for number in range(5)]
+    same = [msgspec.structs.replace(done[0], decision=each) for each in others]
     for number, each in enumerate(same):
         ring.note(each if number else named(each, "api"))
         assert ring.size <= 3 * whole.size
@@ -165,7 +167,7 @@ def test_a_save_that_fails_leaves_no_file_and_replaces_none(tmp_path: Path) -> N
         save.write(tmp_path / "absent" / "saved.jsonl", recent.lines([done]))
 
 
-def changed(done: RecordedReconcile, **fields: Any) -> RecordedReconcile:
+def changed(done: Reconcile, **fields: Any) -> Reconcile:
     return msgspec.structs.replace(done, view=msgspec.structs.replace(done.view, **fields))
 
 
@@ -198,7 +200,7 @@ LONG = "x" * 50_000
     ],
 )
 @virtual_time.in_virtual_time
-async def test_the_bound_counts_the_texts_that_others_choose(grow: Callable[[RecordedReconcile], Any]) -> None:
+async def test_the_bound_counts_the_texts_that_others_choose(grow: Callable[[Reconcile], Any]) -> None:
     """A hundred turns with 50 kB of texts each would take 5 MB, and are taken for 600 kB without them."""
     (done,) = recorded_world.reconciles(LOAD[:1], most=8)
     ring = kept(memory=1 << 20)

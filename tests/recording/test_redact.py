@@ -13,8 +13,9 @@ from support.replays import scenario, step
 from support.virtual_time import in_virtual_time
 
 from hpad import cli
+from hpad.engine.turn import Reconcile
 from hpad.recording import replay
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import encode_head, encode_reconcile
 from hpad.recording.redact import Redaction
 
 VECTORS = Path(__file__).parents[1] / "data/vectors"
@@ -63,7 +64,7 @@ def test_a_copy_has_no_annotation_and_the_names_stand_in_a_private_file(tmp_path
 @in_virtual_time
 async def test_pods_of_a_stateful_set_keep_their_ordinals_on_which_its_floor_depends(name: str) -> None:
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name}
-    done: list[RecordedReconcile] = []
+    done: list[Reconcile] = []
     recorder = SimpleNamespace(note=done.append)
     made = annotated(hpa(name, scaleTargetRef=target), **{"keep-busy": "true"})
     world = Bench(made, recorder=recorder)

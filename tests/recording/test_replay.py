@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from support.replays import called, scenario, step
 
-from hpad.engine.examine import examine
 from hpad.recording import replay
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import encode_head, encode_reconcile
 from hpad.recording.format import RecordingError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
@@ -116,17 +115,12 @@ def test_a_value_that_is_not_a_quantity_is_an_error_of_its_metric() -> None:
     assert "the external metric queue is 'many', which is not a quantity" in first["error"]
 
 
-def as_recorded(seen: replay.Replayed) -> RecordedReconcile:
-    queries, scale_to = examine(seen.view).queries, seen.decision.scale_to
-    return RecordedReconcile(seen.view, queries, seen.answers, seen.outcome, scale_to, seen.settlement)
-
-
 def recorded_again(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a recording of the scenario's replay."""
     scenario = decode_scenario(row)
-    done = [(each.step.spec is not None, as_recorded(each)) for each in replay.run(scenario)]
-    recording = encode_head(done[0][1], scenario.id)
-    recording["steps"] = [encode_reconcile(each, new_spec=new_spec) for new_spec, each in done]
+    steps = list(replay.steps(scenario))
+    recording = encode_head(steps[0][1], scenario.id)
+    recording["steps"] = [encode_reconcile(done, new_spec=step.spec is not None) for step, done in steps]
     value: dict[str, Any] = json.loads(json.dumps(recording))
     return value
 

@@ -13,7 +13,7 @@ from hpad.api import hpa as v2
 from hpad.api.sample import AdapterError
 from hpad.recording import replay
 from hpad.recording.format import decode_scenario
-from hpad.recording.simulate import NotRecorded, Simulation, Turn
+from hpad.recording.simulate import ComparedTurn, NotRecorded, Simulation
 from hpad.recording.spec_changes import ChangeError, parse
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
@@ -21,11 +21,11 @@ Vectors = Callable[[str], Iterator[dict[str, Any]]]
 NO_WINDOW = "spec.behavior.scaleDown.stabilizationWindowSeconds=0"
 
 
-def simulated(row: dict[str, Any], *changes: str) -> list[Turn]:
+def simulated(row: dict[str, Any], *changes: str) -> list[ComparedTurn]:
     return list(Simulation([parse(each) for each in changes]).run(decode_scenario(row)))
 
 
-def counts(turns: list[Turn]) -> list[tuple[int, int]]:
+def counts(turns: list[ComparedTurn]) -> list[tuple[int, int]]:
     """Returns the desired counts of each turn, recorded and changed."""
     return [(turn.recorded.decision.desired, turn.changed.decision.desired) for turn in turns]
 

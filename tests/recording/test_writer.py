@@ -20,6 +20,7 @@ from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import decide, examine, fallback_policy, settle
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.recording import encode, format, replay, writer
 from hpad.recording.format import RecordingError, decode_step
@@ -51,12 +52,12 @@ def reconciles(
     withheld: Withheld | None = None,
     competitors: tuple[Competitor, ...] = (),
     **fields: Any,
-) -> list[encode.RecordedReconcile]:
+) -> list[Reconcile]:
     """Returns reconciles 15 seconds apart, one per answer, with these maxReplicas (the last one stays).
 
     `fields` are fields of each View.
     """
-    done: list[encode.RecordedReconcile] = []
+    done: list[Reconcile] = []
     status, history, replicas = hpa().status, EMPTY, 1
     for turn, answer in enumerate(answers):
         listed = hpa(most[min(turn, len(most) - 1)] if most else 10)
@@ -72,15 +73,14 @@ def reconciles(
             **fields,
         )
         verdict = examine.examine(view)
-        queries = verdict.queries
-        answered = (answer,) if queries else ()
+        answered = (answer,) if verdict.queries else ()
         decision = decide.decide(view, verdict, answered)
         outcome = None
         if decision.scale_to is not None:
             sent = () if withheld else (decision.scale_to,)
             outcome = settle.Outcome(sent, withheld=withheld)
         settlement = settle.settle(view, decision, outcome)
-        done.append(encode.RecordedReconcile(view, queries, answered, outcome, decision.scale_to, settlement))
+        done.append(Reconcile(view, answered, decision, outcome, settlement))
         status, history = settlement.status, settlement.history
         replicas = replicas if withheld else decision.scale_to or replicas
     return done
@@ -90,14 +90,14 @@ def queue(length: int) -> ExternalSample:
     return ExternalSample((length * 1000,), START)
 
 
-async def write(recorder: writer.RecordingWriter, done: Sequence[encode.RecordedReconcile]) -> None:
+async def write(recorder: writer.RecordingWriter, done: Sequence[Reconcile]) -> None:
     await recorder.start()
     for each in done:
         recorder.note(each)
     await recorder.stop()
 
 
-def record(folder: Path, done: Sequence[encode.RecordedReconcile], limit: int = 0) -> None:
+def record(folder: Path, done: Sequence[Reconcile], limit: int = 0) -> None:
     virtual_time.run(write(writer.RecordingWriter(folder, virtual_time.VirtualClock(), limit), done))
 
 
@@ -108,7 +108,7 @@ def scenarios(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def renamed(done: encode.RecordedReconcile, **metadata: str) -> encode.RecordedReconcile:
+def renamed(done: Reconcile, **metadata: str) -> Reconcile:
     """Returns the reconcile of an HPA with these fields of the metadata."""
     hpa = done.view.hpa
     hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, **metadata))

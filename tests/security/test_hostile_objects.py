@@ -132,9 +132,9 @@ async def turns(daemon: App, case: Objects, count: int) -> None:
     key, seen = Key("evil", case.hpa["metadata"]["name"]), set()
     async with asyncio.timeout(AT_LAST):
         while len(seen) < count:
-            evidence = daemon.components.decisions.evidence(key)
-            if evidence is not None:
-                seen.add(evidence.view.now)
+            done = daemon.components.decisions.last(key)
+            if done is not None:
+                seen.add(done.view.now)
             await asyncio.sleep(0.02)
 
 

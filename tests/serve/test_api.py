@@ -121,9 +121,9 @@ async def test_one_hpa_with_its_trace(world: World) -> None:
 
 async def test_the_current_metrics_are_those_of_the_last_decision(world: World) -> None:
     """Those of the status may be older, with `status_refresh`."""
-    evidence = world.decided(scaled_up())
+    done = world.decided(scaled_up())
     older = from_builtins({"status": {"desiredReplicas": 2}}).status
-    world.source.put(msgspec.structs.replace(evidence.view.hpa, status=older))
+    world.source.put(msgspec.structs.replace(done.view.hpa, status=older))
     _, answer = await world.get(WEB)
     assert answer["currentMetrics"][0]["external"]["current"] == {"averageValue": "47500m"}
     assert answer["metrics"][0]["current"] == "47.5"

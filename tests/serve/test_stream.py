@@ -171,12 +171,10 @@ def change(world: World, count: int) -> None:
     """Adds a decision of the HPA default/web that differs from the one before; its sentence stays."""
     work = Workload(QUEUE, replicas=2)
     work.reconcile(series(20 + count % 2 * 60))
-    assert work.evidence is not None
+    assert work.done is not None
     metadata = world.source.found[Key("default", "web")].metadata
-    hpa = msgspec.structs.replace(work.evidence.view.hpa, metadata=metadata)
-    world.decisions.add(
-        msgspec.structs.replace(work.evidence, view=msgspec.structs.replace(work.evidence.view, hpa=hpa))
-    )
+    hpa = msgspec.structs.replace(work.done.view.hpa, metadata=metadata)
+    world.decisions.add(msgspec.structs.replace(work.done, view=msgspec.structs.replace(work.done.view, hpa=hpa)))
 
 
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, process.loop_factory()], ids=["asyncio", "default"])

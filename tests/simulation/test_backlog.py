@@ -117,7 +117,7 @@ def simulated(spec: HorizontalPodAutoscaler, seed: int) -> tuple[list[int], Hist
             columns["published"].append((queue.arrived - before[0]) / step)
             columns["acked"].append((queue.done - before[1]) / step)
             columns[NAME].append(queue.waiting + queue.held)
-            columns[REPLICAS].append(turn.replicas)
+            columns[REPLICAS].append(turn.done.view.replicas)
             before = queue.arrived, queue.done
     return counts, History(times, columns)
 

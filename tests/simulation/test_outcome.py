@@ -11,21 +11,21 @@ from support.simulations import CPU, START, hpa, turns
 from hpad.api.hpa import Scale, ScaleSpec
 from hpad.simulation import load, model
 from hpad.simulation.outcome import Outcome, Rescale, Tally, wanted
-from hpad.simulation.run import Turn
+from hpad.simulation.run import Simulated
 from hpad.simulation.service import Service, ServiceModel
 
 
-def made(text: str, high: int = 40, minutes: float = 60, **parameters: Any) -> list[Turn]:
+def made(text: str, high: int = 40, minutes: float = 60, **parameters: Any) -> list[Simulated]:
     found = hpa(CPU, high=high)
     shown = model.shows(found, "load", {})
     workload = ServiceModel(Service(**parameters), load.parse(text), start=START, replicas=2, shown=shown, seed=7)
     return turns(found, workload, minutes)
 
 
-def tallied(found: list[Turn]) -> Outcome:
+def tallied(found: list[Simulated]) -> Outcome:
     tally = Tally()
-    for turn in found:
-        tally.add(turn.view, turn.decision, turn.after, wanted(turn.view, turn.decision))
+    for done, _, after in found:
+        tally.add(done.view, done.decision, after, wanted(done.view, done.decision))
     return tally.outcome()
 
 
@@ -57,10 +57,10 @@ def test_a_plain_recomputation_agrees(text: str, high: int) -> None:
     outcome = tallied(found)
     sums = dict.fromkeys(("replicas", "max", "under", "over", "above", "undecided"), 0.0)
     for one, two in itertools.pairwise(found):
-        seconds = (two.now - one.now).total_seconds()
+        seconds = (two.done.view.now - one.done.view.now).total_seconds()
         sums["replicas"] += one.after * seconds
         sums["max"] += seconds * (one.after >= high)
-        recommended = two.decision.recommendation
+        recommended = two.done.decision.recommendation
         if recommended is None or recommended.leader is None:
             sums["undecided"] += seconds
             continue
@@ -74,7 +74,7 @@ def test_a_plain_recomputation_agrees(text: str, high: int) -> None:
     assert outcome.above_goal == pytest.approx(sums["above"])
     assert outcome.undecided == pytest.approx(sums["undecided"])
     assert outcome.cost(0.5) == pytest.approx(sums["replicas"] / 3600 / 2)
-    assert len(outcome.rescales) == sum(turn.after != turn.replicas for turn in found) > 0
+    assert len(outcome.rescales) == sum(turn.after != turn.done.view.replicas for turn in found) > 0
 
 
 def test_a_flap_is_a_turn_within_the_window() -> None:
@@ -82,8 +82,8 @@ def test_a_flap_is_a_turn_within_the_window() -> None:
     tally = Tally(timedelta(minutes=1))
     counts = [2, 4, 4, 3, 3, 3, 3, 3, 3, 5, 4]  # up, down within the minute, up after 90 s, down at once
     for turn, (before, after) in zip(found, itertools.pairwise(counts), strict=False):
-        view = msgspec.structs.replace(turn.view, scale=Scale(spec=ScaleSpec(before)))
-        tally.add(view, turn.decision, after, None)
+        view = msgspec.structs.replace(turn.done.view, scale=Scale(spec=ScaleSpec(before)))
+        tally.add(view, turn.done.decision, after, None)
     outcome = tally.outcome()
     assert [each.after for each in outcome.rescales] == [4, 3, 5, 4]
     assert outcome.flaps == 2

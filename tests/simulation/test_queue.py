@@ -54,7 +54,7 @@ def test_no_message_is_lost_while_consumers_come_and_go(prefetch: int, seed: int
     workload = made("sine:mean=8,amplitude=8,period=7m", 4, seed, prefetch=prefetch, backlog=50)
     for turn in run(hpa(BACKLOG), workload, 60, downscale_stabilization=timedelta(0)):
         assert workload.arrived == workload.done + workload.waiting + workload.held
-        assert workload.held <= prefetch * max(turn.replicas, turn.after) + len(workload._finishing)
+        assert workload.held <= prefetch * max(turn.done.view.replicas, turn.after) + len(workload._finishing)
     assert workload.done > 10_000
 
 
@@ -91,6 +91,6 @@ def test_the_engine_scales_the_consumers_to_the_backlog() -> None:
     assert [turn.after for turn in found[:4]] == [4, 8, 16, 20]
     assert workload.waiting + workload.held == 0
     # Never more than the capacity: 20 messages per second; not later than with 20 consumers after a minute.
-    empty = next(turn.now for turn in found if turn.answers and turn.answers[0].values == (0,))  # type: ignore[union-attr]
+    empty = next(turn.done.view.now for turn in found if turn.done.answers and turn.done.answers[0].values == (0,))  # type: ignore[union-attr]
     assert timedelta(seconds=30) <= empty - START <= timedelta(seconds=105)
     assert found[-1].after == 1

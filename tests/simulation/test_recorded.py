@@ -12,10 +12,9 @@ from support.replays import scenario, step
 from support.simulations import CPU, START, hpa
 
 from hpad.api.hpa import to_builtins
-from hpad.engine.examine import examine
 from hpad.engine.view import Tunables
 from hpad.recording import replay
-from hpad.recording.encode import RecordedReconcile, encode_head, encode_reconcile
+from hpad.recording.encode import encode_head, encode_reconcile
 from hpad.recording.format import Scenario, decode_scenario
 from hpad.recording.simulate import after
 from hpad.simulation import load, model
@@ -38,11 +37,7 @@ def recorded(seed: int, goal: int = 50) -> Scenario:
         found, workload, start=START, length=timedelta(hours=1), period=timedelta(seconds=15), tunables=Tunables()
     )
     value: dict[str, Any] = {}
-    for turn in run:
-        queries = examine(turn.view).queries
-        done = RecordedReconcile(
-            turn.view, queries, turn.answers, turn.outcome, turn.decision.scale_to, turn.settlement
-        )
+    for done, _, _ in run:
         value = value or encode_head(done, "web") | {"steps": []}
         value["steps"].append(encode_reconcile(done, new_spec=False))
     return decode_scenario(json.loads(json.dumps(value)))

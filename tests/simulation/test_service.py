@@ -36,24 +36,26 @@ def test_growth_follows_the_policies_of_the_hpa() -> None:
     }
     found = turns(hpa(goal, high=9, behavior={"scaleUp": policy}), made("constant:350"), 10)
     assert counts(found) == [3, 5, 7, 9]
-    times = [turn.now - START for turn in found if turn.after != turn.replicas]
+    times = [turn.done.view.now - START for turn in found if turn.after != turn.done.view.replicas]
     apart = [round((later - earlier).total_seconds()) for earlier, later in itertools.pairwise(times)]
     assert apart == [60, 60, 60]
 
 
 def test_the_stabilization_window_holds_the_count_after_a_peak() -> None:
     found = turns(hpa(CPU), made("step:from=400,to=50,at=10m", replicas=8), 30)
-    down = next(turn for turn in found if turn.after < turn.replicas)
+    down = next(turn for turn in found if turn.after < turn.done.view.replicas)
     # The turn at 10m still measures the load before; five minutes later it no longer counts.
-    assert timedelta(minutes=15) <= down.now - START <= timedelta(minutes=15, seconds=30)
-    assert (down.replicas, found[-1].after) == (8, 1)
+    assert timedelta(minutes=15) <= down.done.view.now - START <= timedelta(minutes=15, seconds=30)
+    assert (down.done.view.replicas, found[-1].after) == (8, 1)
 
 
 def test_a_starting_replica_serves_nothing_and_shows_its_startup_cpu() -> None:
     """Kubernetes leaves the CPU of starting pods out, so a startup of a minute delays the next step by a minute."""
     workload = made("constant:400", startup=60.0, cpu_startup=500.0)
     found = turns(hpa(CPU), workload, 10)
-    growing = [round((turn.now - START).total_seconds()) for turn in found if turn.after > turn.replicas]
+    growing = [
+        round((turn.done.view.now - START).total_seconds()) for turn in found if turn.after > turn.done.view.replicas
+    ]
     assert counts(found)[:3] == [2, 4, 8]
     assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(growing))
 
@@ -77,8 +79,8 @@ def test_values_are_seen_with_their_lag() -> None:
             shown=shown,
             scraping=model.Scraping(interval=15.0, lag=lag),
         )
-        grown = next(turn for turn in turns(hpa(CPU), workload, 10) if turn.after > turn.replicas)
-        return (grown.now - START).total_seconds()
+        grown = next(turn for turn in turns(hpa(CPU), workload, 10) if turn.after > turn.done.view.replicas)
+        return (grown.done.view.now - START).total_seconds()
 
     assert first_growth(0) == pytest.approx(315, abs=0.1)
     assert first_growth(30) == pytest.approx(345, abs=0.1)

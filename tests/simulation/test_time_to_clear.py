@@ -111,12 +111,12 @@ def played(spike: Spike, quantity: str = "workers", low: int = 1, seed: int = 1)
         )
     )
     after = [each for each in seconds if 0 <= each[0] < 3 * spike.goal]
-    found = [((turn.now - START).total_seconds() - SPIKE_AT, turn) for turn in turns]
+    found = [((turn.done.view.now - START).total_seconds() - SPIKE_AT, turn) for turn in turns]
     return Outcome(
         next(at for at, waiting, _ in after if at > 1 and waiting <= spike.rate),
         sum(replicas for _, _, replicas in after) / spike.ideal(arrived[1] - arrived[0]),
         [(at, turn.after) for at, turn in found],
-        [(at, each) for at, turn in found for each in turn.answers if isinstance(each, AdapterError)],
+        [(at, each) for at, turn in found for each in turn.done.answers if isinstance(each, AdapterError)],
     )
 
 

@@ -17,8 +17,7 @@ from hpad.election import owner
 from hpad.election.leader import Replica
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
-from hpad.engine.trace.evidence import Evidence
-from hpad.recording.encode import RecordedReconcile
+from hpad.engine.turn import Reconcile
 from hpad.recording.recent import RecentReconciles
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
@@ -80,21 +79,18 @@ class World:
         """The processes beside this one."""
         self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)
 
-    def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Evidence:
+    def decided(self, work: Workload, name: str = "web", namespace: str = "default") -> Reconcile:
         """Takes over the last decision of a workload as that of an HPA of this name, as a reconcile does."""
-        assert work.evidence is not None
+        assert work.done is not None
         metadata = {"name": name, "namespace": namespace, "annotations": dict(work.annotations or {})}
         made = msgspec.structs.replace(work.hpa, metadata=from_builtins({"metadata": metadata}).metadata)
-        evidence = msgspec.structs.replace(work.evidence, view=msgspec.structs.replace(work.evidence.view, hpa=made))
-        text, failure = sentence(evidence.decision, evidence.outcome), evidence.settlement.error
+        done = msgspec.structs.replace(work.done, view=msgspec.structs.replace(work.done.view, hpa=made))
+        text, failure = sentence(done.decision, done.outcome), done.settlement.error
         self.source.put(made)
         self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
-        self.decisions.add(evidence)
-        view, answers, decision = evidence.view, evidence.answers, evidence.decision
-        outcome, settlement = evidence.outcome, evidence.settlement
-        inputs = view, decision.verdict.queries, answers
-        self.recent.note(RecordedReconcile(*inputs, outcome, decision.scale_to, settlement))
-        return evidence
+        self.decisions.add(done)
+        self.recent.note(done)
+        return done
 
     async def get(self, path: str) -> tuple[int, Any]:
         """Returns status and JSON of a path under /api/v1/."""

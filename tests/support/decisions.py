@@ -13,18 +13,18 @@ from hpad.api.metadata import Key
 from hpad.decisions.entry import Entry
 from hpad.decisions.log import DecisionLog
 from hpad.engine.settle import Outcome, settle
-from hpad.engine.trace.evidence import Evidence
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN
 
 WEB = Key("default", "web")
 
 
-def named(evidence: Evidence, name: str, by: timedelta = timedelta(0)) -> Evidence:
-    """Returns the evidence as that of another HPA, `by` later."""
-    hpa = evidence.view.hpa
+def named(done: Reconcile, name: str, by: timedelta = timedelta(0)) -> Reconcile:
+    """Returns the done as that of another HPA, `by` later."""
+    hpa = done.view.hpa
     other = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, name=name))
-    view = msgspec.structs.replace(evidence.view, hpa=other, now=evidence.view.now + by)
-    return msgspec.structs.replace(evidence, view=view)
+    view = msgspec.structs.replace(done.view, hpa=other, now=done.view.now + by)
+    return msgspec.structs.replace(done, view=view)
 
 
 class Diary:
@@ -37,21 +37,21 @@ class Diary:
     def turn(self, *answers: Answer, after: float = 15, **fields: Any) -> None:
         """Reconciles and logs the decision."""
         self.workload.reconcile(*answers, after=after, **fields)
-        assert self.workload.evidence is not None
-        self.log.add(self.workload.evidence)
+        assert self.workload.done is not None
+        self.log.add(self.workload.done)
 
     def dry_turn(self, *answers: Answer, after: float = 15) -> None:
         """Reconciles as a dry run does: the target keeps its count."""
         before = self.workload.replicas
         self.workload.reconcile(*answers, after=after)
         self.workload.replicas = before
-        evidence = self.workload.evidence
-        assert evidence is not None
-        if evidence.outcome is not None:
+        done = self.workload.done
+        assert done is not None
+        if done.outcome is not None:
             outcome = Outcome((), withheld=DRY_RUN)
-            settlement = settle(evidence.view, evidence.decision, outcome)
-            evidence = msgspec.structs.replace(evidence, outcome=outcome, settlement=settlement)
-        self.log.add(evidence)
+            settlement = settle(done.view, done.decision, outcome)
+            done = msgspec.structs.replace(done, outcome=outcome, settlement=settlement)
+        self.log.add(done)
 
     def entries(self, **search: Any) -> list[Entry]:
         """Returns the entries of the workload, the oldest first."""

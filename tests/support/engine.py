@@ -15,17 +15,17 @@ from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
 from hpad.decisions.stretch import kept
 from hpad.engine import annotations as own
-from hpad.engine import shadow, spare
+from hpad.engine import shadow
 from hpad.engine.conditions import Condition, find
-from hpad.engine.decide import Decision, decide
-from hpad.engine.examine import examine
+from hpad.engine.decide import Decision
 from hpad.engine.history import History
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.types import Outlook
-from hpad.engine.settle import Outcome, Settlement, settle
+from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.spec import CompiledMetric, compiled_spec
 from hpad.engine.trace import Trace, decode, encode
-from hpad.engine.trace.evidence import Evidence, make_trace
+from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Gates, Tunables, View
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -147,7 +147,7 @@ class Workload:
         self.selector = "app=web"
         self.pods: Sequence[Pod] | None = None
         self.settled: Settlement | None = None
-        self.evidence: Evidence | None = None
+        self.done: Reconcile | None = None
         self.shadow: int | None = None
 
     def view(self, **fields: Any) -> View:
@@ -192,23 +192,14 @@ class Workload:
             view = shadow.begun(view, why, self.shadow)
         elif self.shadow is not None:
             view = msgspec.structs.replace(view, history=shadow.left(view.history))
-        verdict = examine(view)
-        view, made = shadow.applied(view, verdict, answers)
-        decision = decide(view, verdict, made)
-        if work is not None and spare.applies(view, decision):
-            decision = spare.spare(view, decision, work)
-        outcome = None
-        if decision.scale_to is not None:
-            held = view.paused if view.shadow is None else view.shadow.withheld
-            outcome = Outcome((decision.scale_to,), refused) if held is None else Outcome((), withheld=held)
-        self.settled = settle(view, decision, outcome)
-        self.evidence = Evidence(view, made, decision, outcome, self.settled)
-        self.shadow = shadow.count_after(view, decision)
+        done = run(view, lambda _: answers, lambda count: Outcome((count,), refused), work=work)
+        self.done, self.settled = done, done.settlement
+        self.shadow = shadow.count_after(done.view, done.decision)
         self.history = self.settled.history
         self.hpa = msgspec.structs.replace(self.hpa, status=self.settled.status)
-        if outcome is not None and outcome.written:
-            self.replicas = outcome.attempts[-1]
-        return decision
+        if done.outcome is not None and done.outcome.written:
+            self.replicas = done.outcome.attempts[-1]
+        return done.decision
 
     @property
     def trace(self) -> Trace:
@@ -221,10 +212,10 @@ class Workload:
         return outlook(self._kept)
 
     @property
-    def _kept(self) -> Evidence:
+    def _kept(self) -> Reconcile:
         """The last reconcile as the decision history keeps it."""
-        assert self.evidence is not None
-        return kept(self.evidence, without_status(self.evidence.view.hpa))
+        assert self.done is not None
+        return kept(self.done, without_status(self.done.view.hpa))
 
     def condition(self, kind: str) -> Condition:
         condition = find(self.hpa.status.conditions, kind)

@@ -135,17 +135,17 @@ class Fleet:
         """Decides once for an HPA, and keeps status, state and decision as the controller does."""
         member = self.members[key]
         member.turn(now)
-        evidence = member.workload.evidence
-        assert evidence is not None
-        self.log.add(evidence)
-        settled, outcome = evidence.settlement, evidence.outcome
-        withheld = None if outcome is None or outcome.withheld is None else evidence.decision.desired
+        done = member.workload.done
+        assert done is not None
+        self.log.add(done)
+        settled, outcome = done.settlement, done.outcome
+        withheld = None if outcome is None or outcome.withheld is None else done.decision.desired
         last = Last(
             at=now,
-            text=sentence(evidence.decision, outcome),
+            text=sentence(done.decision, outcome),
             error=settled.error,
             withheld=withheld,
-            fallbacks=tuple(each.metric.label for each in evidence.decision.proposals if each.fallback),
+            fallbacks=tuple(each.metric.label for each in done.decision.proposals if each.fallback),
         )
         kept = Memory(status=settled.status, last=last, at=now, history=settled.history, shadow=member.workload.shadow)
         self.store.put(key, kept)

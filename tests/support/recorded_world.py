@@ -10,12 +10,9 @@ from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue
-from hpad.engine.decide import decide
-from hpad.engine.examine import examine
 from hpad.engine.history import EMPTY
-from hpad.engine.settle import Outcome, settle
+from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import View
-from hpad.recording.encode import RecordedReconcile
 from hpad.recording.writer import RecordingWriter
 
 START = datetime(2026, 11, 22, 2, 40, tzinfo=UTC)
@@ -40,9 +37,9 @@ def hpa(most: int) -> HorizontalPodAutoscaler:
     return v2.defaulted(v2.from_builtins(value))
 
 
-def reconciles(load: Sequence[int], most: int) -> list[RecordedReconcile]:
+def reconciles(load: Sequence[int], most: int) -> list[Reconcile]:
     """Returns one reconcile per entry of `load`, in millicores in all; it begins with two pods."""
-    done: list[RecordedReconcile] = []
+    done: list[Reconcile] = []
     status, history, replicas = hpa(most).status, EMPTY, 2
     for turn, total in enumerate(load):
         now, own = START + turn * PERIOD, hpa(most)
@@ -55,13 +52,10 @@ def reconciles(load: Sequence[int], most: int) -> list[RecordedReconcile]:
         )
         used = PodValue(min(_MOST_USED, total // replicas), now, PERIOD)
         answers = (PodSample({pod.name: used for pod in view.pods}, now),)
-        verdict = examine(view)
-        decision = decide(view, verdict, answers)
-        outcome = None if decision.scale_to is None else Outcome((decision.scale_to,))
-        settlement = settle(view, decision, outcome)
-        done.append(RecordedReconcile(view, verdict.queries, answers, outcome, decision.scale_to, settlement))
-        status, history = settlement.status, settlement.history
-        replicas = decision.desired
+        last = run(view, lambda _: answers)  # noqa: B023  # it is called at once
+        done.append(last)
+        status, history = last.settlement.status, last.settlement.history
+        replicas = last.decision.desired
     return done
 
 
@@ -79,12 +73,12 @@ def _pod(number: int) -> Pod:
     )
 
 
-def record(folder: Path, done: Sequence[RecordedReconcile]) -> None:
+def record(folder: Path, done: Sequence[Reconcile]) -> None:
     """Writes the reconciles as `hpad run --record` does."""
     virtual_time.run(_write(RecordingWriter(folder, virtual_time.VirtualClock()), done))
 
 
-async def _write(recorder: RecordingWriter, done: Sequence[RecordedReconcile]) -> None:
+async def _write(recorder: RecordingWriter, done: Sequence[Reconcile]) -> None:
     await recorder.start()
     for each in done:
         recorder.note(each)

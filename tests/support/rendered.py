@@ -10,7 +10,7 @@ from hpad.api.sample import Query
 from hpad.engine.render import lines
 from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
-from hpad.engine.trace.evidence import make_trace
+from hpad.engine.trace.make import make_trace
 
 CPU = resource("cpu", averageUtilization=50)
 QUEUE = external("queue", {"queue": "orders"}, averageValue="10")
@@ -21,8 +21,8 @@ def traced(web: Workload) -> Trace:
     def source_of(query: Query) -> str:
         return SOURCES.get(query.name, "")
 
-    assert web.evidence is not None
-    return make_trace(web.evidence, source_of)
+    assert web.done is not None
+    return make_trace(web.done, source_of)
 
 
 def rendered(web: Workload, made: Trace | None = None, **options: Any) -> list[Line]:

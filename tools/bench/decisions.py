@@ -27,7 +27,8 @@ from hpad.decisions.compact import Stored
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.engine import decide, examine, settle
-from hpad.engine.trace.evidence import Evidence, make_trace
+from hpad.engine.trace.make import make_trace
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 from tools.bench.engine import spec as with_metrics
 
@@ -40,7 +41,7 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def evidence(pods: int) -> Evidence:
+def reconciled(pods: int) -> Reconcile:
     """Returns a decision about pods with names as Kubernetes makes them, which keeps their number."""
     dice = random.Random(pods)
     names = [f"checkout-7d4b9c6f5b-{''.join(dice.choices(LETTERS, k=5))}" for _ in range(pods)]
@@ -55,12 +56,12 @@ def evidence(pods: int) -> Evidence:
     view = View(hpa=hpa, now=START, scale=scale, pods=found)
     sample = PodSample({name: PodValue(dice.randint(95, 105), START, timedelta(seconds=30)) for name in names}, START)
     decision = decide.decide(view, examine.examine(view), (sample,))
-    return Evidence(view, (sample,), decision, None, settle.settle(view, decision, None))
+    return Reconcile(view, (sample,), decision, None, settle.settle(view, decision, None))
 
 
 def logged(pods: int) -> str:
     """Returns the cost of decisions about so many pods, in microseconds and bytes."""
-    one = evidence(pods)
+    one = reconciled(pods)
     decision = msgspec.structs.replace(one.decision, current=one.decision.current + 1)
     others = one, msgspec.structs.replace(one, decision=decision)  # another count is another entry
     log = DecisionLog()

@@ -1,6 +1,6 @@
 """Benchmark of a decision: `python tools/bench/engine.py` prints decisions per second on one core.
 
-It runs examine, decide and settle for one HPA, with one CPU metric and five pods, and with four metrics and twenty pods
+It runs a turn of one HPA, with one CPU metric and five pods, and with four metrics and twenty pods
 (CPU and memory, each of the pod and of a container): usage varies, the behavior is the default one, and the history is
 that of a five-minute window; the spec is decoded before. `--short` decides 20 times.
 """
@@ -16,7 +16,7 @@ import msgspec
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue
-from hpad.engine import decide, examine, settle
+from hpad.engine import turn
 from hpad.engine.history import History
 from hpad.engine.view import Tunables, View
 
@@ -79,13 +79,11 @@ def run(metrics: int, size: int) -> float:
     for index in range(DECISIONS):
         now = START + timedelta(hours=1, seconds=15 * index)
         view = View(hpa=hpa, now=now, tunables=tunables, history=history, scale=scale, pods=pods)
-        verdict = examine.examine(view)
-        decision = decide.decide(view, verdict, (answers[index % len(answers)],) * metrics)
-        outcome = None if decision.scale_to is None else settle.Outcome((decision.scale_to,))
-        settlement = settle.settle(view, decision, outcome)
-        history = settlement.history
-        if settlement.status_changed:
-            hpa = msgspec.structs.replace(hpa, status=settlement.status)
+        found = (answers[index % len(answers)],) * metrics
+        done = turn.run(view, lambda _: found)  # noqa: B023  # it is called at once
+        history = done.settlement.history
+        if done.settlement.status_changed:
+            hpa = msgspec.structs.replace(hpa, status=done.settlement.status)
     return (time.perf_counter() - begin) / DECISIONS
 
 

@@ -2,7 +2,7 @@
 
 A process with the embedded API server has 5,000 HPAs with one CPU metric and 4 pods each; the usage of all pods moves
 in each period, so that nearly every status changes. Two such worlds run at the same time, so that other work on the
-machine falls upon both: in one `hpad run` works as it is, in the other without the decision log, where no evidence,
+machine falls upon both: in one `hpad run` works as it is, in the other without the decision log, where no reconcile,
 trace or past decision is kept. CPU time and reconciles are counted in steady windows after a warm-up. `--short` has 10
 HPAs and short windows.
 """
@@ -35,7 +35,7 @@ UNTRACED = """
 import sys
 from hpad.cli import main
 from hpad.decisions.log import DecisionLog
-DecisionLog.add = lambda self, evidence: None
+DecisionLog.add = lambda self, done: None
 sys.exit(main())
 """
 """hpad without tracing."""

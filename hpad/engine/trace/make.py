@@ -1,10 +1,8 @@
-"""Makes the trace of a decision from its evidence: the inputs and results of each stage.
+"""Makes the trace of a reconcile: the inputs and results of each stage.
 
-The evidence of a decision is kept as it is, which costs nothing; the trace is made only when somebody asks for it or
-when the decision is stored.
+A reconcile is kept as it is, which costs nothing; the trace is made only when it is asked for or stored.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,39 +12,29 @@ from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Clamp, Halt
-from hpad.engine.settle import Outcome, Settlement, sentence
+from hpad.engine.settle import Outcome, sentence
 from hpad.engine.trace import behavior
-from hpad.engine.trace.metrics import Answer, SourceOf, metrics
+from hpad.engine.trace.metrics import SourceOf, metrics
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
 _MOST_FIRST: Final = 100
 """The largest number of names of pods that go first in a trace."""
 
 
-class Evidence(msgspec.Struct, frozen=True, gc=False):
-    """One decision with its inputs and its results. `answers` has one entry per metric, none without metrics."""
-
-    view: View
-    answers: Sequence[Answer]
-    decision: Decision
-    outcome: Outcome | None
-    settlement: Settlement
-    timing: trace.TimingTrace | None = None
-
-
-def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods: int | None = None) -> trace.Trace:
+def make_trace(done: Reconcile, source_of: SourceOf | None = None, most_pods: int | None = None) -> trace.Trace:
     """Returns the trace, with at most `most_pods` pods of each metric (None: all). Never raises.
 
     `source_of` names the metric source of a query.
     """
-    view, decision, settlement = evidence.view, evidence.decision, evidence.settlement
+    view, decision, settlement = done.view, done.decision, done.settlement
     verdict, recommendation, restrained = decision.verdict, decision.recommendation, decision.restrained
     target, scale = view.hpa.spec.scale_target_ref, view.scale
     made = trace.Trace(
         namespace=view.hpa.metadata.namespace,
         name=view.hpa.metadata.name,
         time=view.now,
-        sentence=sentence(decision, evidence.outcome),
+        sentence=sentence(decision, done.outcome),
         action=settlement.action,
         target=trace.TargetTrace(api_version=target.api_version, kind=target.kind, name=target.name),
         replicas=trace.ReplicasTrace(
@@ -63,12 +51,12 @@ def make_trace(evidence: Evidence, source_of: SourceOf | None = None, most_pods:
         pause=None if view.paused is None else trace.PauseTrace(until=view.controls.paused_until),
         reason=decision.reason,
         error=settlement.error or "",
-        metrics=metrics(view, evidence.answers, decision.proposals, source_of, most_pods),
-        write=_write(evidence.outcome),
+        metrics=metrics(view, done.answers, decision.proposals, source_of, most_pods),
+        write=_write(done.outcome),
         events=tuple(
             trace.EventTrace(type=event.type, reason=event.reason, message=event.message) for event in settlement.events
         ),
-        timing=evidence.timing,
+        timing=done.timing,
         gates=tuple(name for name, on in msgspec.structs.asdict(view.tunables.gates).items() if on),
     )
     if isinstance(verdict, Halt):
