@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from hpad.engine import decide, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.outlook import after, pods, stops
-from hpad.engine.outlook.after import Next, Record, Step
+from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
 from hpad.engine.outlook.scheduled import scheduled
 from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, STEP, Outlook
@@ -19,9 +19,10 @@ from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
 from hpad.engine.spared import Spared
 from hpad.engine.trace.metrics import fault
+from hpad.engine.turn import Reconcile
 
 
-def outlook(record: Record) -> tuple[Outlook, ...]:
+def outlook(record: Reconcile) -> tuple[Outlook, ...]:
     """Returns the outlooks of a decision: the next step first, then what else may change the count."""
     stopped, state, spared = stops.stopped(record), after.after(record), record.decision.spared
     if stopped is not None or state is None:

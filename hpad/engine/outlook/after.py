@@ -3,22 +3,21 @@
 They are asked for with the stage that decides (`hpad.engine.restrain`), on the view that the next reconcile will have.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY, DirectionRules
-from hpad.engine.decide import Decision, counted
+from hpad.engine.decide import counted
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
-from hpad.engine.settle import Outcome
 from hpad.engine.status import next_history
 from hpad.engine.trace.behavior import after as end_of
-from hpad.engine.trace.metrics import Answer
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
 WINDOW: Final = "window"
@@ -40,19 +39,6 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC) - _MOMENT
 _NOTHING: Final = timedelta(0)
 
 
-class Record(Protocol):
-    """A reconcile: its inputs, the decision on them, and the outcome of the write."""
-
-    @property
-    def view(self) -> View: ...
-    @property
-    def answers(self) -> Sequence[Answer]: ...
-    @property
-    def decision(self) -> Decision: ...
-    @property
-    def outcome(self) -> Outcome | None: ...
-
-
 class Next(msgspec.Struct, frozen=True):
     """A decision, and the view of the next reconcile.
 
@@ -60,7 +46,7 @@ class Next(msgspec.Struct, frozen=True):
     count has just changed, so the pods of the view are no longer those of the target.
     """
 
-    record: Record
+    record: Reconcile
     view: View
     bounded: View
     settled: bool
@@ -101,7 +87,7 @@ class Step(NamedTuple):
     held_by: str = ""
 
 
-def after(record: Record) -> Next | None:
+def after(record: Reconcile) -> Next | None:
     """Returns what the next reconcile finds; None where no metric was measured."""
     view, decision, outcome = record.view, record.decision, record.outcome
     if decision.recommendation is None or view.scale is None:

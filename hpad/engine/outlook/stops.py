@@ -2,14 +2,14 @@
 
 from hpad.engine.decide import Decision
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
-from hpad.engine.outlook.after import Record
 from hpad.engine.outlook.types import STOPPED, Outlook
 from hpad.engine.outlook.words import clock
 from hpad.engine.settle import Outcome
+from hpad.engine.turn import Reconcile
 from hpad.engine.view import TOO_LARGE, View
 
 
-def stopped(record: Record) -> Outlook | None:
+def stopped(record: Reconcile) -> Outlook | None:
     """Returns what has to happen before the metrics decide, or before their decision is written; None: nothing."""
     view, decision, outcome = record.view, record.decision, record.outcome
     if isinstance(decision.verdict, Halt):
