@@ -105,10 +105,10 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
 Effect = Ask | AskWork | Write
 Reply = Answered | Sequence[Answer] | Outcome | None
-Turn = Generator[Effect, Reply, Reconcile]
+Steps = Generator[Effect, Reply, Reconcile]
 
 
-def turn(view: View, held: Withheld | None = None) -> Turn:
+def turn(view: View, held: Withheld | None = None) -> Steps:
     """Reconciles once. `held`: why no count may be written (`held_back`), None if it may."""
     verdict = examine(view)
     answers, now = yield from Ask(verdict)

@@ -1,6 +1,8 @@
 """The generator of a reconcile, driven by hand: what it asks, what it wants written, and what it returns."""
 
+import inspect
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from support.engine import START, Workload, external, resource, series, used
 from hpad.api.sample import AdapterError, PodSample, PodValue
 from hpad.engine import shadow
 from hpad.engine.settle import Outcome
-from hpad.engine.turn import Answered, Ask, AskWork, Effect, Reconcile, Turn, Write, held_back, run, turn
+from hpad.engine.turn import Answered, Ask, AskWork, Effect, Reconcile, Steps, Write, held_back, run, turn
 from hpad.engine.view import DRY_RUN, HPA, SHADOW, Competitor, View, Withheld, yielded
 
 CPU = resource("cpu", averageUtilization=50)
@@ -29,13 +31,13 @@ def workers(**annotations: str) -> View:
     return Workload(QUEUE, replicas=4, annotations=named, downscale_stabilization=timedelta(0)).view()
 
 
-def asked(steps: Turn) -> Ask:
+def asked(steps: Steps) -> Ask:
     step = next(steps)
     assert isinstance(step, Ask)
     return step
 
 
-def to_write(steps: Turn, *answers: Any) -> Write:
+def to_write(steps: Steps, *answers: Any) -> Write:
     """Starts the turn, sends the answers, and returns the Write that follows."""
     asked(steps)
     step = steps.send(Answered(answers))
@@ -43,7 +45,7 @@ def to_write(steps: Turn, *answers: Any) -> Write:
     return step
 
 
-def ended(steps: Turn, outcome: Outcome | None) -> Reconcile:
+def ended(steps: Steps, outcome: Outcome | None) -> Reconcile:
     """Sends the outcome of the write, and returns the reconcile."""
     with pytest.raises(StopIteration) as end:
         steps.send(outcome)
@@ -231,3 +233,8 @@ def test_what_a_driver_raises_ends_the_turn() -> None:
 
     with pytest.raises(LookupError):
         run(web(), fails, lambda count: Outcome((count,)))
+
+
+def test_the_page_about_the_architecture_shows_the_generator_as_it_is() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "architecture.md").read_text("utf-8")
+    assert f"```python\n{inspect.getsource(turn)}```" in page
