@@ -1,5 +1,7 @@
 """The schema of the configuration accepts and refuses the same files as the settings."""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -76,11 +78,12 @@ ACCEPTED = [
 ]
 
 
-@pytest.fixture
-def validator(capsys: pytest.CaptureFixture[str]) -> jsonschema.Draft202012Validator:
+@pytest.fixture(scope="module")
+def validator() -> jsonschema.Draft202012Validator:
     """Validates by the schema that `hpad config schema` prints."""
-    assert main(["config", "schema"]) == 0
-    schema: dict[str, Any] = json.loads(capsys.readouterr().out)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["config", "schema"]) == 0
+    schema: dict[str, Any] = json.loads(printed.getvalue())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

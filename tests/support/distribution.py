@@ -12,7 +12,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final[Mapping[str, str]] = {
     "tests/adapters/test_rabbitmq": "RabbitMQ",
-    "tests/adapters/test_faults.py": "RabbitMQ",
     "tests/serve/page/": "Chromium",
 }
 """Units of the files whose names begin so."""
