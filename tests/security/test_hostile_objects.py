@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import hostile
 from support.hostile import Objects
 
@@ -138,6 +139,7 @@ async def turns(daemon: App, case: Objects, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body")  # whether it blocks the loop is measured here
 async def test_no_object_holds_up_the_loop_or_fills_the_memory(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.yaml"
     numbers.write_text("depth: 15\n" + "".join(f"m{number}-{'n' * 200}: 15\n" for number in range(100)))
