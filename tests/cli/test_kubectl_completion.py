@@ -39,7 +39,6 @@ def complete(
         (["--token-"], ["--token-file", ":4"]),
         (["status", "-o", ""], ["wide", "name", "json", "yaml", ":4"]),
         (["version", "--output", "j"], ["json", ":4"]),
-        (["status", "--via", "p"], ["proxy", "port-forward", ":4"]),
         (["status", "--kubeconfig", ""], [":0"]),
         (["status", "--context", ""], [":4"]),
         ([], ["explain", "status", "history", "sources", "version", ":4"]),
@@ -51,7 +50,7 @@ def test_commands_and_flags_are_completed(complete, words: list[str], expected: 
 
 def test_names_of_hpas_are_listed_in_the_chosen_cluster_and_namespace(complete) -> None:
     listed = complete("status", "--context", "x", "-n", "shop", "first", "")
-    assert listed[:4] == ["--context=x", "get", "horizontalpodautoscalers", "--output=jsonpath={range"]
+    assert listed[:4] == ["--context=x", "--request-timeout=5s", "get", "horizontalpodautoscalers"]
     assert listed[-2:] == ["--namespace=shop", ":4"]
     assert complete("status", "-A", "--all-n")[-2:] == ["--all-namespaces", ":4"]
     assert complete("explain", "--at", "10m", "hor") == ["horizontalpodautoscalers", ":4"]
@@ -63,6 +62,6 @@ def test_names_of_namespaces_are_listed(complete) -> None:
 
 
 def test_mistakes_and_failures_are_silent(complete, tmp_path: Path) -> None:
-    assert complete("status", "--via", "nonsense", "hor") == ["horizontalpodautoscalers", ":4"]
+    assert complete("status", "--output", "nonsense", "hor") == ["horizontalpodautoscalers", ":4"]
     (tmp_path / "kubectl").write_text("#!/bin/sh\necho 'error: no' >&2\nexit 1\n")
     assert complete("status", "") == [":4"]

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpad.cli.kubectl import connection, flags, main, make_parser, status
-from hpad.cli.kubectl.fleet import Fleet
+from hpad.cli.kubectl import discovery, flags, main, make_parser, status
 from hpad.cli.output import Failure
 
 METRIC = {"address": "cpu", "target": "50%"}
@@ -104,7 +103,7 @@ def test_watching_prints_each_row_that_changes(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["-w", "-o", "json"], ["web", "-l", "a=b"], ["--via", "address"], ["-o", "xml"], ["a/b/c"]]
+    "arguments", [["-w", "-o", "json"], ["web", "-l", "a=b"], ["--via", "proxy"], ["-o", "xml"], ["a/b/c"]]
 )
 def test_wrong_use_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HPAD_LISTEN", raising=False)
@@ -119,10 +118,8 @@ def test_wrong_use_ends_with_2(arguments: list[str], monkeypatch: pytest.MonkeyP
     ("listen", "arguments", "direct"),
     [
         ("127.0.0.1:9000", [], True),
-        ("127.0.0.1:9000", ["--via", "address"], True),
         ("127.0.0.1:9000", ["--context", "staging"], False),
         ("127.0.0.1:9000", ["--service", "hpad/hpad"], False),
-        ("127.0.0.1:9000", ["--via", "proxy"], False),
         ("none", [], False),
         ("", [], False),
     ],
@@ -138,11 +135,11 @@ def test_the_address_of_the_environment_counts_unless_a_cluster_is_named(
         return {"items": [], "total": 0, "counts": {}}
 
     def in_cluster(*_: Any) -> Any:
-        return Fleet([Hpas()], connection.warn), connection.Way("stand-in", [Hpas()])
+        raise Failure("the cluster is searched")
 
     monkeypatch.setattr("hpad.cli.client.Direct.get", directly)
-    monkeypatch.setattr(connection, "_in_cluster", in_cluster)
-    assert main(["status", "-n", "shop", *arguments]) == 0
+    monkeypatch.setattr(discovery, "find", in_cluster)
+    assert main(["status", "-n", "shop", *arguments]) == (0 if direct else 1)
     assert asked == ([f"http://{listen}"] if direct else [])
 
 

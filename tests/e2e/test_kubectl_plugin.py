@@ -5,13 +5,10 @@ import json
 import os
 import re
 import signal
-import socket
-import stat
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 from e2e.conftest import World
@@ -26,11 +23,6 @@ from hpad.settings.model import Election
 pytest_plugins = ("support.kubectl_fixtures",)
 LISTEN = {"listen": ("127.0.0.1", 0), "sync_period": timedelta(seconds=1.5)}
 """A period in which metrics arrive in time on a busy machine."""
-QUICK = {
-    "lease_duration": timedelta(seconds=6),
-    "renew_deadline": timedelta(seconds=5),
-    "retry_period": timedelta(seconds=0.3),
-}
 
 
 @pytest.fixture(params=kubectls()[-1:])
@@ -164,9 +156,9 @@ async def test_sources_and_versions_are_those_of_the_daemon(hpad: Plugin) -> Non
     client, server = (await hpad("version")).splitlines()
     assert client.startswith("Client Version: 0.1.0")
     assert server.startswith("Server Version: 0.1.0")
-    assert server.endswith(", as Kubernetes 1.36, Service hpad/hpad")
+    assert server.endswith(", as Kubernetes 1.36")
     found = await hpad.json("version")
-    assert (found["client"]["version"], found["servers"][0]["api"]) == ("0.1.0", "v1")
+    assert (found["client"]["version"], found["server"]["api"]) == ("0.1.0", "v1")
 
 
 async def test_a_failing_source_gives_status_one(hpad: Plugin, world: World) -> None:
@@ -209,11 +201,11 @@ async def test_the_address_of_hpad_needs_no_cluster(hpad: Plugin, world: World) 
 
 
 async def test_kubectl_says_why_a_cluster_cannot_be_reached(hpad: Plugin, world: World) -> None:
-    assert 'context "none" does not exist' in await hpad.refused("status --context none")
+    assert (await hpad.refused("status --context none")).startswith("kubectl-hpad: kubectl get: ")
     await world.cluster.stop()
     err = await hpad.refused("status")
-    assert err.startswith("kubectl-hpad: the API server answered 5")
-    assert "connection refused" in err
+    assert err.startswith("kubectl-hpad: kubectl get: The connection to the server ")
+    assert "was refused" in err
 
 
 @pytest.fixture
@@ -230,82 +222,14 @@ async def pair(world: World, kubectl_path: str, tmp_path: Path) -> tuple[Plugin,
     return Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig")), [leader, standby]
 
 
-@pytest.mark.parametrize("via", ["proxy", "port-forward"])
-async def test_the_leader_is_asked(pair: tuple[Plugin, list[app.App]], via: str) -> None:
+async def test_the_leader_is_asked(pair: tuple[Plugin, list[app.App]]) -> None:
     """Scenario 31."""
-    status, out, err = await pair[0].run("status", "web", "-v", "--via", via, "-o", "json")
+    status, out, err = await pair[0].run("status", "web", "-v", "-o", "json")
     assert status == 0
     assert json.loads(out)["lastDecision"]["sentence"] == "keep 2: cpu at its target (50% / 50%)"
-    assert err.endswith("; asked: pod hpad/hpad-1\n")
-
-
-async def test_a_service_is_asked_until_the_leader_answers(pair: tuple[Plugin, list[app.App]], world: World) -> None:
-    denied = world.cluster.faults.add(path="/namespaces/hpad/pods", times=None, status=403)
-    for _ in range(3):  # the standby may answer first
-        assert (await pair[0].json("status web"))["lastDecision"]["action"] == "none"
-    assert denied.hits == 3
-
-
-async def test_a_replica_that_does_not_answer_is_passed_over(pair: tuple[Plugin, list[app.App]], world: World) -> None:
-    plugin.pod(world.cluster, "a-broken", 9)
-    status, out, err = await pair[0].run("status", "-o", "wide")
-    assert status == 0
-    assert "keep 2: cpu at its target" in out
-    assert err.startswith("kubectl-hpad: warning: pod hpad/a-broken: error trying to reach service: ") or not err
-
-
-async def test_hpad_is_reached_by_port_forward(hpad: Plugin, world: World) -> None:
-    """Scenario 31."""
-    status, out, err = await hpad.run("status", "-v", "--via", "port-forward", "-o", "name")
-    assert (status, out) == (0, "horizontalpodautoscaler.autoscaling/web\n")
-    assert err == "kubectl-hpad: hpad is reached by port-forward; asked: pod hpad/hpad-0\n"
-    assert world.cluster.log.count("create", "pods", "portforward") == 1
-
-
-def _answers(path: Path) -> bool:
-    """Whether somebody listens on this Unix socket: its file is there before that."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        return connection.connect_ex(str(path)) == 0
-
-
-async def test_the_proxy_of_kubectl_is_closed_to_others_and_to_writes(hpad: Plugin, world: World) -> None:
-    world.cluster.faults.add(path="/replicas", delay=600)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        hpad.path / "kubectl", "hpad", "status", stdout=pipe, stderr=pipe, env=hpad.environment
-    )
-    try:
-        async with asyncio.timeout(SECONDS):
-            files = hpad.kubeconfig.parent
-            while not (found := [file for file in files.glob("kubectl-hpad-*/api") if _answers(file)]):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        [path] = found
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        connector = aiohttp.UnixConnector(str(path))
-        async with aiohttp.ClientSession(connector=connector) as session:
-            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-                async with session.request(method, "http://localhost/api/v1/namespaces/default") as answer:
-                    assert answer.status in (403, 405), method
-            async with session.get("http://localhost/apis/apps/v1/deployments") as answer:
-                assert answer.status == 403
-            async with session.get("http://localhost/api/v1/namespaces/default") as answer:
-                assert answer.status == 200
-    finally:
-        process.terminate()
-        _, err = await process.communicate()
-    assert (process.returncode, err) == (128 + signal.SIGTERM, b"")
-
-
-async def test_a_proxy_that_gets_no_answer_is_given_up_for_a_port_forward(hpad: Plugin, world: World) -> None:
-    """The limit of five seconds is that of the plugin."""
-    blocked = world.cluster.faults.add(path="/proxy/", times=None, delay=600)
-    status, out, err = await hpad.run("status", "-v", "-o", "name")
-    assert (status, out) == (0, "horizontalpodautoscaler.autoscaling/web\n")
-    service, pods, used = err.splitlines()
-    assert service.endswith(": Service hpad/hpad: no answer within 5s")
-    assert pods.endswith(": pod hpad/hpad-0 is not asked, since the API server gets no answer from hpad")
-    assert used == "kubectl-hpad: hpad is reached by port-forward; asked: pod hpad/hpad-0"
-    assert blocked.hits == 1
+    assert err == "kubectl-hpad: hpad is reached by a port-forward to pod hpad/hpad-1\n"
+    assert "keep 2: cpu" in await pair[0]("explain web")
+    assert "keep 2: cpu" in await pair[0]("history web")
 
 
 def entries(found: Any) -> Any:
@@ -362,10 +286,3 @@ async def test_new_decisions_are_followed_until_ctrl_c(hpad: Plugin, world: Worl
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
     assert (process.returncode, err) == (130, b"")
-
-
-@pytest.mark.parametrize("via", ["proxy", "port-forward"])
-async def test_the_decision_of_the_leader_is_explained(pair: tuple[Plugin, list[app.App]], via: str) -> None:
-    """The standby has decided nothing, and is asked for past decisions as well."""
-    assert "keep 2: cpu" in await pair[0](f"explain web --via {via}")
-    assert "keep 2: cpu" in await pair[0](f"history web --via {via}")

@@ -23,7 +23,7 @@ examples:
   kubectl hpad explain web                 why the HPA web has its replica count, and what would change it
   kubectl hpad history deployment/web      the past decisions for the HPA that scales the Deployment web
   kubectl hpad sources                     the metric sources: state, last error, latency
-  kubectl hpad status --context staging --via port-forward --service hpad/hpad --token-file token --cacert ca.crt
+  kubectl hpad status --context staging --service hpad/hpad --token-file token --cacert ca.crt
                                            an hpad that asks for a token
 
 exit status: 0 success, 1 a failure that standard error explains, 2 wrong use, 130 after Ctrl-C.
@@ -32,10 +32,9 @@ exit status: 0 success, 1 a failure that standard error explains, 2 wrong use, 1
 _DESCRIPTION: Final = """\
 Asks the hpad of a cluster what it decides and why.
 
-hpad is found by the label app.kubernetes.io/name=hpad of its Service, and reached in the first of these ways that
-works: --address or HPAD_LISTEN; the API server's proxy to its Service or pods; a port-forward to its
-pods. All but the first use kubectl, with its kubeconfig and credentials. Of several replicas, those
-that decide are asked.
+hpad is found by the label app.kubernetes.io/name=hpad of its Service or pods, and reached by
+`kubectl port-forward`, with your kubeconfig and credentials; or at --address or HPAD_LISTEN. Of several
+replicas, the one that decides is asked.
 """
 
 

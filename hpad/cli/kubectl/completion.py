@@ -13,13 +13,13 @@ from typing import Final
 
 from hpad.cli import completing
 from hpad.cli.kubectl import flags, make_parser
-from hpad.cli.kubectl.children import Kubectl
+from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
 
 _FILES: Final = 0
 _NO_FILES: Final = 4
 """Directives: the shell completes names of files where there is no candidate, or it does not."""
-_SECONDS: Final = 5.0
+_TIMEOUT: Final = "--request-timeout=5s"
 _NAMES: Final = 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'
 
 
@@ -54,7 +54,7 @@ def _listed(kind: str, words: Sequence[str], parser: argparse.ArgumentParser) ->
     scope = ["--all-namespaces"] if args.all_namespaces else []
     scope += [f"--namespace={args.namespace}"] if args.namespace else []
     try:
-        program = Kubectl(tuple(flags.chosen(args)), seconds=_SECONDS)
+        program = Kubectl((*flags.chosen(args), _TIMEOUT))
         return program.output("get", kind, f"--output={_NAMES}", *scope).split()
     except Failure:
         return ()

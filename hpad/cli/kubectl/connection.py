@@ -1,46 +1,28 @@
-"""Connects to the hpad of a cluster: the address that the user names, the API server's proxy, or a port-forward."""
+"""Connects to the hpad of a cluster by `kubectl port-forward`, or at the address that the user names."""
 
 import argparse
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from hpad.cli import client
 from hpad.cli.client import Direct
-from hpad.cli.fetch import Reader
-from hpad.cli.kubectl import apiserver, discovery, flags
-from hpad.cli.kubectl.apiserver import ApiServer
-from hpad.cli.kubectl.children import Kubectl
-from hpad.cli.kubectl.discovery import Found, Pod
-from hpad.cli.kubectl.fleet import Deciding, Fleet, deciding
-from hpad.cli.kubectl.forwarded import Forwarded
-from hpad.cli.kubectl.proxied import Patience, Proxied, Sampled
+from hpad.cli.fetch import Reader, Refusal
+from hpad.cli.kubectl import discovery, flags
+from hpad.cli.kubectl.command import Forward, Kubectl
+from hpad.cli.kubectl.discovery import Pod
 from hpad.cli.output import Failure, WrongUse
 
-PROXY: Final = "proxy"
-PORT_FORWARD: Final = "port-forward"
-ADDRESS: Final = "address"
-_MOST_WARNINGS: Final = 64
-
-
-class Way(NamedTuple):
-    """A way to hpad: its name for messages, and the replicas that it leads to."""
-
-    name: str
-    replicas: Sequence[Reader]
+_REPLICAS_PATH: Final = "/api/v1/replicas"
+_STANDBY: Final = "standby"
 
 
 class Connection(NamedTuple):
-    """The replicas of hpad that decide, and the namespace of the HPAs (None: all).
+    """The hpad that decides, and the namespace of the HPAs (None: all)."""
 
-    `lasting` is for commands that go on: it asks the replicas that decide at the time of each request.
-    """
-
-    fleet: Fleet
+    reader: Reader
     namespace: str | None
-    lasting: Reader
 
 
 def note(text: str) -> None:
@@ -48,115 +30,108 @@ def note(text: str) -> None:
     print(f"kubectl-hpad: {text}", file=sys.stderr)
 
 
-def warn(text: str) -> None:
-    """Prints a warning to standard error."""
-    note(f"warning: {text}")
-
-
-def _once() -> Callable[[str], None]:
-    """Returns a function that prints each warning once."""
-    return functools.lru_cache(maxsize=_MOST_WARNINGS)(warn)
-
-
 @contextlib.contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Connection]:
     """Connects, and ends all children of this process with the block. Raises Failure, which says what was tried."""
     program = flags.kubectl(args)
     namespace = None if args.all_namespaces else flags.namespace(args, program)
+    if _is_direct(args):
+        if args.verbose and args.address is None:
+            note(f"hpad is reached at {client.listens()}, the address of {client.LISTEN}")
+        yield Connection(client.reader(args), namespace)
+        return
+    if args.token_file is not None and args.service is None:
+        # Anyone who may create a Service or pod in some namespace can give it hpad's label.
+        raise WrongUse("--token-file: name hpad's Service with --service NAMESPACE/NAME: no other one gets the token")
+    access = _access(args)
+    pods = discovery.find(program, args.service, namespace or "default")
     with contextlib.ExitStack() as stack:
-        if _is_direct(args):
-            if args.verbose and args.address is None:
-                note(f"hpad is reached at {client.listens()}, the address of {client.LISTEN}")
-            fleet = Fleet([client.reader(args)], warn)
-            yield Connection(fleet, namespace, fleet)
-        else:
-            fleet, way = _in_cluster(args, program, namespace or "default", stack)
-            yield Connection(fleet, namespace, Deciding(way.replicas, _once()))
+        reader = Deciding([Forwarded(program, pod, access, stack) for pod in pods])
+        if args.verbose:
+            note(f"hpad is reached by a port-forward to {reader.chosen()}")
+        yield Connection(reader, namespace)
 
 
 def _is_direct(args: argparse.Namespace) -> bool:
     """Whether hpad is asked at an address: that of --address, or of HPAD_LISTEN where no flag names a cluster."""
-    if args.via not in (None, ADDRESS) or args.address is not None:
-        return args.via in (None, ADDRESS)
     names_cluster = args.service is not None or any(flags.chosen(args))
-    return not names_cluster and bool(client.listens())
+    return args.address is not None or (not names_cluster and bool(client.listens()))
 
 
-def _in_cluster(
-    args: argparse.Namespace, program: Kubectl, namespace: str, stack: contextlib.ExitStack
-) -> tuple[Fleet, Way]:
-    _check(args)
-    connect = _forwarding(args)
-    api = stack.enter_context(apiserver.opened(program))
-    found = discovery.find(api, args.service, namespace)
-    ways = [*_proxies(api, found, Patience(endless=args.via == PROXY))] if args.via != PORT_FORWARD else []
-    if args.via != PROXY:
-        pods = [Forwarded(program, pod, functools.partial(connect, found), stack) for pod in found.pods]
-        ways.append(Way("port-forward", pods))
-    return _first(ways, found, args.verbose)
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Raises Failure for flags that contradict each other."""
-    if args.via == ADDRESS:
-        raise WrongUse("--via address: name it with --address HOST:PORT or HPAD_LISTEN")
-    if args.token_file is not None and args.service is None:
-        # Anyone who may create a Service or pod in some namespace can give it hpad's label.
-        raise WrongUse("--token-file: name hpad's Service with --service NAMESPACE/NAME: no other one gets the token")
-
-
-def _proxies(api: ApiServer, found: Found, patience: Patience) -> Iterator[Way]:
-    """Yields the ways through the API server. Only the pods can be told apart, so several of them come first."""
-    pods = Way("the API server's proxy to the pods", [Proxied(api, pod, patience) for pod in found.pods])
-    if found.service is None:
-        yield pods
-        return
-    direct = Proxied(api, found.service, patience)
-    service = Way(
-        f"the API server's proxy to the {found.service}", [direct if len(found.pods) == 1 else Sampled(direct)]
-    )
-    yield from (pods, service) if len(found.pods) > 1 else (service, pods)
-
-
-def _forwarding(args: argparse.Namespace) -> Callable[[Found, str, Pod], Direct]:
-    """Returns what makes a Reader of a forwarded port; raises Failure if a file of the command line cannot be used."""
-    context = client.tls_context(args)
+def _access(args: argparse.Namespace) -> Direct:
+    """Returns what requests have besides their address; raises Failure if a file of the command line cannot be used."""
     token = None if args.token_file is None else client.read_token(args.token_file)
-
-    def connect(found: Found, address: str, pod: Pod) -> Direct:
-        owner = pod.name if found.service is None else found.service.name
-        host = args.server_name or f"{owner}.{pod.namespace}.svc"
-        return Direct(
-            f"{pod.scheme}://{address}",
-            context if pod.scheme == "https" else None,
-            token,
-            host=host,
-            name=f"{pod} by port-forward",
-            advice="",
-        )
-
-    return connect
+    return Direct("", client.tls_context(args), token, host=args.server_name or "", advice="")
 
 
-def _first(ways: Sequence[Way], found: Found, verbose: bool) -> tuple[Fleet, Way]:
-    """Returns the first way on which a replica answers, and its Fleet; raises Failure, with a line for each way."""
-    failures = [f"you may not {each}" for each in found.denied]
-    for way in ways:
-        if not way.replicas:
-            failures.append(f"{way.name}: there is no running pod to be seen")
-            continue
+class Forwarded:
+    """A Reader of one pod. Starts kubectl at the first request; `stack` ends it."""
+
+    def __init__(self, kubectl: Kubectl, pod: Pod, access: Direct, stack: contextlib.ExitStack) -> None:
+        self._kubectl = kubectl
+        self._pod = pod
+        self._access = access
+        self._stack = stack
+        self._opened: Forward | None = None
+
+    def __str__(self) -> str:
+        return str(self._pod)
+
+    def get(self, path: str) -> Any:
+        """See Reader.get."""
         try:
-            fleet = deciding(way.replicas, warn)
+            forward = self._forward()
         except Failure as failure:
-            failures.append(f"{way.name}: {failure}")
-            continue
-        if verbose:
-            _tell(way.name, fleet, failures)
-        return fleet, way
-    raise Failure("hpad cannot be reached:" + "".join(f"\n  - {each}" for each in failures))
+            raise Failure(f"{self}: {failure}") from None
+        try:
+            return self._direct(forward.port).get(path)
+        except Refusal:
+            raise
+        except Failure as failure:
+            said = forward.said()
+            raise Failure(f"{failure}{f' ({said})' if said else ''}") from None
+
+    def _forward(self) -> Forward:
+        if self._opened is None:
+            pod = self._pod
+            self._opened = self._stack.enter_context(self._kubectl.forwarding(pod.namespace, pod.name, pod.port))
+        self._opened.require()  # another process on its port must get no token
+        return self._opened
+
+    def _direct(self, port: int) -> Direct:
+        pod, access = self._pod, self._access
+        context = access.context if pod.scheme == "https" else None
+        host = access.host or f"{pod.service or pod.name}.{pod.namespace}.svc"
+        return Direct(f"{pod.scheme}://127.0.0.1:{port}", context, access.token, host, str(self), "")
 
 
-def _tell(name: str, fleet: Fleet, failures: Sequence[str]) -> None:
-    for each in failures:
-        note(each)
-    note(f"hpad is reached by {name}; asked: {', '.join(str(each) for each in fleet.replicas)}")
+class Deciding:
+    """A Reader of the replica that decides at the time of each request: with leader election, the leader."""
+
+    def __init__(self, replicas: Sequence[Forwarded]) -> None:
+        self._replicas = list(replicas)
+
+    def get(self, path: str) -> Any:
+        """See Reader.get."""
+        return self.chosen().get(path)
+
+    def chosen(self) -> Forwarded:
+        """Returns the replica that decides; raises Failure if none does, which says what each one is or answers."""
+        found: list[str] = []
+        for replica in self._replicas:
+            try:
+                role = _role(replica)
+            except Failure as failure:
+                found.append(str(failure))
+                continue
+            if role != _STANDBY:
+                self._replicas.sort(key=lambda each: each is not replica)  # it is asked first next time
+                return replica
+            found.append(f"{replica} is a standby")
+        raise Failure("no hpad that decides can be reached:" + "".join(f"\n  - {each}" for each in found))
+
+
+def _role(replica: Reader) -> str:
+    known = replica.get(_REPLICAS_PATH)
+    roles = {each["identity"]: each["role"] for each in known["items"]}
+    return str(roles.get(known["self"], ""))

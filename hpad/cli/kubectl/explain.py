@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
     named = names.parse(args.name)
     with connection.opened(args) as opened:
         args.namespace, args.name = chosen(opened, named)
-        return explain.show(opened.lasting if args.watch else opened.fleet, args)
+        return explain.show(opened.reader, args)
 
 
 def chosen(opened: Connection, named: names.Named) -> tuple[str, str]:
     """Returns namespace and name of the HPA that the command line names; raises Failure."""
     if opened.namespace is not None and not named.kind:
         return opened.namespace, named.name
-    return listing.only(opened.fleet, opened.namespace, named)
+    return listing.only(opened.reader, opened.namespace, named)

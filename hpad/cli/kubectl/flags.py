@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from hpad.cli.kubectl.children import Kubectl
+from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
 
 KUBECTL: Final = {
@@ -33,15 +33,14 @@ _REACH: Final = {
     "address": ("HOST:PORT", "where hpad listens (also HPAD_LISTEN); start with https:// if it serves TLS"),
     "token-file": ("FILE", "hpad gets the first bearer token of this file"),
     "cacert": ("FILE", "trust an hpad certified by these authorities (PEM)"),
-    "server-name": ("NAME", "the name in hpad's certificate (default for a port-forward: SERVICE.NAMESPACE.svc)"),
+    "server-name": ("NAME", "the name in hpad's certificate (default in a cluster: SERVICE.NAMESPACE.svc)"),
 }
 """The flags that choose hpad, and authenticate with it."""
 _REPEATED: Final = ("as-group",)
-_VIA: Final = ("address", "proxy", "port-forward")
 DEFAULTS: Final[dict[str, Any]] = {
     **{name.replace("-", "_"): None for name in KUBECTL},
     **{name.replace("-", "_"): None for name in _REACH},
-    **{"namespace": None, "via": None, "all_namespaces": False, "verbose": False, "output": ""},
+    **{"namespace": None, "all_namespaces": False, "verbose": False, "output": ""},
 }
 _ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The namespace of a pod, which kubectl uses where there is no kubeconfig."""
@@ -80,8 +79,6 @@ def _add_general(parser: argparse.ArgumentParser) -> None:
 def _add_connection(parser: argparse.ArgumentParser, text: Callable[[str], str]) -> None:
     """Adds the flags for the connection; `text` makes their help."""
     reach: Any = parser.add_argument_group("how hpad is reached")
-    ways = text("only in this way (default: the address if given, else proxy, port-forward)")
-    _add(reach, "--via", choices=_VIA, help=ways)
     for name, (value, meaning) in _REACH.items():
         kind: dict[str, Any] = {"type": Path} if value == "FILE" else {}
         _add(reach, f"--{name}", metavar=value, help=text(meaning), **kind)

@@ -53,4 +53,4 @@ def run(args: argparse.Namespace) -> int:
     named = names.parse(args.name)
     with connection.opened(args) as opened:
         args.namespace, args.name = chosen(opened, named)
-        return explain.show(opened.fleet, args)
+        return explain.show(opened.reader, args)

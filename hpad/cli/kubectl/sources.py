@@ -1,11 +1,10 @@
-"""`kubectl hpad sources`: the metric sources of the replicas that decide."""
+"""`kubectl hpad sources`: the metric sources of the hpad that decides."""
 
 import argparse
 from typing import Any, Final
 
 from hpad.cli import output, source_table
 from hpad.cli.kubectl import connection, flags
-from hpad.cli.kubectl.fleet import Answered
 from hpad.clock import SystemClock
 
 _EPILOG: Final = """\
@@ -35,25 +34,11 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a table of sources; 0 if all work, else 1. Raises Failure."""
-    with connection.opened(args) as (fleet, _, _):
-        answers = fleet.each("/api/v1/sources")
-    rows = [row for each in answers for row in _rows(each, several=len(answers) > 1)]
+    with connection.opened(args) as (reader, _):
+        rows = reader.get("/api/v1/sources")["items"]
     if args.output in ("json", "yaml"):
         flags.show({"items": rows}, args.output)
     else:
-        output.show_table(_table(rows))
+        now = SystemClock().now()
+        output.show_table([source_table.COLUMNS, *(source_table.cells(row, now) for row in rows)])
     return 1 if any(row["state"] in source_table.UNHEALTHY for row in rows) else 0
-
-
-def _rows(answered: Answered, *, several: bool) -> list[dict[str, Any]]:
-    """Returns the sources of one replica, with its name if there are several."""
-    named = {"replica": answered.replica} if several else {}
-    return [{**named, **row} for row in answered.answer["items"]]
-
-
-def _table(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    now = SystemClock().now()
-    several = any("replica" in row for row in rows)
-    table = [(*(("REPLICA",) if several else ()), *source_table.COLUMNS)]
-    table += [(*((row["replica"],) if several else ()), *source_table.cells(row, now)) for row in rows]
-    return table

@@ -67,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
         raise WrongUse("-l and NAME exclude each other: leave one out")
     if args.watch and args.output not in ("", "wide"):
         raise WrongUse(f"-w shows a table: leave out -o {args.output}")
-    with connection.opened(args) as (fleet, namespace, lasting):
-        found = listing.chosen(fleet, namespace, named, args.selector)
+    with connection.opened(args) as (reader, namespace):
+        found = listing.chosen(reader, namespace, named, args.selector)
         if args.watch:
             table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
             table.show(found)
-            table.follow(lambda: listing.chosen(lasting, namespace, named, args.selector))
+            table.follow(lambda: listing.chosen(reader, namespace, named, args.selector))
     if args.output in ("json", "yaml"):
         flags.show(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
     elif not found:

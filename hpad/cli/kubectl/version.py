@@ -1,4 +1,4 @@
-"""`kubectl hpad version`: the version of the plugin, and those of the replicas that decide."""
+"""`kubectl hpad version`: the versions of the plugin and of the hpad in the cluster."""
 
 import argparse
 from collections.abc import Mapping
@@ -37,13 +37,13 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         print(f"Client Version: {_text(found['client'])}")
     if not args.client:
-        with connection.opened(args) as (fleet, _, _):
-            found["servers"] = [{"replica": name, **answer} for name, answer in fleet.each("/api/v1/version")]
+        with connection.opened(args) as (reader, _):
+            found["server"] = reader.get("/api/v1/version")
     if args.output:
         flags.show(found, args.output)
         return 0
-    for each in found.get("servers", ()):
-        print(f"Server Version: {_text(each)}, {each['replica']}")
+    if "server" in found:
+        print(f"Server Version: {_text(found['server'])}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A Reader through `kubectl port-forward`, with a shell script in place of kubectl."""
+"""Readers through `kubectl port-forward`, with a shell script in place of kubectl, and which of them is asked."""
 
 import contextlib
 import http.server
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from hpad.cli.client import Direct
-from hpad.cli.kubectl.children import Kubectl
+from hpad.cli.fetch import Refusal
+from hpad.cli.kubectl.command import Kubectl
+from hpad.cli.kubectl.connection import Deciding, Forwarded
 from hpad.cli.kubectl.discovery import Pod
-from hpad.cli.kubectl.forwarded import Forwarded
 from hpad.cli.output import Failure
 
 POD = Pod("hpad", "a", "http", 8473)
@@ -52,17 +53,14 @@ def forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
             file.chmod(0o755)
             monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
 
-            def connect(address: str, pod: Pod) -> Direct:
-                return Direct(f"http://{address}", token="secret", name=f"{pod} by port-forward", advice="")
-
-            return Forwarded(Kubectl(), POD, connect, stack)
+            return Forwarded(Kubectl(), POD, Direct("", token="secret"), stack)
 
         yield make
 
 
 def test_kubectl_is_started_once_at_the_first_request(forward, tokens: Any, tmp_path: Path) -> None:
     port, seen = tokens
-    reader = forward(f'echo "$@" >> started; echo "Forwarding from 127.0.0.1:{port} -> 8473"; sleep 600')
+    reader = forward(f'echo "$@" >> started; echo "Forwarding from 127.0.0.1:{port} -> 8473"; exec sleep 600')
     assert not (tmp_path / "started").exists()
     assert [reader.get("/a"), reader.get("/b?c=d")] == ["/a", "/b?c=d"]
     expected = "port-forward --address=127.0.0.1 --namespace=hpad pod/a :8473\n"
@@ -87,16 +85,75 @@ def test_a_port_whose_kubectl_has_ended_gets_no_token(forward, tokens: Any, tmp_
 
 def test_an_error_of_kubectl_is_added_to_that_of_the_connection(forward) -> None:
     reader = forward(
-        "echo 'an error occurred forwarding 8473: refused' >&2; echo 'Forwarding from 127.0.0.1:9 -> 8473'; sleep 600"
+        "echo 'an error occurred forwarding 8473: refused' >&2; echo 'Forwarding from 127.0.0.1:9 -> '; exec sleep 600"
     )
     with pytest.raises(Failure) as failed:
         reader.get("/a")
     assert str(failed.value) == (
-        "no hpad answers on pod hpad/a by port-forward: Connection refused (an error occurred forwarding 8473: refused)"
+        "no hpad answers on pod hpad/a: Connection refused (an error occurred forwarding 8473: refused)"
     )
 
 
 def test_a_pod_that_may_not_be_forwarded_is_named(forward) -> None:
     reader = forward("echo 'Error from server (Forbidden): pods \"a\" is forbidden' >&2; exit 1")
-    with pytest.raises(Failure, match=r"^pod hpad/a: kubectl port-forward: \(Forbidden\): pods \"a\" is forbidden$"):
+    with pytest.raises(Failure, match=r"^pod hpad/a: pods \"a\" is forbidden$"):
         reader.get("/a")
+
+
+class Replica:
+    """A Reader that knows itself under `role`; None: it does not answer."""
+
+    def __init__(self, name: str, role: str | None) -> None:
+        self.name, self.role, self.asked = name, role, 0
+
+    def __str__(self) -> str:
+        return f"pod hpad/{self.name}"
+
+    def get(self, path: str) -> Any:
+        if self.role is None:
+            raise Failure(f"{self}: no answer")
+        if path != "/api/v1/replicas":
+            return f"{path} of {self.name}"
+        self.asked += 1
+        return {"self": self.name, "items": [{"identity": self.name, "role": self.role}]}
+
+
+def deciding(*replicas: Replica) -> Deciding:
+    return Deciding(replicas)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("role", ["leader", "single"])
+def test_the_replica_that_decides_is_asked(role: str) -> None:
+    reader = deciding(Replica("a", None), Replica("b", "standby"), Replica("c", role))
+    assert reader.get("/x") == "/x of c"
+
+
+def test_another_replica_is_asked_once_it_leads() -> None:
+    first, second = Replica("a", "standby"), Replica("b", "leader")
+    reader = deciding(first, second)
+    assert [reader.get("/x"), reader.get("/x")] == ["/x of b", "/x of b"]
+    assert (first.asked, second.asked) == (1, 2)
+    first.role, second.role = "leader", "standby"
+    assert reader.get("/x") == "/x of a"
+
+
+def test_if_no_replica_decides_it_is_said_of_each_why() -> None:
+    with pytest.raises(Failure) as failed:
+        deciding(Replica("a", "standby"), Replica("b", None)).get("/x")
+    lines = str(failed.value).splitlines()
+    assert lines == [
+        "no hpad that decides can be reached:",
+        "  - pod hpad/a is a standby",
+        "  - pod hpad/b: no answer",
+    ]
+
+
+def test_a_refusal_of_the_replica_that_decides_is_its_answer() -> None:
+    class Refusing(Replica):
+        def get(self, path: str) -> Any:
+            if path == "/x":
+                raise Refusal("no such HPA", 404)
+            return super().get(path)
+
+    with pytest.raises(Refusal, match=r"^no such HPA$"):
+        deciding(Refusing("a", "leader")).get("/x")
