@@ -53,9 +53,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `owned`: the HPAs are objects of the API server, which keeps their status. `patience`: seconds that the metrics of
     one HPA may take. `dry_run`: decide, but write nothing. `yields`: leave a target alone that an HPA of the API
-    server scales and hpad does not own. `gap`: after this time without a reconcile, or `GAP_PERIODS` of a longer period
-    of the HPA, state of an earlier process is incomplete even if no turn is missing from it. `status_refresh`: measured
-    values alone are written to a status at most once per this time; 0: whenever they change.
+    server scales and hpad does not own. `own` reads the annotations of an HPA. `gap`: after this time without a
+    reconcile, or `GAP_PERIODS` of a longer period of the HPA, state of an earlier process is incomplete even if no turn
+    is missing from it. `status_refresh`: measured values alone are written to a status at most once per this time; 0:
+    whenever they change.
     """
 
     tunables: Tunables
@@ -63,6 +64,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool = True
     dry_run: bool = False
     yields: bool = True
+    own: annotations.Reader = annotations.PLAIN
     gap: timedelta = timedelta(minutes=1)
     status_refresh: timedelta = timedelta(0)
 
@@ -102,21 +104,13 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """Builds the View of each turn. `options` and `own` apply from the next turn on."""
+    """Builds the View of each turn. `options` apply from the next turn on."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        overlap: Overlap,
-        options: Options,
-        own: annotations.Reader,
-    ) -> None:
+    def __init__(self, cluster: Cluster, store: Store, overlap: Overlap, options: Options) -> None:
         self._cluster = cluster
         self._store = store
         self._overlap = overlap
         self.options = options
-        self.own = own
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
@@ -155,7 +149,8 @@ class Observer:
         key, hpa = permit.key, permit.hpa
         loaded = assessed(await self._store.get_loaded(key), moment)
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
-        own = await asyncio.to_thread(self.own.of, hpa) if self.own.reads_files(hpa) else self.own.of(hpa)
+        reader = self.options.own
+        own = await asyncio.to_thread(reader.of, hpa) if reader.reads_files(hpa) else reader.of(hpa)
         if memory.status is not None:
             hpa = replace(hpa, status=memory.status)
         scale, failure = await self._read_scale(key, hpa, worker)

@@ -209,12 +209,12 @@ _AT_ONCE: Final = 8
 
 
 class Overlap:
-    """Registers HPAs and their targets, and finds competing ones. `selectors` holds the selectors of the targets."""
+    """Registers HPAs and their targets, and finds competing ones. `selectors` are those of the targets."""
 
-    def __init__(self, cluster: Cluster, selectors: SelectorIndex, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._selectors = selectors
+        self.selectors = SelectorIndex()
         self._targets = Targets()
         self._unread: dict[str, dict[Key, CrossVersionObjectReference]] = defaultdict(dict)
         """By namespace: HPAs whose targets are not watched, and were not read yet."""
@@ -261,7 +261,7 @@ class Overlap:
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
-        self._selectors.release(key)
+        self.selectors.release(key)
         self._targets.release(key)
         self._mark_read(key)
 
@@ -296,7 +296,7 @@ class Overlap:
         """Registers the selector of an HPA whose turn needs metrics."""
         selector = None if scale is None else scale.pod_selector
         if selector is not None:
-            self._selectors.put(key, selector)
+            self.selectors.put(key, selector)
 
     async def others(
         self, key: Key, scale: Scale | None, pods: Collection[Pod], related: Iterable[Owner] = ()
@@ -318,7 +318,7 @@ class Overlap:
 
     async def _selecting(self, key: Key, pods: Collection[Pod]) -> tuple[str, ...]:
         """Returns the names of the other HPAs that select any of the pods; other tasks run meanwhile."""
-        steps = self._selectors.search(key, pods)
+        steps = self.selectors.search(key, pods)
         while True:
             try:
                 next(steps)

@@ -15,11 +15,11 @@ from hpad.controller import report, rescale, schedule
 from hpad.controller.announcements import Announcements
 from hpad.controller.cluster import Cluster, Metrics
 from hpad.controller.observe import Observer, Options, Turn, target_of
-from hpad.controller.overlap import Overlap, SelectorIndex
+from hpad.controller.overlap import Overlap
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, conditions, settle, shadow
+from hpad.engine import conditions, settle, shadow
 from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
 from hpad.engine.history import Last, Memory, PendingRescale
 from hpad.engine.status import next_history
@@ -87,18 +87,16 @@ class Reconciler:
         cluster: Cluster,
         metrics: Metrics,
         store: Store,
-        selectors: SelectorIndex,
         telemetry: Telemetry,
         recorders: Sequence[ReconcileRecorder] = (),
         decisions: DecisionLog | None = None,
-        own: annotations.Reader = annotations.PLAIN,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
         self._metrics = metrics
         self._store = store
-        self.overlap = Overlap(cluster, selectors, clock)
-        self._observer = Observer(cluster, store, self.overlap, options, own)
+        self.overlap = Overlap(cluster, clock)
+        self._observer = Observer(cluster, store, self.overlap, options)
         self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
@@ -111,9 +109,9 @@ class Reconciler:
     def _options(self) -> Options:
         return self._observer.options
 
-    def retune(self, options: Options, own: annotations.Reader) -> None:
-        """Changes the options, and how HPAs are read, from the next reconcile on."""
-        self._observer.options, self._observer.own = options, own
+    def retune(self, options: Options) -> None:
+        """Changes the options from the next reconcile on."""
+        self._observer.options = options
 
     async def reconcile(
         self, permit: Permit, worker: Worker, timing: schedule.Timing, record: schedule.Record
@@ -164,7 +162,7 @@ class Reconciler:
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
-        return self._observer.own.sync_period(hpa)
+        return self._options.own.sync_period(hpa)
 
     async def loaded(self, key: Key) -> None:
         """Waits until the stored state of the HPA has been read."""
@@ -232,7 +230,7 @@ class Reconciler:
         driven.answers, driven.seconds = (), 0.0
         if not queries:
             return
-        self.announcements.make(turn.permit, self._observer.own)
+        self.announcements.make(turn.permit, self._options.own)
         began = self._clock.monotonic()
         patience, period = turn.patience(self._options.patience), turn.record.period
         asked = self._metrics.ask(queries, deadline=patience, identity=driven.identity, period=period)

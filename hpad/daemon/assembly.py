@@ -12,7 +12,6 @@ from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
 from hpad.controller.cost_removal import CostRemoval, kept_seconds
 from hpad.controller.observe import GAP_PERIODS, Options
-from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.takeover import Takeover
 from hpad.decisions.archive import Archive, Limits
@@ -81,16 +80,14 @@ def build(
     owner: Owner = ALONE if coordinator is None else coordinator.owner
     store = _store(settings, cluster_config.namespace, api, telemetry, clock, owner)
     reconciler = Reconciler(
-        options=options(settings),
+        options=options(settings, metrics),
         clock=clock,
         cluster=watched,
         metrics=metrics,
         store=store,
-        selectors=SelectorIndex(),
         telemetry=telemetry,
         recorders=(kept,) if recorder is None else (recorder, kept),
         decisions=decisions,
-        own=_own(settings, metrics),
     )
     period = settings.sync_period.total_seconds()
     controller = Controller(
@@ -126,7 +123,7 @@ def build(
 
 def apply(settings: Settings, components: Components) -> None:
     """Applies changed settings to running components, except to the metric sources and the HTTP server."""
-    components.reconciler.retune(options(settings), _own(settings, components.metrics))
+    components.reconciler.retune(options(settings, components.metrics))
     components.recent.retune(seconds=settings.record_recent.total_seconds())
     period = settings.sync_period.total_seconds()
     components.controller.retune(period=period, workers=settings.workers)
@@ -148,14 +145,16 @@ def store_namespace(settings: Settings, home: str) -> str:
     return settings.store.namespace or (settings.election.namespace if settings.election.enabled else home)
 
 
-def options(settings: Settings) -> Options:
-    """Returns the options of a reconcile."""
+def options(settings: Settings, metrics: manager.Sources) -> Options:
+    """Returns the options of a reconcile. HPAs may have fallbacks by the metric sources that are configured."""
+    fallbacks = metrics.fallback if any(source.fallback for source in settings.sources) else None
     return Options(
         tunables=settings.tunables,
         patience=settings.sync_period.total_seconds() * limits.PATIENCE,
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
         yields=settings.competing_hpas == YIELD,
+        own=annotations.Reader(fallbacks, hpas.defaults(settings.hpas)),
         gap=settings.sync_period * GAP_PERIODS,
         status_refresh=settings.status_refresh,
     )
@@ -172,12 +171,6 @@ def gatherer(settings: Settings, watched: cluster.Cluster, clock: Clock, telemet
         observer=telemetry.sources.answered,
         period=settings.sync_period.total_seconds(),
     )
-
-
-def _own(settings: Settings, metrics: manager.Sources) -> annotations.Reader:
-    """Returns how it is read what HPAs set for themselves."""
-    fallbacks = metrics.fallback if any(source.fallback for source in settings.sources) else None
-    return annotations.Reader(fallbacks, hpas.defaults(settings.hpas))
 
 
 def _api(

@@ -19,7 +19,7 @@ from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.spread import Modelled
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import DRY_RUN, HPA, View, yielded
+from hpad.engine.view import DRY_RUN, View, yields_to
 from hpad.recording import replay, spec_changes
 from hpad.recording.format import Scenario, Step, decode_step
 from hpad.recording.spec_changes import Change, ChangeError
@@ -159,11 +159,11 @@ class Simulation:
         """Returns the step with the reason for which a new count would not have been written, if there is one."""
         if recorded.outcome is not None:
             return step
-        rival = next((each for each in step.competitors if each.what == HPA), None)
         if DRY_RUN.reason in self._withheld:
             return msgspec.structs.replace(step, withheld=DRY_RUN)
-        if rival is not None and yielded(rival).reason in self._withheld:
-            return msgspec.structs.replace(step, withheld=yielded(rival))
+        why = yields_to(step.competitors)
+        if why is not None and why.reason in self._withheld:
+            return msgspec.structs.replace(step, withheld=why)
         return step
 
     def _changed_spec(self, view: View) -> HorizontalPodAutoscalerSpec:

@@ -11,7 +11,7 @@ from hpad.api.sample import AdapterError, ExternalSample, PodSample
 from hpad.engine.turn import Reconcile
 from hpad.recording.format import Answer
 
-_RECONCILE: Final = 6000
+_RECONCILE: Final = 6500
 """Bytes of a reconcile with short texts, one metric and no pods, whose HPA, spec and pods other reconciles share."""
 _POD: Final = 300
 """Of the value of a pod."""

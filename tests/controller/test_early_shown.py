@@ -84,7 +84,7 @@ def competing_hpas_are_found_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(overlap.Overlap, "register", lambda self, found: None)
 
     async def others(self: overlap.Overlap, key: Key, scale: Scale | None, pods: Sequence[Pod]) -> tuple[str, ...]:
-        return competing(self._selectors, key, pods)
+        return competing(self.selectors, key, pods)
 
     patch.setattr(overlap.Overlap, "others", others)
 

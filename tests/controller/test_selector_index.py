@@ -139,7 +139,7 @@ async def test_an_hpa_with_too_many_pods_and_selectors_to_compare_says_so(monkey
     bench = Bench(hpa("web"), hpa("good"))
     bench.metrics.values["good"] = 50
     for number in range(1000):
-        bench.selectors.put(Key("default", f"app-{number}"), selector.parse(f"!app,x{number}"))
+        bench.reconciler.overlap.selectors.put(Key("default", f"app-{number}"), selector.parse(f"!app,x{number}"))
     plain = bench.cluster.select
     bench.cluster.select = lambda namespace, chosen: (  # type: ignore[method-assign]
         hostile_pods(20) if str(chosen) == "app=web" else plain(namespace, chosen)

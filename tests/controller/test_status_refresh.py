@@ -17,7 +17,6 @@ from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError, ExternalSample
 from hpad.controller.observe import interval_of
-from hpad.engine import annotations
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Competitor
 from hpad.kube import errors
@@ -125,7 +124,7 @@ async def set_the_scale(bench: Bench) -> None:
 
 async def reload(bench: Bench) -> None:
     options = bench.reconciler._options
-    bench.reconciler.retune(msgspec.structs.replace(options, status_refresh=timedelta(0)), annotations.PLAIN)
+    bench.reconciler.retune(msgspec.structs.replace(options, status_refresh=timedelta(0)))
 
 
 @pytest.mark.parametrize("change", [scale_up, compete, edit, lose_the_status, set_the_status, set_the_scale, reload])

@@ -42,7 +42,6 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
-from hpad.controller.overlap import SelectorIndex
 from hpad.controller.reconcile import Reconciler
 from hpad.controller.schedule import Plan, Record, Timing, TooEarly
 from hpad.controller.workers import Worker, Workers
@@ -232,19 +231,18 @@ def next_of(plan: list[Planned], number: int) -> int:
 
 
 def reconciler(planned: Planned, clock: StepClock, world: World, store: Store, gap: timedelta) -> Reconciler:
-    selectors = SelectorIndex()
-    for name, picked in planned.scenario.others.items():
-        selectors.put(Key(planned.hpa.metadata.namespace, name), picked)
-    return Reconciler(
+    made = Reconciler(
         options=Options(tunables=planned.scenario.tunables, patience=5.0, owned=False, gap=gap),
         clock=clock,
         cluster=world,
         metrics=world,
         store=store,
-        selectors=selectors,
         telemetry=Telemetry(),
         recorders=(world,),
     )
+    for name, picked in planned.scenario.others.items():
+        made.overlap.selectors.put(Key(planned.hpa.metadata.namespace, name), picked)
+    return made
 
 
 def summary(done: settle.Settlement) -> list[Any]:

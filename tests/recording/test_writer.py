@@ -17,10 +17,10 @@ from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
-from hpad.engine import decide, examine, fallback_policy, settle
+from hpad.engine import fallback_policy
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY
-from hpad.engine.turn import Reconcile
+from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.recording import encode, format, replay, writer
 from hpad.recording.format import RecordingError, decode_step
@@ -72,17 +72,10 @@ def reconciles(
             competitors=competitors if turn % 2 else (),
             **fields,
         )
-        verdict = examine.examine(view)
-        answered = (answer,) if verdict.queries else ()
-        decision = decide.decide(view, verdict, answered)
-        outcome = None
-        if decision.scale_to is not None:
-            sent = () if withheld else (decision.scale_to,)
-            outcome = settle.Outcome(sent, withheld=withheld)
-        settlement = settle.settle(view, decision, outcome)
-        done.append(Reconcile(view, answered, decision, outcome, settlement))
-        status, history = settlement.status, settlement.history
-        replicas = replicas if withheld else decision.scale_to or replicas
+        last = run(view, lambda queries, answer=answer: (answer,) if queries else (), held=withheld)
+        done.append(last)
+        status, history = last.settlement.status, last.settlement.history
+        replicas = replicas if withheld else last.decision.desired
     return done
 
 

@@ -307,7 +307,6 @@ class Bench:
         self.cluster = FakeCluster(self.source, self.clock)
         self.metrics = Metrics(self.clock)
         self.store = store or InMemory()
-        self.selectors = SelectorIndex()
         self.telemetry = telemetry or Telemetry()
         chosen = {"tunables": Tunables(downscale_stabilization=timedelta(0)), "patience": period * 0.6, **options}
         self.reconciler = Reconciler(
@@ -316,7 +315,6 @@ class Bench:
             cluster=self.cluster,
             metrics=self.metrics,
             store=self.store,
-            selectors=self.selectors,
             telemetry=self.telemetry,
             recorders=() if recorder is None else (recorder,),
             decisions=decisions,
