@@ -199,7 +199,7 @@ async def test_a_cluster_accepts_the_manifests(served: list[Json]) -> None:
     async with Cluster(auto_ready=True) as cluster:
         for each in served:
             cluster.apply(each)
-        for namespace, name, replicas in (("hpad", "hpad", 3), ("shop", "worker", 1)):
+        for namespace, name, replicas in (("hpad", "hpad", 2), ("shop", "worker", 1)):
             made = cluster.get("deployments", name, namespace)
             assert made is not None
             assert made["spec"]["replicas"] == replicas
