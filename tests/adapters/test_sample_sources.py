@@ -15,7 +15,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "config" / "hpad.yaml"
 def shown(tmp_path: Path) -> list[tuple[settings.SourceSettings, type[Adapter]]]:
     """The sources without their comment signs, with their adapters."""
     _, _, rest = SAMPLE.read_text(encoding="utf-8").partition("\nsources: {}")
-    lines = rest.partition("\n# Exceptions")[0].splitlines()
+    lines = rest.partition("\nroutes: []")[0].splitlines()
     file = tmp_path / "hpad.yaml"
     file.write_text("sources:\n" + "".join(f"{line[1:]}\n" for line in lines if line.startswith("#  ")))
     return [(source, plugins.adapter_class(source.adapter)) for source in settings.load(file, {}, {}).sources]

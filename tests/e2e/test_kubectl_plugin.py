@@ -204,8 +204,8 @@ async def test_kubectl_says_why_a_cluster_cannot_be_reached(hpad: Plugin, world:
     assert (await hpad.refused("status --context none")).startswith("kubectl-hpad: kubectl get: ")
     await world.cluster.stop()
     err = await hpad.refused("status")
-    assert err.startswith("kubectl-hpad: kubectl get: The connection to the server ")
-    assert "was refused" in err
+    assert err.startswith("kubectl-hpad: kubectl get: ")
+    assert "refused" in err
 
 
 @pytest.fixture

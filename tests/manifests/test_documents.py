@@ -140,7 +140,7 @@ def test_repeated_fields_are_found_in_linear_time() -> None:
         return time.process_time() - began
 
     different = cost("b")
-    assert cost("a") < 10 * different  # a comparison of each with all others would take thousands of times as long
+    assert cost("a") < 100 * different  # a comparison of each with all others would take thousands of times as long
 
 
 def test_the_lines_of_many_errors_are_found_in_linear_time() -> None:

@@ -1,7 +1,6 @@
 """hpad's requests to an API server, and the behavior of the server on which hpad relies."""
 
 import asyncio
-import itertools
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,7 +17,6 @@ from hpad.api.hpa import (
 )
 from hpad.api.metadata import Key
 from hpad.engine.conditions import Event
-from hpad.kube import cluster as caches
 from hpad.kube.errors import ApiError
 
 APPS = "/apis/apps/v1/{ns}"
@@ -103,78 +101,6 @@ async def test_a_cache_has_the_objects_of_the_server(api, running):
     assert [each.name for each in chosen] == [f"p{number:02}" for number in range(3, 20, 2)] + ["p99"]
     assert cluster.pods.get(Key(api.namespace, "p03")).ready == "True"
     assert chosen[0].containers[0].requests == {"cpu": 200}
-
-
-async def test_a_restricted_cache_lists_a_namespace_in_pages_beside_its_watch_while_pods_change(api, running):
-    """Pages have seven pods. Pods are created and deleted all the time, except for those that the list must have."""
-    stay = {f"p{number:02}" for number in range(20)}
-    for name in sorted(stay):
-        await api.ask("POST", PODS, pod(name, app="web"))
-    cluster = api.cluster(restricted=True)
-    running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 60)
-    web = selector.parse("app=web")
-
-    async def change():
-        for number in itertools.count():
-            await api.ask("POST", PODS, pod(f"x{number}", app="web"))
-            if number >= 3:
-                await api.ask("DELETE", f"{PODS}/x{number - 3}", gracePeriodSeconds="0")
-
-    changing = running(change())
-    for _ in range(5):
-        assert cluster.pods.lacks(api.namespace)
-        cluster.keep({api.namespace})
-        assert cluster.waits(api.namespace)
-        await until(lambda: not cluster.waits(api.namespace))
-        assert stay <= {each.name for each in cluster.pods.select(api.namespace, web)}
-        await asyncio.sleep(0.1)
-        assert stay <= {each.name for each in cluster.pods.select(api.namespace, web)}
-        cluster.keep(())
-        await until(lambda: len(cluster.pods) == 0)
-    changing.cancel()
-    await asyncio.gather(changing, return_exceptions=True)
-    cluster.keep({api.namespace})
-    await until(lambda: not cluster.waits(api.namespace))
-    listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}
-    await until(lambda: {each.name for each in cluster.pods.values()} == listed)
-
-
-async def test_a_watch_leaves_namespaces_out_and_misses_nothing_of_them_once_they_are_needed(api, running, monkeypatch):
-    """The server sends the changes of a namespace in order: what it has not sent before a later one is left out."""
-    others = f"{api.namespace}-others"
-    await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": others}})
-    theirs = HPAS.replace("{ns}", f"namespaces/{others}")
-    await api.ask("POST", HPAS, hpa())
-    await api.ask("POST", theirs, hpa())
-    await api.ask("POST", theirs, hpa("gone"))
-    cluster = api.cluster(namespaces=(), restricted=True)
-    running(cluster.run())
-    await asyncio.wait_for(cluster.ready(), 60)
-    known, own, other = cluster.hpas, Key(api.namespace, "web"), Key(others, "web")
-
-    def maximum(key):
-        return known.get(key).spec.max_replicas
-
-    cluster.keep({api.namespace})
-    await until(lambda: known.lacks(others))
-    for number in range(20, 23):
-        await api.ask("PATCH", f"{theirs}/web", {"spec": {"maxReplicas": number}})
-        await api.ask("PATCH", f"{HPAS}/web", {"spec": {"maxReplicas": number}})
-        await until(lambda number=number: maximum(own) == number)
-    assert maximum(other) == 10
-    await api.ask("DELETE", f"{theirs}/gone")
-    await api.ask("POST", theirs, hpa("late"))
-    cluster.keep({api.namespace, others})
-    with monkeypatch.context() as patch:
-        patch.setattr(caches, "PATIENCE", 0.0)
-        assert cluster.waits(others), "an old HPA is never used, however long that takes"
-    await asyncio.wait_for(known.caught_up([other]), 60)
-    assert not known.lacks(others)
-    assert maximum(other) == 22
-    assert {key.name for key in known.keys(others)} == {"web", "late"}
-    await api.ask("PATCH", f"{theirs}/web", {"spec": {"maxReplicas": 30}})
-    await until(lambda: maximum(other) == 30)
 
 
 async def test_hpas_have_the_defaults_of_the_server(api, cluster):
