@@ -190,9 +190,10 @@ class Controller:
         return self._schedule.deadline_period(key)
 
     def advance(self, waits: Mapping[Key, float]) -> None:
-        """Plans turns after the given number of seconds, unless earlier ones are planned."""
+        """Plans turns after the given number of seconds, unless earlier ones are planned or a turn is under way."""
         for key, seconds in waits.items():
-            if self._source.get(key) is not None:
+            record = self._records.get(key)
+            if record is not None and record.turn is None:
                 self._queue.add_after(key, seconds)
 
     async def _dispatch(self) -> None:
