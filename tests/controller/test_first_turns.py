@@ -13,6 +13,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
 from hpad.controller.takeover import PACE
 from hpad.engine.history import Memory
+from hpad.store.store import InMemory
 
 PERIOD = 15.0
 COUNT = 100
@@ -82,6 +83,38 @@ async def test_overdue_hpas_of_a_namespace_follow_each_other() -> None:
     assert first[0] == "west"  # it has the most overdue one
     # Some have their planned turns meanwhile, which interrupt the order.
     assert sum(one != other for one, other in itertools.pairwise(first)) < COUNT / 2
+    await bench.controller.stop(5)
+
+
+class SlowToRead(InMemory):
+    """A store whose state is read `seconds` after each takeover."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.read = asyncio.Event()
+
+    def refresh(self) -> None:
+        super().refresh()
+        asyncio.get_running_loop().call_later(self.seconds, self.read.set)
+
+    async def get_loaded(self, key: Key) -> Memory:
+        await self.read.wait()
+        return self.get(key)
+
+
+@in_virtual_time
+async def test_an_hpa_whose_turn_waits_for_the_state_has_one_turn() -> None:
+    """Its planned turn falls due while the state is read, which shows that it is late: both would follow at once."""
+    owner, store = Switch(False), SlowToRead(1.5 * PERIOD)
+    bench = Bench(hpa("web"), owner=owner, period=PERIOD, store=store)
+    bench.controller.start()
+    await asyncio.sleep(40)
+    store.put(key_of("web"), Memory(uid="1", at=bench.clock.now() - timedelta(seconds=40)))
+    owner.on = True
+    bench.takeover.changed()
+    await asyncio.sleep(1.5 * PERIOD + 1)
+    assert len(bench.metrics.times("web")) == 1
     await bench.controller.stop(5)
 
 
