@@ -20,9 +20,9 @@ from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.spec import VALUE, compiled_spec
 from hpad.engine.view import Tunables
-from hpad.recording import replay
-from hpad.recording.format import RecordingError, decode_scenario
-from hpad.recording.spec_changes import Change, ChangeError
+from hpad.records import replay
+from hpad.records.format import RecordingError, decode_scenario
+from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Backlog

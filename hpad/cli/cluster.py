@@ -185,7 +185,7 @@ async def _hpad(settings: "Settings", kubeconfig: Path) -> AsyncIterator[None]:
     """Runs hpad on the cluster of the kubeconfig; raises Failure if it cannot start."""
     from hpad.daemon import app, logs
     from hpad.kube.auth.kubeconfig import load_cluster_config
-    from hpad.recording.format import RecordingError
+    from hpad.records.format import RecordingError
     from hpad.serve import server
 
     logs.configure(settings.log_level, settings.log_format)

@@ -20,8 +20,8 @@ from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
-from hpad.recording import save
-from hpad.recording.format import RecordingError
+from hpad.records import save
+from hpad.records.format import RecordingError
 
 _MOST: Final = 10_000
 """Decisions in one list."""

@@ -14,8 +14,8 @@ from hpad.api.text import shown
 from hpad.cli.output import Failure, WrongUse
 from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN
 from hpad.manifests import documents, hpas
-from hpad.recording import spec_changes
-from hpad.recording.spec_changes import Change, ChangeError
+from hpad.records import spec_changes
+from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import hpas as section
 
 PERIOD: Final = "time between reconciles (default: the annotation hpad.io/sync-period, else that of --config, else 15s)"

@@ -13,9 +13,9 @@ from typing import Any
 from hpad.cli import replay_selection
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Selection
-from hpad.recording import replay
-from hpad.recording.format import RecordingError
-from hpad.recording.redact import Redaction
+from hpad.records import replay
+from hpad.records.format import RecordingError
+from hpad.records.redact import Redaction
 
 _DESCRIPTION = """\
 Write a copy of recordings in which names are replaced: of HPAs, namespaces, targets, pods and containers, and the keys

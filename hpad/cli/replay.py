@@ -20,8 +20,8 @@ from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
-from hpad.recording import replay
-from hpad.recording.format import RecordingError, Scenario, decode_scenario
+from hpad.records import replay
+from hpad.records.format import RecordingError, Scenario, decode_scenario
 
 _DESCRIPTION = """\
 Replay recorded scenarios offline and print what hpad decides in each step: one JSON line per scenario,

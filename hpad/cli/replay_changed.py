@@ -15,11 +15,11 @@ from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.trace import Trace, encode
 from hpad.engine.turn import Reconcile
-from hpad.recording import spec_changes
-from hpad.recording.comparison import Comparison, Row, Side, Tally
-from hpad.recording.format import RecordingError, decode_scenario
-from hpad.recording.simulate import ComparedTurn, Difference, Simulation
-from hpad.recording.spec_changes import Change, ChangeError
+from hpad.records import spec_changes
+from hpad.records.comparison import Comparison, Row, Side, Tally
+from hpad.records.format import RecordingError, decode_scenario
+from hpad.records.simulate import ComparedTurn, Difference, Simulation
+from hpad.records.spec_changes import Change, ChangeError
 
 Tracer = Callable[[Reconcile], Trace]
 _WIDTH: Final = 11

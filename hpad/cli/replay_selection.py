@@ -10,7 +10,7 @@ from hpad.api.text import meant, shown
 from hpad.cli import moments
 from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
-from hpad.recording.format import RecordingError
+from hpad.records.format import RecordingError
 
 Located = tuple[str, dict[str, Any]]
 """A scenario and its place, a file and line."""

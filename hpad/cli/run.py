@@ -20,7 +20,7 @@ from hpad.daemon import app, garbage, logs, process, saving
 from hpad.daemon.log_writer import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
-from hpad.recording.format import RecordingError
+from hpad.records.format import RecordingError
 from hpad.serve import server
 from hpad.settings import Settings, SettingsError
 from hpad.sources import manager

@@ -23,7 +23,7 @@ from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
-from hpad.recording import recent, writer
+from hpad.records import recent, writer
 from hpad.settings import Settings, hpas
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins

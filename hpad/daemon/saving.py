@@ -10,8 +10,8 @@ import structlog
 
 from hpad.daemon.app import App
 from hpad.engine.turn import Reconcile
-from hpad.recording import recent, save
-from hpad.recording.format import RecordingError
+from hpad.records import recent, save
+from hpad.records.format import RecordingError
 
 _NAME: Final = "recent"
 _LONGEST: Final = timedelta(hours=1)

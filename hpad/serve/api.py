@@ -22,7 +22,7 @@ from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
-from hpad.recording import recent
+from hpad.records import recent
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,

@@ -18,7 +18,7 @@ from hpad.clock import Clock, SystemClock
 from hpad.decisions.log import DecisionLog
 from hpad.election import owner
 from hpad.election.leader import Replica
-from hpad.recording.recent import RecentReconciles
+from hpad.records.recent import RecentReconciles
 from hpad.serve import ServeError as ServeError
 from hpad.serve import api, authentication, document, hosts, limits, page, stream, tls
 from hpad.serve.api_types import Status

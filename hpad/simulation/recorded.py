@@ -10,9 +10,9 @@ from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine.spread import Modelled, evenly
 from hpad.engine.view import View
-from hpad.recording.format import Scenario
-from hpad.recording.simulate import Simulation, after
-from hpad.recording.spec_changes import Change
+from hpad.records.format import Scenario
+from hpad.records.simulate import Simulation, after
+from hpad.records.spec_changes import Change
 from hpad.simulation.backtest import Result
 from hpad.simulation.outcome import FLAP, Tally, wanted
 

@@ -9,7 +9,7 @@ from support.engine import external, resource
 
 from hpad.api import limits
 from hpad.kube import codec
-from hpad.recording.format import Scenario, converted
+from hpad.records.format import Scenario, converted
 
 _REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 _FEW = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"} for number in range(100)]}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from hpad.recording import replay
+from hpad.records import replay
 
 MANY = 10
 """The number of differences that a failed test shows."""

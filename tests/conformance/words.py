@@ -22,8 +22,8 @@ from hpad.engine.render import lines
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Gates
-from hpad.recording import replay
-from hpad.recording.format import decode_scenario
+from hpad.records import replay
+from hpad.records.format import decode_scenario
 
 Row = dict[str, Any]
 VECTORS: Final = Path(__file__).resolve().parents[1] / "data" / "vectors"

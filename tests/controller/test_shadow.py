@@ -15,9 +15,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.engine.conditions import SHADOW, find
 from hpad.engine.turn import Reconcile
-from hpad.recording import replay
-from hpad.recording.encode import encode_head, encode_reconcile
-from hpad.recording.format import decode_scenario
+from hpad.records import replay
+from hpad.records.encode import encode_head, encode_reconcile
+from hpad.records.format import decode_scenario
 from hpad.simulation.recorded import Runs
 from hpad.store import record
 from hpad.store.store import InMemory

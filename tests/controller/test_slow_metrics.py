@@ -17,8 +17,8 @@ from support.controller import Bench, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.engine.turn import Reconcile
-from hpad.recording import encode, replay
-from hpad.recording.format import decode_scenario
+from hpad.records import encode, replay
+from hpad.records.format import decode_scenario
 
 PERIOD = 15.0
 WINDOW = 60

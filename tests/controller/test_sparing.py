@@ -15,8 +15,8 @@ from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
 from hpad.engine.turn import Reconcile
 from hpad.kube import errors
-from hpad.recording import replay
-from hpad.recording.encode import encode_head, encode_reconcile
+from hpad.records import replay
+from hpad.records.encode import encode_head, encode_reconcile
 
 ORDER = {"scale-down-order": "idle-first"}
 KEEP = {"keep-busy": "true"}

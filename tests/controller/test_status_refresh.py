@@ -20,7 +20,7 @@ from hpad.controller.observe import interval_of
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Competitor
 from hpad.kube import errors
-from hpad.recording import encode, replay
+from hpad.records import encode, replay
 
 WEB = Key("default", "web")
 MINUTE = timedelta(minutes=1)

@@ -17,7 +17,7 @@ from hpad import settings
 from hpad.daemon import app, logs
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.recording.format import RecordingError
+from hpad.records.format import RecordingError
 from hpad.serve.server import ServeError
 from hpad.store import persistent
 from hpad.store.store import StoreError

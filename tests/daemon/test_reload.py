@@ -21,7 +21,7 @@ from hpad.daemon import app, assembly, lifecycle
 from hpad.engine.view import Tunables
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.recording import replay
+from hpad.records import replay
 from hpad.settings.model import Serving
 from hpad.sources.manager import SourcesRejected
 from hpad.store import persistent

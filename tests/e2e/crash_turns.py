@@ -14,7 +14,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.engine import decide, examine, settle
 from hpad.engine.history import NOTHING, History, Memory, PastRecommendation, PendingRescale, Rescale, Validity
 from hpad.engine.view import View
-from hpad.recording.format import Step
+from hpad.records.format import Step
 
 SKEW = timedelta(minutes=1)
 ATTEMPTS = 5

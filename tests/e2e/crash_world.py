@@ -18,7 +18,7 @@ from hpad.api.sample import Sample
 from hpad.clock import SystemClock
 from hpad.engine.turn import Reconcile
 from hpad.kube import errors
-from hpad.recording.format import Step
+from hpad.records.format import Step
 from hpad.store.backend import Backend
 
 

@@ -49,7 +49,7 @@ from hpad.election.owner import ALONE, Permit
 from hpad.engine import recovery, settle
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.recording.format import Scenario, Step, decode_scenario, decode_step
+from hpad.records.format import Scenario, Step, decode_scenario, decode_step
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store.backend import Backend
 from hpad.store.store import InMemory, Store

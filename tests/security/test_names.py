@@ -13,7 +13,7 @@ import structlog
 from hpad import clock
 from hpad.daemon import logs
 from hpad.manifests.folder import Folder
-from hpad.recording import writer
+from hpad.records import writer
 
 ESCAPES = "\x1b[2J\x1b[31mred\x9b\r\nfake line\x07\u202eenil\u2028\x7f\udc80"
 GOOD = (

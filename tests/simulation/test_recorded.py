@@ -13,10 +13,10 @@ from support.simulations import CPU, START, hpa
 
 from hpad.api.hpa import to_builtins
 from hpad.engine.view import Tunables
-from hpad.recording import replay
-from hpad.recording.encode import encode_head, encode_reconcile
-from hpad.recording.format import Scenario, decode_scenario
-from hpad.recording.simulate import after
+from hpad.records import replay
+from hpad.records.encode import encode_head, encode_reconcile
+from hpad.records.format import Scenario, decode_scenario
+from hpad.records.simulate import after
 from hpad.simulation import load, model
 from hpad.simulation.recorded import Runs
 from hpad.simulation.run import simulate

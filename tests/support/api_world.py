@@ -18,7 +18,7 @@ from hpad.election.leader import Replica
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
 from hpad.engine.turn import Reconcile
-from hpad.recording.recent import RecentReconciles
+from hpad.records.recent import RecentReconciles
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.settings.model import Serving

@@ -15,7 +15,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import owner
 from hpad.election.owner import Replica
-from hpad.recording.recent import RecentReconciles
+from hpad.records.recent import RecentReconciles
 from hpad.serve.api import Decisions
 from hpad.serve.authentication import Reviewer
 from hpad.serve.page import Mode

@@ -13,7 +13,7 @@ from hpad.api.sample import PodSample, PodValue
 from hpad.engine.history import EMPTY
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import View
-from hpad.recording.writer import RecordingWriter
+from hpad.records.writer import RecordingWriter
 
 START = datetime(2026, 11, 22, 2, 40, tzinfo=UTC)
 PERIOD = timedelta(seconds=15)

@@ -25,8 +25,8 @@ from hpad.manifests import documents, hpas
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.fields import ConversionError
 from hpad.manifests.keda.settings import settings_document
-from hpad.recording import replay
-from hpad.recording.format import RecordingError
+from hpad.records import replay
+from hpad.records.format import RecordingError
 from hpad.sources import plugins
 from hpad.store import record
 

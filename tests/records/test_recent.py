@@ -20,8 +20,8 @@ from hpad.api.sample import AdapterError, ExternalSample
 from hpad.daemon import saving
 from hpad.engine.conditions import WARNING, Event
 from hpad.engine.turn import Reconcile
-from hpad.recording import recent, replay, save
-from hpad.recording.format import RecordingError
+from hpad.records import recent, replay, save
+from hpad.records.format import RecordingError
 
 WEB, API = Key("shop", "web"), Key("shop", "api")
 LOAD = (400, 1600, 2600, 2600, 1400, 700, 700, 700, 700, 700, 700, 700, 700, 700)

@@ -9,7 +9,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, e
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, PodSample
 from hpad.engine.turn import Reconcile
-from hpad.recording.format import Answer
+from hpad.records.format import Answer
 
 _RECONCILE: Final = 6500
 """Bytes of a reconcile with short texts, one metric and no pods, whose HPA, spec and pods other reconciles share."""

@@ -14,9 +14,9 @@ from support.virtual_time import in_virtual_time
 
 from hpad import cli
 from hpad.engine.turn import Reconcile
-from hpad.recording import replay
-from hpad.recording.encode import encode_head, encode_reconcile
-from hpad.recording.redact import Redaction
+from hpad.records import replay
+from hpad.records.encode import encode_head, encode_reconcile
+from hpad.records.redact import Redaction
 
 VECTORS = Path(__file__).parents[1] / "data/vectors"
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from hpad.recording.format import RecordingError
+from hpad.records.format import RecordingError
 
 _LEVEL: Final = 6
 """The default of gzip(1): the higher levels take twice the time or more for a few percent."""

@@ -14,8 +14,8 @@ import msgspec
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.turn import Reconcile
-from hpad.recording.encode import LINE_END, Progress, encode_start
-from hpad.recording.weight import weight
+from hpad.records.encode import LINE_END, Progress, encode_start
+from hpad.records.weight import weight
 
 MEMORY: Final = 4 << 20
 """The most bytes of all reconciles, by the same estimate: ten minutes of 17 HPAs with a period of 15 s. More belongs in

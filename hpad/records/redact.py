@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from hpad.api.hpa import to_builtins
 from hpad.engine import controls
-from hpad.recording import replay
-from hpad.recording.format import RecordingError, decode_scenario, decode_step
+from hpad.records import replay
+from hpad.records.format import RecordingError, decode_scenario, decode_step
 
 _WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-._]+[A-Za-z0-9]+)*")
 _SEPARATORS: Final = re.compile(r"([-._]+)")

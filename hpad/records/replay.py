@@ -20,8 +20,8 @@ from hpad.engine import turn
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import PAUSED, Shadow, View
-from hpad.recording.encode import results
-from hpad.recording.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
+from hpad.records.encode import results
+from hpad.records.format import CONFLICT, RecordingError, Scenario, Step, decode_scenario, decode_step
 
 ATTEMPTS: Final = 5
 """How often the scale is written when each write meets a conflict (client-go, util/retry: DefaultRetry)."""

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from support.replays import called, scenario, step
 
-from hpad.recording import replay
-from hpad.recording.encode import encode_head, encode_reconcile
-from hpad.recording.format import RecordingError, decode_scenario
+from hpad.records import replay
+from hpad.records.encode import encode_head, encode_reconcile
+from hpad.records.format import RecordingError, decode_scenario
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 

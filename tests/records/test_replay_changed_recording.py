@@ -9,7 +9,7 @@ from support import recorded_world
 from support.replays import called
 
 from hpad.api import hpa as v2
-from hpad.recording import encode, writer
+from hpad.records import encode, writer
 
 Captured = pytest.CaptureFixture[str]
 

@@ -22,9 +22,9 @@ from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
-from hpad.recording import encode, format, replay, writer
-from hpad.recording.format import RecordingError, decode_step
-from hpad.recording.weight import weight
+from hpad.records import encode, format, replay, writer
+from hpad.records.format import RecordingError, decode_step
+from hpad.records.weight import weight
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

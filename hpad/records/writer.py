@@ -25,9 +25,9 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.engine.turn import Reconcile
-from hpad.recording.encode import LINE_END, Progress, encode_start
-from hpad.recording.format import RecordingError
-from hpad.recording.weight import weight
+from hpad.records.encode import LINE_END, Progress, encode_start
+from hpad.records.format import RecordingError
+from hpad.records.weight import weight
 from hpad.telemetry.episode import Episode
 
 _FILES_PER_LIMIT: Final = 16

@@ -27,7 +27,7 @@ from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import STALE, Tunables
-from hpad.recording.format import (
+from hpad.records.format import (
     CONFLICT,
     Answer,
     Controller,

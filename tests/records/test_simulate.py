@@ -11,10 +11,10 @@ from support.replays import scenario, step
 
 from hpad.api import hpa as v2
 from hpad.api.sample import AdapterError
-from hpad.recording import replay
-from hpad.recording.format import decode_scenario
-from hpad.recording.simulate import ComparedTurn, NotRecorded, Simulation
-from hpad.recording.spec_changes import ChangeError, parse
+from hpad.records import replay
+from hpad.records.format import decode_scenario
+from hpad.records.simulate import ComparedTurn, NotRecorded, Simulation
+from hpad.records.spec_changes import ChangeError, parse
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 

@@ -7,7 +7,7 @@ from hpad.api.metadata import Key
 from hpad.engine.settle import sentence
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Withheld
-from hpad.recording.simulate import ComparedTurn, Difference, NotRecorded, after
+from hpad.records.simulate import ComparedTurn, Difference, NotRecorded, after
 
 
 class Side(NamedTuple):

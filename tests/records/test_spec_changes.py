@@ -7,8 +7,8 @@ from support.replays import QUEUE, scenario, step
 
 from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.recording.format import decode_scenario
-from hpad.recording.spec_changes import ChangeError, applied, parse
+from hpad.records.format import decode_scenario
+from hpad.records.spec_changes import ChangeError, applied, parse
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
 
@@ -134,7 +134,7 @@ def test_the_error_of_a_change_that_does_not_fit(text: str, message: str) -> Non
 
 
 def annotation_error(*texts: str) -> str:
-    from hpad.recording.spec_changes import annotated
+    from hpad.records.spec_changes import annotated
 
     with pytest.raises(ChangeError) as caught:
         annotated(recorded(), (), [parse(text) for text in texts])

@@ -20,9 +20,9 @@ from hpad.engine.history import History
 from hpad.engine.spread import Modelled
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, View, yields_to
-from hpad.recording import replay, spec_changes
-from hpad.recording.format import Scenario, Step, decode_step
-from hpad.recording.spec_changes import Change, ChangeError
+from hpad.records import replay, spec_changes
+from hpad.records.format import Scenario, Step, decode_step
+from hpad.records.spec_changes import Change, ChangeError
 
 _NO_POLICY: Final = FallbackPolicy()
 
