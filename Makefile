@@ -45,7 +45,7 @@ SEED =
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
 	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$$(($$(nproc) * 2)) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
-check: install ## run the linters, type checks and import rules; compare the generated docs; list the largest files
+check: install ## run the linters, type checks and import rules; compare the generated docs; refuse a class name that stands for two things; list sizes
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -1,39 +1,160 @@
-"""Prints files over 400 lines and functions over 40 statements, for reviewers. It only reports them."""
+"""Fails for a public class name that stands for several things; reports sizes for reviewers.
+
+The report has the modules and code lines of each package beside those of the last release, files over 400 lines and
+functions over 40 statements. Code lines are those without blanks, comments and docstrings.
+"""
 
 import ast
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, NamedTuple
 
-FILE_LINES = 400
-FUNCTION_STATEMENTS = 40
-ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES: Final = 400
+FUNCTION_STATEMENTS: Final = 40
+ROOT: Final = Path(__file__).resolve().parent.parent
+CONTRACT: Final = frozenset({"Settings", "Metric"})
+"""Names that each adapter gives to a class of its own, by the contract of adapters."""
+NOT_YET_UNIQUE: Final = {
+    "Access", "Address", "Answer", "Api", "Asked", "Behavior", "Broker", "Call", "Change", "Cluster", "Connection",
+    "Connections", "Consumer", "ContainerResourceMetricSource", "ContainerResourceMetricStatus", "Controller",
+    "Counts", "DecisionLog", "Decisions", "Discovery", "Document", "Entry", "EventRecorder", "ExternalMetricSource",
+    "ExternalMetricStatus", "Found", "Goal", "History", "HpaSource", "Identity", "Limits", "MetricSpec",
+    "MetricStatus", "MetricValue", "Name", "OAuth2", "ObjectMetricSource", "ObjectMetricStatus", "ObjectReference",
+    "Outcome", "Owner", "Owners", "Page", "Parser", "Past", "Place", "Plan", "Pod", "Pods", "PodsMetricSource",
+    "PodsMetricStatus", "Point", "Policy", "Problem", "Queue", "Reader", "Reading", "Recipe", "RefusedError",
+    "Replica", "Report", "Request", "Rescale", "ResourceMetricSource", "ResourceMetricStatus", "Row", "Rules",
+    "Scale", "Series", "Server", "Servers", "Side", "Source", "Standing", "Status", "Step", "Stream", "Tally",
+    "Target", "Tokens", "TooLarge", "TooMany", "TooMuchError", "Unreadable", "Usage", "Waiting", "Wanted", "Window",
+    "Wire", "Worker",
+}  # fmt: skip
+"""Names that still stand for several things. This list only gets shorter."""
+NOT_COUNTED: Final = "lab"
+"""The embedded cluster and the demo are no part of the daemon."""
 
 
-def sources() -> Iterator[Path]:
-    for folder in ("hpad", "adapters", "tests", "tools"):
-        yield from sorted((ROOT / folder).rglob("*.py"))
+class Size(NamedTuple):
+    modules: int
+    lines: int
+
+
+LAST_RELEASE: Final = {
+    "adapter_http": Size(4, 432),
+    "adapters": Size(88, 7314),
+    "api": Size(21, 2130),
+    "cli": Size(60, 6384),
+    "controller": Size(18, 2218),
+    "daemon": Size(11, 1092),
+    "decisions": Size(13, 1091),
+    "election": Size(7, 894),
+    "engine": Size(56, 5897),
+    "hpad": Size(5, 164),
+    "kube": Size(43, 5345),
+    "manifests": Size(33, 2938),
+    "recording": Size(11, 1512),
+    "serve": Size(18, 1895),
+    "settings": Size(6, 838),
+    "simulation": Size(16, 1597),
+    "sources": Size(10, 1453),
+    "store": Size(8, 1050),
+    "telemetry": Size(6, 576),
+    "testing": Size(3, 311),
+}
+"""The figures of the last release, of commit 3b2870e until there is one."""
+
+
+class Module(NamedTuple):
+    """One file. `package` is the folder in `hpad`, "adapters", or "hpad" for the files beside the packages.
+
+    `classes` are its public ones but those of `CONTRACT`; `outliers` are lines of the report.
+    """
+
+    name: str
+    package: str
+    code_lines: int
+    classes: tuple[str, ...]
+    outliers: tuple[str, ...]
+
+
+def read(folder: str) -> Iterator[Module]:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        text, parts = path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts
+        tree, name = ast.parse(text), "/".join(parts)
+        package = parts[1] if parts[0] == "hpad" and len(parts) > 2 else parts[0]
+        yield Module(name, package, code_lines(text, tree), tuple(classes(tree)), tuple(outliers(name, text, tree)))
 
 
 def statements(function: ast.AST) -> int:
     return sum(isinstance(node, ast.stmt) for node in ast.walk(function)) - 1
 
 
-def outliers(path: Path) -> Iterator[str]:
-    text = path.read_text(encoding="utf-8")
-    name = path.relative_to(ROOT)
+def outliers(name: str, text: str, tree: ast.Module) -> Iterator[str]:
     if (lines := text.count("\n")) > FILE_LINES:
         yield f"{name}: {lines} lines"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and statements(node) > FUNCTION_STATEMENTS:
             yield f"{name}:{node.lineno}: {node.name} has {statements(node)} statements"
 
 
-def main() -> None:
-    found = [line for path in sources() for line in outliers(path)]
+def classes(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in CONTRACT:
+            yield node.name
+
+
+def code_lines(text: str, tree: ast.Module) -> int:
+    texts = text.splitlines()
+    lines = {number for number, line in enumerate(texts, 1) if line.strip() and not line.lstrip().startswith("#")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def sizes(modules: list[Module]) -> Iterator[str]:
+    """Yields a row for each package: its modules and code lines, and those of the last release."""
+    count, lines = Counter(module.package for module in modules), Counter[str]()
+    for module in modules:
+        lines[module.package] += module.code_lines
+    now = {package: Size(count[package], lines[package]) for package in count}
+    yield f"{'package':14}{'modules':>8}{'before':>8}{'code lines':>12}{'before':>8}"
+    for package in sorted(now.keys() | LAST_RELEASE.keys()):
+        yield _row(package, now.get(package, Size(0, 0)), LAST_RELEASE.get(package, Size(0, 0)))
+    yield _row("all", _sum(now), _sum(LAST_RELEASE))
+
+
+def _sum(each: dict[str, Size]) -> Size:
+    return Size(sum(size.modules for size in each.values()), sum(size.lines for size in each.values()))
+
+
+def _row(name: str, now: Size, before: Size) -> str:
+    return f"{name:14}{now.modules:8}{before.modules:8}{now.lines:12}{before.lines:8}"
+
+
+def repeated(modules: list[Module]) -> dict[str, list[str]]:
+    """Returns each public class name that several modules define, with these modules."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for name in module.classes:
+            found[name].append(module.name)
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def main() -> int:
+    counted = [module for folder in ("hpad", "adapters") for module in read(folder)]
+    beside = [module for folder in ("tests", "tools") for module in read(folder)]
+    found = [line for module in (*counted, *beside) for line in module.outliers]
+    counted = [module for module in counted if module.package != NOT_COUNTED]
+    print("\n".join(sizes(counted)))
     print(f"size outliers: {len(found)}")
     for line in found:
         print(f"  {line}")
+    errors = {name: files for name, files in sorted(repeated(counted).items()) if name not in NOT_YET_UNIQUE}
+    for name, files in errors.items():
+        print(f"the class name {name} stands for several things ({', '.join(files)}): rename it by what each is")
+    return 1 if errors else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
