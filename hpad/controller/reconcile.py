@@ -22,7 +22,7 @@ from hpad.election.owner import Edited, Permit
 from hpad.engine import conditions, settle, shadow
 from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
 from hpad.engine.history import Last, Memory, PendingRescale
-from hpad.engine.status import next_history
+from hpad.engine.settle import next_history
 from hpad.engine.turn import (
     Answer,
     Answered,

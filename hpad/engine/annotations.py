@@ -15,7 +15,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.kept import kept
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
-from hpad.engine import addresses, controls, fallback_policy, metric_policy, parts, schedule
+from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import Identity, identities
 from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
@@ -188,7 +188,7 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     def values(name: str, parse_value: Callable[[str], T]) -> tuple[T | None, ...]:
         try:
             if name in texts:
-                return parts.assigned(texts[name], parse_value, metrics)
+                return addresses.assigned(texts[name], parse_value, metrics)
         except ValueError as error:
             errors.append(AnnotationError(name, str(error)))
         return (None,) * len(metrics)

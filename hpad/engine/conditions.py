@@ -1,11 +1,18 @@
-"""Conditions of an HPA, and the events of a decision (type, reason, message and detail only)."""
+"""Conditions of an HPA, the events of a decision (type, reason, message and detail only), and which statuses differ."""
 
+import re
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscalerCondition
+from hpad.api.hpa import (
+    HorizontalPodAutoscalerCondition,
+    HorizontalPodAutoscalerStatus,
+    MetricStatus,
+    MetricValueStatus,
+)
+from hpad.api.quantity import Quantity
 from hpad.api.text import harmless
 
 Condition = HorizontalPodAutoscalerCondition
@@ -99,3 +106,73 @@ def with_detail(message: str, detail: str) -> str:
     begun = added.encode()[: room - len(_ELLIPSIS.encode())].decode(errors="ignore")
     words = begun.rpartition(" ")[0] or begun
     return f"{message}; {words}{_ELLIPSIS}"
+
+
+_QUOTING: Final = {(SCALING_ACTIVE, FALSE), (FALLBACK_ACTIVE, TRUE)}
+"""Types and statuses of the conditions whose message quotes the error of a metric, which may hold a measured value."""
+_NUMBER: Final = re.compile(r"(?<![\w.:/=-])-?\d+(\.\d+)?(e[+-]?\d+)?(?![\w:/=-]|\.\w)")
+"""A number that stands alone, and is no part of a name, an address, a version or a time."""
+
+
+_ZERO: Final = Quantity.from_milli(0)
+
+
+def differs_in_values_alone(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether two statuses are equal, except for measured values.
+
+    These are the values in currentMetrics of metrics that both list, and numbers in the error of a metric that a
+    condition quotes.
+    """
+    before, after = old.current_metrics or (), new.current_metrics or ()
+    return (
+        len(before) == len(after)
+        and all(map(_alike, before, after))
+        and len(old.conditions) == len(new.conditions)
+        and all(map(_say_the_same, old.conditions, new.conditions))
+        and same(msgspec.structs.replace(old, conditions=new.conditions, current_metrics=new.current_metrics), new)
+    )
+
+
+def _alike(old: MetricStatus, new: MetricStatus) -> bool:
+    """Whether two entries of currentMetrics have the same metric, and values in the same fields."""
+    return old == new or _without_values(old) == _without_values(new)
+
+
+def _without_values(entry: MetricStatus) -> MetricStatus:
+    """Returns the entry with each of its values set to zero."""
+    source = entry.resource or entry.container_resource or entry.pods or entry.object or entry.external
+    if source is None:
+        return entry
+    value, average, percent = source.current.value, source.current.average_value, source.current.average_utilization
+    current = MetricValueStatus(
+        value=None if value is None else _ZERO,
+        average_value=None if average is None else _ZERO,
+        average_utilization=None if percent is None else 0,
+    )
+    (field,) = (name for name in MetricStatus.__struct_fields__ if getattr(entry, name) is source)
+    return msgspec.structs.replace(entry, **{field: msgspec.structs.replace(source, current=current)})
+
+
+def _say_the_same(old: Condition, new: Condition) -> bool:
+    """Whether two conditions are equal, except for measured values in their messages."""
+    if old == new:
+        return True
+    if (old.type, old.status) not in _QUOTING:
+        return False
+    return msgspec.structs.replace(old, message=new.message) == new and _words(old.message) == _words(new.message)
+
+
+def _words(message: str) -> str:
+    return _NUMBER.sub("0", message)
+
+
+def same(old: HorizontalPodAutoscalerStatus, new: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether two statuses are equal for the API server: a missing list equals an empty one."""
+    return (
+        old.conditions == new.conditions
+        and old.current_replicas == new.current_replicas
+        and old.desired_replicas == new.desired_replicas
+        and old.last_scale_time == new.last_scale_time
+        and old.observed_generation == new.observed_generation
+        and (old.current_metrics or ()) == (new.current_metrics or ())
+    )

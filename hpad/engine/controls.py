@@ -5,6 +5,7 @@ its name. Recordings keep the texts of the valid ones. docs/reference/annotation
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -13,10 +14,10 @@ import msgspec
 
 from hpad.api import duration, metadata
 from hpad.api.kept import kept
-from hpad.api.quantity import Quantity, QuantityError
+from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.api.text import shown
-from hpad.engine import busyness, expression, schedule
-from hpad.engine.busyness import BusyMetric
+from hpad.engine import addresses, expression, schedule
+from hpad.engine.addresses import Address
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
 
@@ -24,7 +25,7 @@ PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"
-BUSY_METRIC: Final = busyness.ANNOTATION
+BUSY_METRIC: Final = f"{PREFIX}busy-metric"
 ORDER: Final = f"{PREFIX}scale-down-order"
 MODE: Final = f"{PREFIX}mode"
 Texts = tuple[tuple[str, str], ...]
@@ -40,7 +41,21 @@ _POD_SELECTIONS: Final = ("selector", OWNER)
 _MOST_CONTAINERS: Final = 100
 _LONGEST_CONTAINERS: Final = 65 * _MOST_CONTAINERS
 _LONGEST_PERIOD: Final = timedelta(hours=24)
+_LONGEST_BUSY_METRIC: Final = 1200
+"""Characters of an address and a number."""
+_ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
+
+
+class BusyMetric(NamedTuple):
+    """Where the unfinished work of each pod is read: an address, and the milli-units above which a pod is busy.
+
+    The address stands for an External metric of the HPA, whose source is asked for a value per pod, or else for a Pods
+    metric of that name and selector.
+    """
+
+    address: Address
+    above: int = 0
 
 
 class Controls(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -169,6 +184,28 @@ def _containers(text: str) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+def _busy_metric(text: str) -> BusyMetric:
+    """Parses `NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` after it or not. Raises ValueError."""
+    found = _ABOVE.fullmatch(text.strip())
+    if found is None:
+        return BusyMetric(_busy_address(text.strip(), text))
+    try:
+        above = parse_milli(found[2])
+    except QuantityError:
+        raise ValueError(f"{shown(found[2])} is not a number such as 0.5") from None
+    if above < 0:
+        raise ValueError(f"{shown(found[2])} is below 0")
+    return BusyMetric(_busy_address(found[1], text), above)
+
+
+def _busy_address(written: str, text: str) -> Address:
+    """Parses the address. A name with a space is an error: it would stand for a Pods metric that does not exist."""
+    address = addresses.parse(written)
+    if len(address.name.split()) > 1:
+        raise ValueError(f"{shown(text)} is not of the form NAME or NAME above NUMBER")
+    return address
+
+
 CONTROLS: Final[dict[str, _Control]] = {
     SCHEDULE: _Control("schedule", schedule.parse, schedule.LONGEST),
     MODE: _Control("mode", _mode),
@@ -183,7 +220,7 @@ CONTROLS: Final[dict[str, _Control]] = {
     f"{PREFIX}pod-selection": _Control("pod_selection", _pod_selection),
     ORDER: _Control("scale_down_order", _order),
     f"{PREFIX}keep-busy": _Control("keep_busy", _truth),
-    BUSY_METRIC: _Control("busy_metric", busyness.parse, busyness.LONGEST),
+    BUSY_METRIC: _Control("busy_metric", _busy_metric, _LONGEST_BUSY_METRIC),
 }
 """The controls by their annotation."""
 

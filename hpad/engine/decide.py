@@ -7,12 +7,11 @@ import msgspec
 
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine import explain, metric_policy
-from hpad.engine.combine import combine
+from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
-from hpad.engine.recommend import Recommendation, apply_fallback, policy_name, recommend
+from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
-from hpad.engine.spared import Spared
 from hpad.engine.view import View
 
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"

@@ -3,7 +3,6 @@
 from typing import Final
 
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
-from hpad.engine.combine import without_tolerance
 from hpad.engine.decide import Decision
 from hpad.engine.examine import (
     AMBIGUOUS_SELECTOR,
@@ -15,7 +14,7 @@ from hpad.engine.examine import (
     Halt,
 )
 from hpad.engine.propose import untolerated
-from hpad.engine.recommend import Recommendation
+from hpad.engine.recommend import Recommendation, without_tolerance
 from hpad.engine.settle import Outcome
 from hpad.engine.view import DRY_RUN, PAUSED, SHADOW, View
 

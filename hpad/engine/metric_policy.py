@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.kept import kept
-from hpad.engine import addresses, expression, parts
+from hpad.engine import addresses, expression
 from hpad.engine.addresses import Address, Identity
 from hpad.engine.expression import AND, AVERAGE, FIRST, MAX, MIN, OR, SUM, Combined, Metric, Node, Scaled
 from hpad.engine.spec import CompiledMetric
@@ -184,9 +184,9 @@ def _index(node: Metric, forms: Mapping[Address, list[int]], names: Sequence[str
     found = forms.get(node.address, [])
     if len(found) == 1:
         return found[0]
-    address = parts.cut(str(node.address))
+    address = addresses.cut(str(node.address))
     if not found:
-        raise ValueError(f"position {node.position}: there is no metric {address} here; {parts.existing(names)}")
+        raise ValueError(f"position {node.position}: there is no metric {address} here; {addresses.existing(names)}")
     several = ", ".join(names[index] for index in islice(found, _MOST_SHOWN))
     more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
     raise ValueError(f"position {node.position}: {address} stands for {len(found)} metrics: {several}{more}")

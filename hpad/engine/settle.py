@@ -4,6 +4,8 @@ Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: re
 """
 
 import functools
+from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -19,15 +21,17 @@ from hpad.engine.conditions import (
     SCALING_LIMITED,
     TRUE,
     Event,
+    differs_in_values_alone,
+    same,
     truncated_to_seconds,
     without_condition,
 )
 from hpad.engine.decide import Decision
 from hpad.engine.examine import DISABLED, UNREACHABLE, Halt
-from hpad.engine.history import History
+from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.marks import Draft
-from hpad.engine.propose import Proposal
-from hpad.engine.status import is_to_write, metric_status, next_history
+from hpad.engine.propose import Proposal, metric_status
+from hpad.engine.recommend import last_samples
 from hpad.engine.view import Shadow, View, Withheld
 
 NONE = "none"
@@ -65,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 class Settlement(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The results of a reconcile.
 
-    `status` is to be written where `status_changed` (see `status.is_to_write`); `events` are in order. `error` is the
+    `status` is to be written where `status_changed` (`is_to_write`); `events` are in order. `error` is the
     text for the log. `action`, `error_label` and `metric_computations` ([type, action, error] per metric) are label
     values of series.
     `rescaled`: the target was scaled. In shadow mode `action` is the decided one, and `rescaled` is False.
@@ -316,3 +320,46 @@ def _computation(proposal: Proposal, before: int) -> tuple[str, str, str]:
     if proposal.replicas == before:
         return proposal.metric.type, NONE, NONE
     return proposal.metric.type, SCALE_UP if proposal.replicas > before else SCALE_DOWN, NONE
+
+
+def is_to_write(view: View, status: HorizontalPodAutoscalerStatus) -> bool:
+    """Whether a new status has to be written; measured values alone may be held back (`View.values_held`)."""
+    old = view.hpa.status
+    return not same(old, status) and not (view.values_held and differs_in_values_alone(old, status))
+
+
+def next_history(view: View, decision: Decision, *, rescaled: bool) -> History:
+    """Returns the history with the recommendation of this decision, and with the rescale if one was written."""
+    history, now = view.history, view.now
+    # A turn without a decision adds no recommendation, but starts the history of a new HPA
+    # (horizontal.go: recordInitialRecommendation).
+    if decision.restrained is not None:
+        recommendations: Sequence[PastRecommendation] = decision.restrained.recommendations
+    else:
+        recommendations = history.recommendations or (PastRecommendation(now, decision.current),)
+    ups, downs, behavior = history.scale_ups, history.scale_downs, view.spec.behavior
+    if rescaled and behavior is not None:  # without spec.behavior there are no policies
+        if decision.desired > decision.current:
+            ups = _stored(ups, Rescale(now, decision.desired - decision.current), now - behavior.up.longest)
+        else:
+            downs = _stored(downs, Rescale(now, decision.current - decision.desired), now - behavior.down.longest)
+    samples = history.last_samples if view.fallback_policies else ()  # only fallback policies need them
+    if view.fallback_policies and decision.proposals:
+        samples = last_samples(view, decision.proposals)
+    return History(recommendations, ups, downs, samples)
+
+
+def _stored(past: tuple[Rescale, ...], latest: Rescale, cutoff: datetime) -> tuple[Rescale, ...]:
+    """Marks entries that no policy counts any more, then replaces the last marked entry by the latest or appends it.
+
+    Source: Kubernetes 1.36, horizontal.go: storeScaleEvent and markScaleEventsOutdated.
+    """
+    marked = [
+        msgspec.structs.replace(entry, outdated=True) if entry.timestamp < cutoff and not entry.outdated else entry
+        for entry in past
+    ]
+    for index in reversed(range(len(marked))):
+        if marked[index].outdated:
+            marked[index] = latest
+            return tuple(marked)
+    return (*marked, latest)

@@ -20,10 +20,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.pod import Pod
 from hpad.api.sample import EXTERNAL, PODS, AdapterError, Member, PodSample, Query, Sample
 from hpad.api.selector import Selector
-from hpad.engine import addresses, busyness
+from hpad.engine import addresses
+from hpad.engine.controls import BUSY_METRIC, BusyMetric
 from hpad.engine.decide import Decision
-from hpad.engine.deletion_costs import Work, costs, in_order
-from hpad.engine.spared import Spared
+from hpad.engine.deletion_costs import Spared, Work, costs, in_order
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError
@@ -31,7 +31,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 _PENDING: Final = "Pending"
 _STATEFUL_SET: Final = "StatefulSet"
 _ORDINAL: Final = re.compile(r".*-([0-9]{1,9})", re.DOTALL)
-_NO_METRIC: Final = f"the HPA has no External metric whose source could say it: {busyness.ANNOTATION} names a metric"
+_NO_METRIC: Final = f"the HPA has no External metric whose source could say it: {BUSY_METRIC} names a metric"
 
 
 def applies(view: View, decision: Decision) -> bool:
@@ -82,7 +82,7 @@ def queries(view: View) -> tuple[Query | AdapterError, ...]:
     return (_of_pods(view, named, members),)
 
 
-def _of_pods(view: View, named: busyness.BusyMetric, members: tuple[Member, ...]) -> Query:
+def _of_pods(view: View, named: BusyMetric, members: tuple[Member, ...]) -> Query:
     terms = named.address.selector
     return Query(
         type=PODS,

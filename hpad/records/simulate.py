@@ -17,7 +17,7 @@ from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.examine import examine
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
-from hpad.engine.spread import Modelled
+from hpad.engine.shadow import Modelled
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, View, yields_to
 from hpad.records import replay, spec_changes

@@ -19,9 +19,8 @@ from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
 from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
-from hpad.engine.propose import Proposal
+from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
-from hpad.engine.status import metric_status
 from hpad.engine.turn import Reconcile
 from hpad.serve import api_types, causes
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target

@@ -1,7 +1,7 @@
 """A workload whose load is that of a history.
 
 A metric of pods is shared: its total over all replicas is that of the history, and the simulated replicas share it
-evenly. So is another metric with a target of type Value (`hpad.engine.spread`). With an AverageValue it is a total that
+evenly. So is another metric with a target of type Value (`hpad.engine.shadow`). With an AverageValue it is a total that
 does not depend on the count, unless it is said to be shared, or to be the backlog of a queue
 (`hpad.simulation.backlog`).
 """

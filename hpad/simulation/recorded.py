@@ -1,6 +1,6 @@
 """Backtests over a recording: its answers as they are while the count is the recorded one, else scaled to the count.
 
-How they are scaled is said in `hpad.engine.spread`.
+How they are scaled is said in `hpad.engine.shadow`.
 """
 
 from collections.abc import Collection, Sequence
@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hpad.api.hpa import HorizontalPodAutoscalerSpec
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine.spread import Modelled, evenly
+from hpad.engine.shadow import Modelled, evenly
 from hpad.engine.view import View
 from hpad.records.format import Scenario
 from hpad.records.simulate import Simulation, after

@@ -7,7 +7,8 @@ import pytest
 from support.engine import START
 
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, from_builtins
-from hpad.engine.status import differs_in_values_alone, is_to_write
+from hpad.engine.conditions import differs_in_values_alone
+from hpad.engine.settle import is_to_write
 from hpad.engine.view import View
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from hpad.engine import decide, trace
 from hpad.engine.addresses import addresses
+from hpad.engine.deletion_costs import Spared
 from hpad.engine.outlook import after, pods, stops
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
@@ -17,7 +18,6 @@ from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, STEP, Ou
 from hpad.engine.outlook.words import clock, names, replicas
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
-from hpad.engine.spared import Spared
 from hpad.engine.trace.metrics import fault
 from hpad.engine.turn import Reconcile
 

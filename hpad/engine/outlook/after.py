@@ -15,7 +15,7 @@ from hpad.engine.decide import counted
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
-from hpad.engine.status import next_history
+from hpad.engine.settle import next_history
 from hpad.engine.trace.behavior import after as end_of
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View

@@ -11,8 +11,7 @@ from hpad.api.quantity import Format, Quantity
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
 from hpad.engine import trace
 from hpad.engine.addresses import addresses
-from hpad.engine.measure import sample_type
-from hpad.engine.propose import Proposal, tolerances, untolerated
+from hpad.engine.propose import Proposal, sample_type, tolerances, untolerated
 from hpad.engine.recommend import activates, last_good_until, next_fallback
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.trace.pods import PodTraces, pod_traces
