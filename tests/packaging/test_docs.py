@@ -16,7 +16,8 @@ from hpad.cli import main
 from hpad.engine import annotations
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("config/*/*.md"))]
+FOLDERS = ("", "docs/", "config/*/", "tests/", "tests/*/", "tools/*/")
+DOCUMENTS = [path for folder in FOLDERS for path in sorted(ROOT.glob(f"{folder}*.md"))]
 CITED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)

@@ -1,4 +1,4 @@
-"""docs/scenarios.md lists the acceptance scenarios, each with tests that exist and name it in their docstrings."""
+"""tests/scenarios.md lists the acceptance scenarios, each with tests that exist and name it in their docstrings."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \|$", re.M)
-ROWS = ROW.findall((ROOT / "docs" / "scenarios.md").read_text("utf-8"))
+ROWS = ROW.findall((ROOT / "tests" / "scenarios.md").read_text("utf-8"))
 COUNT = 31
 
 
