@@ -12,8 +12,8 @@ import msgspec
 from hpad.api import hpa as v2
 from hpad.api import strict
 from hpad.api.conversion import annotations, older
-from hpad.api.fields import FieldError, not_supported, required, shown, type_invalid
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.problem import Problem, not_supported, required, shown, type_invalid
 
 _USE_V2: Final = "{version} has no {field}: write apiVersion: autoscaling/v2"
 _CPU_IN_V2: Final = (
@@ -109,7 +109,7 @@ class Reading(msgspec.Struct, frozen=True):
     """The HPA of a document (None where a value has the wrong type), all errors, and the apiVersion."""
 
     hpa: HorizontalPodAutoscaler | None
-    errors: tuple[FieldError, ...] = ()
+    errors: tuple[Problem, ...] = ()
     version: str = v2.API_VERSION
 
 
@@ -132,7 +132,7 @@ def read(value: Any) -> Reading:
     return Reading(hpa, tuple(reader.errors), version)
 
 
-def _header_fault(value: Any, version: Any) -> FieldError | None:
+def _header_fault(value: Any, version: Any) -> Problem | None:
     if not isinstance(value, dict):
         return type_invalid("", value, "must be an object with apiVersion, kind, metadata and spec")
     if value.get("kind") != v2.KIND:

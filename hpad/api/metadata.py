@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from hpad.api.fields import FieldError, invalid, required
+from hpad.api.problem import Problem, invalid, required
 from hpad.api.text import shown
 
 
@@ -166,7 +166,7 @@ def resource_faults(name: str) -> list[str]:
     return found if standard else [*found, "must be a standard resource for containers"]
 
 
-def metadata_faults(meta: ObjectMeta) -> Iterator[FieldError]:
+def metadata_faults(meta: ObjectMeta) -> Iterator[Problem]:
     """Yields what is wrong with the metadata of a namespaced object whose name is a DNS subdomain."""
     if meta.generate_name:
         # The random end makes a trailing dash harmless.

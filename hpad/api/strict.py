@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import selector
-from hpad.api.fields import FieldError, forbidden, type_invalid, unknown
 from hpad.api.metadata import ObjectMeta
+from hpad.api.problem import Problem, forbidden, type_invalid, unknown
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.selector import LabelSelector, Operator, Requirement, Selector, SelectorError
 
@@ -72,7 +72,7 @@ class Reader:
     """
 
     def __init__(self, hint: Hint) -> None:
-        self.errors: list[FieldError] = []
+        self.errors: list[Problem] = []
         self.sound = True
         self._hint = hint
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hpad.api import hpa as v2
 from hpad.api import metadata
-from hpad.api.fields import FieldError, forbidden, invalid, not_supported, required
+from hpad.api.problem import Problem, forbidden, invalid, not_supported, required
 
 MAX_STABILIZATION_WINDOW_SECONDS: Final = 3600
 MAX_PERIOD_SECONDS: Final = 1800
@@ -20,7 +20,7 @@ _POLICY_TYPES: Final = ("Percent", "Pods")
 _TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
 
 
-def validate(hpa: v2.HorizontalPodAutoscaler, *, scale_to_zero: bool = False) -> list[FieldError]:
+def validate(hpa: v2.HorizontalPodAutoscaler, *, scale_to_zero: bool = False) -> list[Problem]:
     """Returns all errors of an HPA with defaults; empty if it is valid.
 
     `scale_to_zero` is the feature gate HPAScaleToZero: with it `minReplicas` may be 0.
@@ -28,7 +28,7 @@ def validate(hpa: v2.HorizontalPodAutoscaler, *, scale_to_zero: bool = False) ->
     return [*metadata.metadata_faults(hpa.metadata), *_spec(hpa.spec, 0 if scale_to_zero else 1)]
 
 
-def _spec(spec: v2.HorizontalPodAutoscalerSpec, least: int) -> Iterator[FieldError]:
+def _spec(spec: v2.HorizontalPodAutoscalerSpec, least: int) -> Iterator[Problem]:
     if spec.min_replicas is not None and spec.min_replicas < least:
         yield invalid("spec.minReplicas", spec.min_replicas, f"must be greater than or equal to {least}")
     if spec.max_replicas == 0:
@@ -50,7 +50,7 @@ def _spec(spec: v2.HorizontalPodAutoscalerSpec, least: int) -> Iterator[FieldErr
         yield from _behavior(spec.behavior)
 
 
-def _reference(reference: v2.CrossVersionObjectReference, path: str, *, group_needed: bool) -> Iterator[FieldError]:
+def _reference(reference: v2.CrossVersionObjectReference, path: str, *, group_needed: bool) -> Iterator[Problem]:
     for field, value in (("kind", reference.kind), ("name", reference.name)):
         if not value:
             yield required(f"{path}.{field}")
@@ -69,7 +69,7 @@ def _segment_faults(name: str) -> list[str]:
     return [f"may not contain '{sign}'" for sign in "/%" if sign in name]
 
 
-def _metric(metric: v2.MetricSpec, path: str) -> Iterator[FieldError]:
+def _metric(metric: v2.MetricSpec, path: str) -> Iterator[Problem]:
     if not metric.type:
         yield required(f"{path}.type", "must specify a metric source type")
     known = metric.type in _SOURCE_TYPES
@@ -91,7 +91,7 @@ def _metric(metric: v2.MetricSpec, path: str) -> Iterator[FieldError]:
                 yield forbidden(f"{path}.{field}", "must populate the given metric source only")
 
 
-_Check = Callable[[Any, str], Iterator[FieldError]]
+_Check = Callable[[Any, str], Iterator[Problem]]
 
 
 def _present_sources(metric: v2.MetricSpec) -> list[tuple[str, _Check, Any]]:
@@ -106,7 +106,7 @@ def _present_sources(metric: v2.MetricSpec) -> list[tuple[str, _Check, Any]]:
     return [entry for entry in sources if entry[2] is not None]
 
 
-def _object(source: v2.ObjectMetricSource, path: str) -> Iterator[FieldError]:
+def _object(source: v2.ObjectMetricSource, path: str) -> Iterator[Problem]:
     yield from _reference(source.described_object, f"{path}.describedObject", group_needed=False)
     yield from _identifier(source.metric, f"{path}.metric")
     yield from _target(source.target, f"{path}.target")
@@ -114,7 +114,7 @@ def _object(source: v2.ObjectMetricSource, path: str) -> Iterator[FieldError]:
         yield required(f"{path}.target.averageValue", "must set either a target value or averageValue")
 
 
-def _external(source: v2.ExternalMetricSource, path: str) -> Iterator[FieldError]:
+def _external(source: v2.ExternalMetricSource, path: str) -> Iterator[Problem]:
     yield from _identifier(source.metric, f"{path}.metric")
     yield from _target(source.target, f"{path}.target")
     value, average = source.target.value, source.target.average_value
@@ -125,20 +125,20 @@ def _external(source: v2.ExternalMetricSource, path: str) -> Iterator[FieldError
         yield forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
 
 
-def _pods(source: v2.PodsMetricSource, path: str) -> Iterator[FieldError]:
+def _pods(source: v2.PodsMetricSource, path: str) -> Iterator[Problem]:
     yield from _identifier(source.metric, f"{path}.metric")
     yield from _target(source.target, f"{path}.target")
     if source.target.average_value is None:
         yield required(f"{path}.target.averageValue", "must specify a positive target averageValue")
 
 
-def _resource(source: v2.ResourceMetricSource, path: str) -> Iterator[FieldError]:
+def _resource(source: v2.ResourceMetricSource, path: str) -> Iterator[Problem]:
     if not source.name:
         yield required(f"{path}.name", "must specify a resource name")
     yield from _resource_target(source.target, f"{path}.target")
 
 
-def _container_resource(source: v2.ContainerResourceMetricSource, path: str) -> Iterator[FieldError]:
+def _container_resource(source: v2.ContainerResourceMetricSource, path: str) -> Iterator[Problem]:
     if not source.name:
         yield required(f"{path}.name", "must specify a resource name")
     yield from (invalid(f"{path}.name", source.name, fault) for fault in metadata.resource_faults(source.name))
@@ -150,7 +150,7 @@ def _container_resource(source: v2.ContainerResourceMetricSource, path: str) -> 
     yield from _resource_target(source.target, f"{path}.target")
 
 
-def _resource_target(target: v2.MetricTarget, path: str) -> Iterator[FieldError]:
+def _resource_target(target: v2.MetricTarget, path: str) -> Iterator[Problem]:
     yield from _target(target, path)
     if target.average_utilization is None and target.average_value is None:
         detail = "must set either a target raw value or a target utilization"
@@ -159,7 +159,7 @@ def _resource_target(target: v2.MetricTarget, path: str) -> Iterator[FieldError]
         yield forbidden(f"{path}.averageValue", "may not set both a target raw value and a target utilization")
 
 
-def _target(target: v2.MetricTarget, path: str) -> Iterator[FieldError]:
+def _target(target: v2.MetricTarget, path: str) -> Iterator[Problem]:
     if not target.type:
         yield required(f"{path}.type", "must specify a metric target type")
     if target.type not in _TARGET_TYPES:
@@ -171,19 +171,19 @@ def _target(target: v2.MetricTarget, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.averageUtilization", target.average_utilization, "must be greater than 0")
 
 
-def _identifier(metric: v2.MetricIdentifier, path: str) -> Iterator[FieldError]:
+def _identifier(metric: v2.MetricIdentifier, path: str) -> Iterator[Problem]:
     if not metric.name:
         yield required(f"{path}.name", "must specify a metric name")
     yield from (invalid(f"{path}.name", metric.name, fault) for fault in _segment_faults(metric.name))
 
 
-def _behavior(behavior: v2.HorizontalPodAutoscalerBehavior) -> Iterator[FieldError]:
+def _behavior(behavior: v2.HorizontalPodAutoscalerBehavior) -> Iterator[Problem]:
     for direction, rules in (("scaleUp", behavior.scale_up), ("scaleDown", behavior.scale_down)):
         if rules is not None:
             yield from _rules(rules, f"spec.behavior.{direction}")
 
 
-def _rules(rules: v2.HPAScalingRules, path: str) -> Iterator[FieldError]:
+def _rules(rules: v2.HPAScalingRules, path: str) -> Iterator[Problem]:
     window = rules.stabilization_window_seconds
     if window is not None and window < 0:
         yield invalid(f"{path}.stabilizationWindowSeconds", window, "must be greater than or equal to zero")
@@ -200,7 +200,7 @@ def _rules(rules: v2.HPAScalingRules, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.tolerance", rules.tolerance, "must be greater than or equal to 0")
 
 
-def _policy(policy: v2.HPAScalingPolicy, path: str) -> Iterator[FieldError]:
+def _policy(policy: v2.HPAScalingPolicy, path: str) -> Iterator[Problem]:
     if policy.type not in _POLICY_TYPES:
         yield not_supported(f"{path}.type", policy.type, _POLICY_TYPES)
     if policy.value <= 0:

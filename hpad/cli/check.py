@@ -13,8 +13,7 @@ from hpad.api import decode
 from hpad.api import hpa as v2
 from hpad.api import selector as selectors
 from hpad.api.conversion import annotations, older
-from hpad.api.fields import INVALID, FieldError, invalid, required
-from hpad.api.problem import Place
+from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import check_configuration, output
 from hpad.engine import controls, spare
@@ -65,9 +64,9 @@ class Checked:
     document: Document
     subject: str
     name: str
-    errors: tuple[tuple[int, FieldError], ...]
+    errors: tuple[Problem, ...]
     defaulted: dict[str, Any] | None = None
-    warnings: tuple[tuple[int, FieldError], ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 def add_parser(commands: Any) -> None:
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         count += 1
         wrong += bool(checked.errors)
         show(checked)
-        about_zero += any(hpas.is_about_zero(error) for _, error in checked.errors)
+        about_zero += any(map(hpas.is_about_zero, checked.errors))
         lacking += [checked.name] if _lacks_behavior(checked.defaulted) else []
     if about_zero:
         print(f"hpad: {_ZERO}", file=sys.stderr)
@@ -145,12 +144,12 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
     if "kind" in value or "apiVersion" in value:
         return None
     if _may_be_configuration(document):
-        unset = ((document.line_at(place), _unset(place)) for place in _placeholders(value))
-        errors = (*_placed(document, document.faults), *check_configuration.errors(document), *unset)
+        unset = map(_unset, _placeholders(value))
+        errors = (*_placed(document, (*document.faults, *unset)), *check_configuration.errors(document))
         warnings = tuple(check_configuration.warnings(document))
         return Checked(document, "configuration", "", errors, warnings=warnings)
     if value and value.keys() <= settings.TABLE.keys():
-        return _only_errors(document, "configuration", (FieldError(INVALID, "", _MISPLACED),))
+        return _only_errors(document, "configuration", (Problem("", _MISPLACED),))
     detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
     return _only_errors(document, "", (*document.faults, required("kind", detail)))
 
@@ -168,7 +167,7 @@ def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Check
     )
 
 
-def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
+def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
     """Warnings about annotations of autoscaling/v1 that stand for fields of v2 and cannot be decoded."""
     metadata = value.get("metadata")
     present = metadata.get("annotations") if isinstance(metadata, dict) else None
@@ -178,7 +177,7 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[FieldError]:
         yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
 
 
-def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldError]:
+def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
     """A warning about idle-first on a StatefulSet, which removes its pods by ordinal."""
     named = {} if hpa is None else hpa.metadata.annotations or {}
     order = named.get(controls.ORDER)
@@ -189,13 +188,13 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldErr
         yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
 
 
-def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[FieldError]:
+def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
     """Warnings about selectors of metrics that no label can match. The API server takes them; their metrics fail."""
     for index, metric in enumerate(hpa.spec.metrics or () if hpa is not None else ()):
         for kind, source in (("external", metric.external), ("object", metric.object), ("pods", metric.pods)):
             selector = None if source is None else source.metric.selector
             if selector is not None and (why := _never(selector)):
-                yield FieldError(INVALID, f"spec.metrics[{index}].{kind}.metric.selector", why)
+                yield Problem(f"spec.metrics[{index}].{kind}.metric.selector", why)
 
 
 def _never(selector: LabelSelector) -> str:
@@ -233,18 +232,18 @@ def _placeholders(value: Any, place: Place = ()) -> Iterator[Place]:
                 yield from _placeholders(entry, (*place, index))
 
 
-def _unset(place: Place) -> FieldError:
-    field = check_configuration.field_name(place)
+def _unset(place: Place) -> Problem:
+    field = path_of(place)
     named = next((step for step in reversed(place) if isinstance(step, str)), "value")
     detail = f"is the placeholder {PLACEHOLDER} of hpad convert: replace it with your {named}"
-    return FieldError(INVALID, field, f"{field}: {detail}")
+    return Problem(field, f"{field}: {detail}")
 
 
-def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[FieldError]:
+def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
     """Errors in the annotations that the daemon reads; the API server accepts any value."""
     present = hpa.metadata.annotations or {}
-    for name, error, _ in PLAIN.of(hpa).errors:
-        yield invalid(f"metadata.annotations[{name}]", present[name], error)
+    for error in PLAIN.of(hpa).errors:
+        yield invalid(f"metadata.annotations[{error.path}]", present[error.path], error.text)
 
 
 def _may_be_configuration(document: Document) -> bool:
@@ -254,20 +253,20 @@ def _may_be_configuration(document: Document) -> bool:
     return not document.value.keys() & {"kind", "apiVersion", "spec"}
 
 
-def _only_errors(document: Document, subject: str, errors: tuple[FieldError, ...]) -> Checked:
+def _only_errors(document: Document, subject: str, errors: tuple[Problem, ...]) -> Checked:
     return Checked(document, subject, "", _placed(document, errors))
 
 
-def _placed(document: Document, errors: tuple[FieldError, ...]) -> tuple[tuple[int, FieldError], ...]:
-    return tuple((document.line_of(error.field), error) for error in errors)
+def _placed(document: Document, errors: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    return tuple(map(document.placed, errors))
 
 
 def _as_text(checked: Checked) -> None:
     subject = f"{checked.subject}: " if checked.subject else ""
-    for line, error in checked.errors:
-        print(f"{checked.document.place(line)}: {subject}{error.message}")
-    for line, warning in checked.warnings:
-        print(f"{checked.document.place(line)}: {subject}warning: {warning.message}")
+    for error in checked.errors:
+        print(error._replace(text=f"{subject}{error.text}").at(checked.document.file))
+    for warning in checked.warnings:
+        print(warning._replace(text=f"{subject}warning: {warning.text}").at(checked.document.file))
 
 
 def _as_json(checked: Checked) -> None:
@@ -282,5 +281,8 @@ def _as_json(checked: Checked) -> None:
     print(msgspec.json.encode(row).decode())
 
 
-def _rows(document: Document, errors: tuple[tuple[int, FieldError], ...]) -> list[dict[str, Any]]:
-    return [{**msgspec.structs.asdict(error), "file": document.file, "line": line} for line, error in errors]
+def _rows(document: Document, errors: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    return [
+        {"type": error.reason, "field": error.path, "message": error.text, "file": document.file, "line": error.line}
+        for error in errors
+    ]

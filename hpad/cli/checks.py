@@ -68,7 +68,7 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
     found = []
     make = plugins.Contexts(clock)
     for source in settings.sources:
-        problems = [problem.dotted for problem in await asyncio.to_thread(plugins.check_settings, source)]
+        problems = [problem.text for problem in await asyncio.to_thread(plugins.check_settings, source)]
         try:
             if not problems:
                 async with offline.adapter(source, make):
@@ -98,8 +98,8 @@ async def check_manifests(settings: Settings, clock: Clock) -> tuple[list[Findin
     if read.trouble is not None:
         return [Finding("manifests", ERROR, read.trouble, "give hpad's user the right to read it")], []
     found = [
-        Finding("manifests", WARNING, str(problem), "correct it there; the daemon picks up the change")
-        for problems in read.errors.values()
+        Finding("manifests", WARNING, problem.at(file), "correct it there; the daemon picks up the change")
+        for file, problems in read.errors.items()
         for problem in problems
     ]
     found.append(Finding("manifests", OK, f"{counted(len(read), 'HPA')} in {settings.manifests}"))

@@ -152,7 +152,7 @@ def _documents(names: Iterable[str]) -> list[Document]:
     found = list(documents.read_all(names))
     for document in found:
         for fault in document.faults:
-            raise Failure(f"{document.place(document.line)}: {fault}")
+            raise Failure(fault._replace(line=document.line).at(document.file))
         if not isinstance(document.value, dict):
             raise Failure(f"{document.file}:{document.line}: not an object, but {shown(document.value)}")
     return found

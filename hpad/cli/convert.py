@@ -15,15 +15,15 @@ import yaml
 from hpad.api import decode
 from hpad.api import hpa as v2
 from hpad.api.conversion import older
-from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.problem import Invalid, Problem
 from hpad.cli import check_configuration, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
 from hpad.manifests.keda.conversion import Converted, Source
-from hpad.manifests.keda.fields import ConversionError, Note
+from hpad.manifests.keda.fields import Note
 from hpad.manifests.keda.settings import settings_document
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -159,7 +159,7 @@ def dumped(value: dict[str, Any], format: str) -> str:
     return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
 
 
-def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list[FieldError]:
+def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list[Problem]:
     """Returns the errors of `hpad check` in the settings; an error that names a metric gets its trigger's field."""
     if not settings:
         return []
@@ -168,12 +168,9 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.message.replace(f"{path}: ", "") for _, error in check_configuration.errors(document)]
+        errors = [error.text.replace(f"{path}: ", "") for error in check_configuration.errors(document)]
     triggers = {source.entry: source.path for source in sources}
-    return [
-        FieldError(INVALID, next((path for name, path in triggers.items() if name in text), ""), text)
-        for text in errors
-    ]
+    return [Problem(next((path for name, path in triggers.items() if name in text), ""), text) for text in errors]
 
 
 @dataclasses.dataclass
@@ -212,7 +209,7 @@ class _Work:
         elif (found := prometheus_adapter.find(value)) is not None:
             self._rules(document, found)
         elif (kind := value.get("kind") or _kind_of_file(document.file)) is None:
-            self._print_errors(document, "", (*document.faults, FieldError(INVALID, "", f"has no kind: {_EXPECTED}")))
+            self._print_errors(document, "", (*document.faults, Problem("", f"has no kind: {_EXPECTED}")))
         elif kind not in environment.WORKLOADS:
             self.skipped.append(str(kind))
 
@@ -220,7 +217,7 @@ class _Work:
         """Prints the notes on a TriggerAuthentication."""
         subject, key = unsupported.identity(document.value), authentication.key_of(document.value)
         if key in self.known.errors:
-            self._print_errors(document, subject, [self.known.errors[key].error])
+            self._print_errors(document, subject, self.known.errors[key].problems)
         elif key not in self.known.used:
             unused = Note("kind", "is left out: no trigger that is carried over refers to it", lost=False)
             self._print_notes(document, subject, [unused])
@@ -250,14 +247,14 @@ class _Work:
             return
         try:
             converted = scaledobject.convert(document.value, self.names, self.known)
-        except ConversionError as error:
-            self._print_errors(document, subject, [error.error])
+        except Invalid as error:
+            self._print_errors(document, subject, error.problems)
             return
         if converted.hpa is not None:
             hpa = dataclasses.replace(document, value=converted.hpa, node=None)
             errors = [
                 # The user knows the fields of the ScaledObject, not those of the HPA.
-                FieldError(error.type, scaledobject.origin(error.field), f"of the HPA: {error.message}")
+                error._replace(path=scaledobject.origin(error.path), text=f"of the HPA: {error.text}")
                 for error in hpas.load(hpa, scale_to_zero=True).errors
             ]
             errors += settings_errors(settings_document([converted]), converted.sources)
@@ -302,7 +299,7 @@ class _Work:
             built = {part: built[part] for part in parts}
         path = self._path(built["metadata"])
         if path in self.manifests:
-            problem = FieldError(INVALID, "metadata.name", f"metadata.name: {path} holds an HPA of that name already")
+            problem = Problem("metadata.name", f"metadata.name: {path} holds an HPA of that name already")
             self._print_errors(document, f"{v2.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
         else:
             self.manifests[path] = dumped(built, self.format)
@@ -318,14 +315,14 @@ class _Work:
         placed = sorted(((document.line_of(note.field), note) for note in notes), key=lambda pair: pair[0])
         for line, note in placed:
             self.lost += note.lost
-            print(f"{document.place(line)}: {subject}: {note}", file=sys.stderr)
+            print(Problem(note.field, f"{subject}: {note}", line).at(document.file), file=sys.stderr)
 
-    def _print_errors(self, document: Document, subject: str, errors: Iterable[FieldError]) -> None:
+    def _print_errors(self, document: Document, subject: str, errors: Iterable[Problem]) -> None:
         """Prints the errors of a document; counts the document as wrong."""
         self.wrong += 1
         for error in errors:
-            place = document.place(document.line_of(error.field))
-            print(f"{place}: {f'{subject}: ' if subject else ''}{error.message}", file=sys.stderr)
+            text = f"{subject}: {error.text}" if subject else error.text
+            print(document.placed(error)._replace(text=text).at(document.file), file=sys.stderr)
 
 
 def _kind_of_file(file: str) -> str | None:

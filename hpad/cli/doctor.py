@@ -230,7 +230,7 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
     try:
         settings = read()
     except SettingsError as error:
-        return [Finding("configuration", ERROR, problem, "correct it there") for problem in error.problems]
+        return [Finding("configuration", ERROR, problem.text, "correct it there") for problem in error.problems]
     found = await checks.check_configuration(settings, clock.SystemClock())
     try:
         where = await asyncio.to_thread(kubeconfig.load_cluster_config, settings.kubeconfig, settings.context)

@@ -12,7 +12,7 @@ from hpad import settings
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.cli.output import Failure, WrongUse
-from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN
+from hpad.engine.annotations import ANNOTATIONS, FAILURE_DURATION, FALLBACK, PLAIN, sentence
 from hpad.manifests import documents, hpas
 from hpad.records import spec_changes
 from hpad.records.spec_changes import Change, ChangeError
@@ -51,7 +51,7 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
     """
     zero = given.tunables.gates.HPAScaleToZero
     read = list(documents.read_all([file]))
-    if broken := [fault.message for document in read if not document.parsed for fault in document.faults]:
+    if broken := [fault.text for document in read if not document.parsed for fault in document.faults]:
         raise Failure(f"{file}: {'; '.join(broken)}")
     found = [hpas.load(document, scale_to_zero=zero) for document in read if hpas.is_hpa(document.value)]
     if name is not None:
@@ -62,13 +62,13 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
         raise Failure(f"{file}: there is no HPA{of}" if not found else f"{file}: choose one with --hpa: {known}")
     (loaded,) = found
     if loaded.hpa is None or loaded.errors:
-        raise Failure(f"{file}: {'; '.join(hpas.explained(each).message for each in loaded.errors)}")
+        raise Failure(f"{file}: {'; '.join(hpas.explained(each).text for each in loaded.errors)}")
     return changed(_configured(loaded.hpa, given), changes, scale_to_zero=zero)
 
 
 def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:
     """Returns a sentence for each annotation of the HPA that has no effect."""
-    return [f"{error}; it has no effect" for error in PLAIN.of(hpa).errors]
+    return [f"{sentence(error)}; it has no effect" for error in PLAIN.of(hpa).errors]
 
 
 def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[Change]:
@@ -76,7 +76,7 @@ def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[C
 
     Recordings keep what the annotations gave, so those that are not named here stay as recorded. Raises ChangeError.
     """
-    invalid = {error.annotation for error in PLAIN.of(hpa).errors}
+    invalid = {error.path for error in PLAIN.of(hpa).errors}
     own = {name: text for name, text in (hpa.metadata.annotations or {}).items() if name in ANNOTATIONS}
     if FALLBACK not in own:
         own.pop(FAILURE_DURATION, None)  # it has no effect without one

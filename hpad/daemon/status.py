@@ -63,7 +63,7 @@ class Status:
             found.append(f"a restart would lose the state of the HPAs: {store.trouble}")
         if files is not None:
             found += [files.trouble] if files.trouble else []
-            found += [str(problem) for problems in files.errors.values() for problem in problems]
+            found += [problem.at(file) for file, problems in files.errors.items() for problem in problems]
         return [text.encode("utf-8", "backslashreplace").decode() for text in found]  # file names are arbitrary bytes
 
     def _activity(self) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.kept import kept
+from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
 from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
@@ -47,31 +48,26 @@ _MOST_UNKNOWN: Final = 10
 """Unknown annotations that are named, and compared with the known ones, which takes long beside a decision."""
 
 
-class AnnotationError(NamedTuple):
-    """The error in one annotation. `reason` is INVALID or UNKNOWN."""
-
-    annotation: str
-    text: str
-    reason: str = INVALID
-
-    def __str__(self) -> str:
-        return f"annotation {visible(self.annotation)}: {self.text}"
+def sentence(error: Problem) -> str:
+    """Returns the error with the name of its annotation."""
+    return f"annotation {visible(error.path)}: {error.text}"
 
 
 class Own(NamedTuple):
     """What an HPA sets for itself.
 
-    `policies` has the policy of each metric, in order (empty: none), `errors` the errors in the annotations.
+    `policies` has the policy of each metric, in order (empty: none), `errors` the errors in the annotations: their
+    paths are the names, their reasons INVALID or UNKNOWN.
     """
 
     policies: tuple[FallbackPolicy, ...] = ()
     controls: Controls = NO_CONTROLS
-    errors: tuple[AnnotationError, ...] = ()
+    errors: tuple[Problem, ...] = ()
 
     @property
     def error(self) -> str | None:
         """The errors of all annotations, at most 4,096 characters; None where there are none."""
-        text = "; ".join(map(str, self.errors))
+        text = "; ".join(map(sentence, self.errors))
         return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…") or None
 
     @property
@@ -149,7 +145,7 @@ class _Own(NamedTuple):
     """
 
     texts: tuple[tuple[str, str], ...] = ()
-    errors: tuple[AnnotationError, ...] = ()
+    errors: tuple[Problem, ...] = ()
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
 
@@ -170,7 +166,7 @@ def _own(annotations: Mapping[str, str] | None) -> _Own:
             controls.require_length(text, ANNOTATIONS[name])
             texts.append((name, text))
         except ValueError as error:
-            errors.append(AnnotationError(name, str(error)))
+            errors.append(Problem(name, str(error), reason=INVALID))
     return _Own(tuple(texts), tuple(errors), tuple(unknown[:_MOST_UNKNOWN]), len(unknown))
 
 
@@ -190,7 +186,7 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
             if name in texts:
                 return addresses.assigned(texts[name], parse_value, metrics)
         except ValueError as error:
-            errors.append(AnnotationError(name, str(error)))
+            errors.append(Problem(name, str(error), reason=INVALID))
         return (None,) * len(metrics)
 
     fallbacks, after = values(FALLBACK, fallback_policy.parse), values(FAILURE_DURATION, _seconds)
@@ -201,24 +197,24 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     )
     some = any(policy != FallbackPolicy() for policy in policies)
     found = controls.read(texts)
-    errors += [AnnotationError(name, text) for name, text in found.errors]
+    errors += [Problem(name, text, reason=INVALID) for name, text in found.errors]
     return Own(policies if some else (), _resolved(found.controls, metrics, errors), tuple(errors))
 
 
-def _resolved(found: Controls, metrics: tuple[Identity, ...], errors: list[AnnotationError]) -> Controls:
+def _resolved(found: Controls, metrics: tuple[Identity, ...], errors: list[Problem]) -> Controls:
     """Returns the controls without a metric policy whose addresses do not fit the metrics; adds the error."""
     if found.metric_policy is None:
         return found
     try:
         metric_policy.bound(found.metric_policy, metrics)
     except ValueError as error:
-        errors.append(AnnotationError(controls.METRIC_POLICY, str(error)))
+        errors.append(Problem(controls.METRIC_POLICY, str(error), reason=INVALID))
         return controls.without(found, controls.METRIC_POLICY)
     return found
 
 
-def _unknown(own: _Own) -> list[AnnotationError]:
-    found = [AnnotationError(name, f"there is no such annotation{_advice(name)}", UNKNOWN) for name in own.unknown]
+def _unknown(own: _Own) -> list[Problem]:
+    found = [Problem(name, f"there is no such annotation{_advice(name)}", reason=UNKNOWN) for name in own.unknown]
     more = own.unknown_count - len(found)
     if more:
         found[-1] = found[-1]._replace(text=f"{found[-1].text}; {more:,} more do not exist either")

@@ -7,14 +7,14 @@ import collections
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from hpad.api.fields import INVALID, FieldError, duplicate
+from hpad.api.problem import Problem, duplicate
 from hpad.files import opened
 from hpad.manifests import yaml_reader
 
@@ -36,7 +36,7 @@ class Document:
     index: int
     line: int
     value: Any
-    faults: tuple[FieldError, ...] = ()
+    faults: tuple[Problem, ...] = ()
     prefix: str = ""
     node: yaml.Node | None = dataclasses.field(default=None, repr=False, compare=False)
     lines: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
@@ -47,13 +47,9 @@ class Document:
             return self.lines.get(path, self.line)
         return yaml_reader.line_of(self.node, f"{self.prefix}.{path}" if self.prefix else path)
 
-    def line_at(self, place: Sequence[str | int]) -> int:
-        """Returns the line as `line_of` does, for a path of keys and positions: keys may contain dots."""
-        return self.line if self.node is None else yaml_reader.line_at(self.node, map(str, place))
-
-    def place(self, line: int) -> str:
-        """Returns FILE:LINE, or FILE for an error that concerns the whole file."""
-        return f"{self.file}:{line}" if line else self.file
+    def placed(self, problem: Problem) -> Problem:
+        """Returns the problem with the line of its field."""
+        return problem._replace(line=self.line_of(problem.path))
 
     def without_content(self, *paths: str) -> "Document":
         """Returns the document without value and nodes, which take far more memory than an HPA; keeps these lines."""
@@ -142,7 +138,7 @@ def _json_stream(text: str, file: str) -> Iterator[Document]:
     start = _skip_space(text, 0)
     while start < len(text):
         line = text.count("\n", 0, start) + 1
-        errors: list[FieldError] = []
+        errors: list[Problem] = []
         try:
             value, end = _json_decoder(errors).raw_decode(text, start)
         except (ValueError, RecursionError) as error:
@@ -161,7 +157,7 @@ def _json_lines(text: str, file: str) -> Iterator[Document]:
         if remaining < 0:
             yield broken(file, number, yaml_reader.TOO_MANY)
             return
-        errors: list[FieldError] = []
+        errors: list[Problem] = []
         try:
             value = _json_decoder(errors).decode(line)
         except (ValueError, RecursionError) as error:
@@ -187,7 +183,7 @@ def _nodes(text: str, line: int) -> yaml.Node | None:
         return None
 
 
-def _json_decoder(errors: list[FieldError]) -> json.JSONDecoder:
+def _json_decoder(errors: list[Problem]) -> json.JSONDecoder:
     """Returns a decoder that adds an error for each field that occurs more than once in an object."""
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -213,7 +209,7 @@ def _invalid_json(file: str, line: int, error: Exception, one_line: bool = False
 
 def broken(file: str, line: int, reason: str) -> Document:
     """Returns a document without a value, for a file or a part of one that cannot be parsed."""
-    return Document(file, 0, line, None, (FieldError(INVALID, "", reason),))
+    return Document(file, 0, line, None, (Problem("", reason),))
 
 
 def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
@@ -227,9 +223,9 @@ def _expanded(documents: Iterator[Document]) -> Iterator[Document]:
         shared = {}
         if value["kind"] != "List":
             shared = {"kind": value["kind"].removesuffix("List"), "apiVersion": value.get("apiVersion")}
-        faults: dict[str, list[FieldError]] = {}
+        faults: dict[str, list[Problem]] = {}
         for fault in document.faults:
-            item, _, field = fault.field.partition(".")
+            item, _, field = fault.path.partition(".")
             faults.setdefault(item, []).append(duplicate(field))
         for position, item in enumerate(value["items"]):
             prefix = f"items[{position}]"

@@ -21,9 +21,9 @@ import structlog
 
 from hpad.api import decode
 from hpad.api import hpa as v2
-from hpad.api.fields import DUPLICATE, INVALID, FieldError, required
 from hpad.api.hpa import HorizontalPodAutoscaler, without_status
 from hpad.api.metadata import Key
+from hpad.api.problem import DUPLICATE, Problem, required
 from hpad.clock import Clock
 from hpad.files import opened
 from hpad.manifests import documents, hpas
@@ -38,19 +38,6 @@ LARGE: Final = 256 << 10
 _MAX_PROBLEMS: Final = 100
 """The number of problems per file that are kept and logged."""
 _Stamp = tuple[bool, int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An error at one place of a file; `str()` is its log line."""
-
-    file: str
-    line: int
-    subject: str
-    error: FieldError
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.subject}{': ' if self.subject else ''}{self.error.message}"
 
 
 @dataclass(frozen=True)
@@ -236,8 +223,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            fault = FieldError(INVALID, "", f"cannot be read: {error.strerror or error}")
-            problem = Problem(str(path), 1, "", fault)
+            problem = Problem("", f"cannot be read: {error.strerror or error}", line=1)
             return _File((False, 0, 0, 0, 0), known.loaded if known else (), (problem,))
         return self._file(stamp, documents.parse(content, str(path), path.suffix))
 
@@ -247,12 +233,12 @@ class Folder:
         for document in found:
             if hpas.is_hpa(document.value):
                 each = hpas.load(document, namespace=self._namespace, scale_to_zero=stamp[0])
-                fields = ("metadata.name", *(error.field for error in each.errors[:_MAX_PROBLEMS]))
+                fields = ("metadata.name", *(error.path for error in each.errors[:_MAX_PROBLEMS]))
                 digested = None if each.hpa is None else _digested(each.hpa)
                 loaded.append(replace(each, hpa=digested, document=document.without_content(*fields)))
             elif not isinstance(document.value, dict):
                 errors = document.faults or decode.read(document.value).errors
-                faults.extend(Problem(document.file, document.line, "", error) for error in errors)
+                faults.extend(error._replace(line=document.line) for error in errors)
         return _File(stamp, tuple(loaded), tuple(faults))
 
     async def _apply(self, *, complete: bool) -> None:
@@ -261,7 +247,7 @@ class Folder:
         for file, problems in errors.items():
             for problem in problems:
                 if problem not in self.errors.get(file, ()):
-                    self._log.warning("invalid manifest", file=file, line=problem.line, error=str(problem))
+                    self._log.warning("invalid manifest", file=file, line=problem.line, error=problem.at(file))
         self.errors = errors
         self._keep_missing(found, complete=complete)
         before, self._entries = self._entries, found
@@ -305,12 +291,13 @@ class Folder:
         """Adds the HPA of one document to `found`, or its last valid version; returns the problems of the document."""
         document, key = loaded.document, loaded.key
         errors = list(loaded.errors)
-        if key is None and not any(error.field.startswith("metadata.name") for error in errors):
+        if key is None and not any(error.path.startswith("metadata.name") for error in errors):
             errors.append(required("metadata.name", "an HPA from a file needs a name"))
         elif key is not None and key in defined:
             first = defined[key].document
             detail = f"{key} is already defined in {first.file}:{first.line}; this document is ignored"
-            errors.append(FieldError(DUPLICATE, "metadata.name", f"metadata.name: Duplicate value: {detail}"))
+            text = f"metadata.name: Duplicate value: {detail}"
+            errors.append(Problem("metadata.name", text, reason=DUPLICATE))
         elif key is not None:
             defined[key] = loaded
             before = self._entries.get(key)
@@ -318,10 +305,8 @@ class Folder:
                 found[key] = _Entry(_numbered(loaded.hpa, before.hpa if before else None), document.file)
             elif before is not None:
                 found[key] = before
-        return [
-            Problem(document.file, document.line_of(error.field), str(loaded), hpas.explained(error))
-            for error in errors
-        ]
+        explained = map(hpas.explained, errors)
+        return [document.placed(error._replace(text=f"{loaded}: {error.text}")) for error in explained]
 
     def _keep_all_of(self, file: str, found: dict[Key, _Entry]) -> None:
         """Keeps the earlier HPAs of a file that could be read only in part, unless another document defines them."""
@@ -340,9 +325,8 @@ def _capped(problems: list[Problem]) -> tuple[Problem, ...]:
     rest = len(problems) - _MAX_PROBLEMS
     if rest <= 0:
         return tuple(problems)
-    last = problems[_MAX_PROBLEMS]
-    more = FieldError(INVALID, "", f"{rest} more problems from here on")
-    return (*problems[:_MAX_PROBLEMS], Problem(last.file, last.line, "", more))
+    more = Problem("", f"{rest} more problems from here on", line=problems[_MAX_PROBLEMS].line)
+    return (*problems[:_MAX_PROBLEMS], more)
 
 
 def _size_of_change(path: Path, known: _File | None, scale_to_zero: bool) -> int:

@@ -7,9 +7,9 @@ import msgspec
 
 from hpad.api import decode, limits, validation
 from hpad.api import hpa as v2
-from hpad.api.fields import INVALID, FieldError
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.api.problem import Problem
 from hpad.manifests.documents import Document
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -24,7 +24,7 @@ class Loaded:
 
     document: Document
     hpa: HorizontalPodAutoscaler | None
-    errors: tuple[FieldError, ...]
+    errors: tuple[Problem, ...]
     namespace: str
     name: str
 
@@ -57,7 +57,7 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
         validated = hpa if reading.version in _WITHOUT_BEHAVIOR_DEFAULTS else filled
         errors.extend(validation.validate(validated, scale_to_zero=scale_to_zero))
         if (fault := limits.size_fault(_size(hpa)) or limits.fault(hpa)) is not None:
-            errors.append(FieldError(INVALID, "spec", fault))
+            errors.append(Problem("spec", fault))
         hpa = filled
     return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
 
@@ -66,16 +66,16 @@ def _size(hpa: v2.HorizontalPodAutoscaler) -> int:
     return len(msgspec.json.encode(hpa.spec, enc_hook=v2.enc_hook))
 
 
-def explained(error: FieldError) -> FieldError:
+def explained(error: Problem) -> Problem:
     """Returns the error; its message names the feature gate that would allow the value, if there is one."""
     if not is_about_zero(error):
         return error
-    return msgspec.structs.replace(error, message=f"{error.message} (0 needs the feature gate HPAScaleToZero)")
+    return error._replace(text=f"{error.text} (0 needs the feature gate HPAScaleToZero)")
 
 
-def is_about_zero(error: FieldError) -> bool:
+def is_about_zero(error: Problem) -> bool:
     """Returns whether minReplicas is 0 without the feature gate HPAScaleToZero."""
-    return error.field == "spec.minReplicas" and error.message.startswith("spec.minReplicas: Invalid value: 0:")
+    return error.path == "spec.minReplicas" and error.text.startswith("spec.minReplicas: Invalid value: 0:")
 
 
 def without_empty_policies(built: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.fields import INVALID, FieldError, invalid
+from hpad.api.problem import Problem, invalid
 from hpad.manifests import documents
 from hpad.manifests.keda.conversion import PLACEHOLDER
 from hpad.manifests.keda.fields import Note, split_url, without_null
@@ -41,7 +41,7 @@ class Found(msgspec.Struct, frozen=True):
     """What a document has of prometheus-adapter. With `errors` it is refused as a whole."""
 
     rules: list[Rules] = []
-    errors: list[FieldError] = []
+    errors: list[Problem] = []
     notes: list[Note] = []
 
 
@@ -75,22 +75,22 @@ def _in_config_map(value: Mapping[str, Any]) -> Found | None:
             continue
         content, errors = _read(parsed[0].value)
         errors = [*parsed[0].faults, *errors]
-        found.errors.extend(FieldError(INVALID, field, f"{field}: {error.message}") for error in errors)
+        found.errors.extend(Problem(field, f"{field}: {error.text}") for error in errors)
         found.rules.append(Rules(field, content))
     others = [Note(f"binaryData[{name}]", "is not carried over") for name in value.get("binaryData") or {}]
     return msgspec.structs.replace(found, notes=[*found.notes, *others]) if found.rules else None
 
 
-def _read(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[FieldError]]:
+def _read(value: Mapping[Any, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """Returns a configuration without its null fields, and the errors for which prometheus-adapter refuses it."""
     errors = [
-        FieldError(INVALID, str(key), f"{key}: unknown field, which prometheus-adapter refuses{_hint(key, _RULES)}")
+        Problem(str(key), f"{key}: unknown field, which prometheus-adapter refuses{_hint(key, _RULES)}")
         for key in value
         if key not in _RULES
     ]
     content = {str(key): without_null(each) for key, each in value.items() if each is not None}
     if not any(content.values()) and not errors:
-        errors.append(FieldError(INVALID, "", f"has no rules: neither {', '.join(_RULES[:2])} nor {_RULES[2]}"))
+        errors.append(Problem("", f"has no rules: neither {', '.join(_RULES[:2])} nor {_RULES[2]}"))
     return {key: each for key, each in content.items() if each}, errors
 
 
@@ -152,7 +152,7 @@ def _chart_rules(rules: Mapping[str, Any], prefix: str, found: Found) -> dict[st
     for name in rules:
         if name not in known:
             text = f"{prefix}{name}: unknown value, which the chart ignores{_hint(name, known)}"
-            found.errors.append(FieldError(INVALID, f"{prefix}{name}", text))
+            found.errors.append(Problem(f"{prefix}{name}", text))
     if existing := rules.get("existing"):
         text = f'the rules are in ConfigMap "{existing}", in place of all others: {_SHOW.format(existing)}'
         found.notes.append(Note(f"{prefix}existing", text))

@@ -6,13 +6,13 @@ parse events before any is built.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import yaml
 
-from hpad.api.fields import FieldError, duplicate
+from hpad.api.problem import Problem, duplicate, steps
 
 MAX_NODES: Final = 500_000
 """The limit of a file in keys, values, lists and objects, with those that aliases repeat; about 10,000 HPAs."""
@@ -114,7 +114,6 @@ class _Size:
 
 
 _TAG: Final = "tag:yaml.org,2002:"
-_STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
 _SCALARS: Final = (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", "[-+]?(?:0|[1-9][0-9]*|0[0-7]+|0o[0-7]+|0x[0-9a-fA-F]+)", "-+0123456789"),
@@ -164,12 +163,12 @@ def _constructed(loader: Loader, node: yaml.Node) -> Any:
         raise yaml.YAMLError("a tag does not fit its value") from error
 
 
-def duplicates(node: yaml.Node) -> Iterator[FieldError]:
+def duplicates(node: yaml.Node) -> Iterator[Problem]:
     """Yields an error for each field that occurs more than once; the last occurrence counts."""
     return iter(dict.fromkeys(_duplicates(node, "", set())))
 
 
-def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldError]:
+def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[Problem]:
     # Aliases share a node: without `seen`, nested aliases would take exponential time.
     if id(node) in seen or isinstance(node, yaml.ScalarNode):
         return
@@ -190,13 +189,8 @@ def _duplicates(node: yaml.Node, path: str, seen: set[int]) -> Iterator[FieldErr
 
 def line_of(node: yaml.Node, path: str) -> int:
     """Returns the line (from 1) of a field; for a missing field, that of the object around it."""
-    return line_at(node, (name or index for name, index in _STEP.findall(path)))
-
-
-def line_at(node: yaml.Node, steps: Iterable[str]) -> int:
-    """Returns the line as `line_of` does, for a path in steps: keys may contain dots."""
     line = node.start_mark.line
-    for step in steps:
+    for step in steps(path):
         found = _step(node, step)
         if found is None:
             break

@@ -188,7 +188,7 @@ def annotated(
     texts = {name: str(change.value) for name, change in own.items() if change.value is not None}
     found = annotations.read(texts, metrics)
     for error in found.errors:
-        raise own[error.annotation].error(f"{hpa.metadata.key}: {error.text}")
+        raise own[error.path].error(f"{hpa.metadata.key}: {error.text}")
     none = (FallbackPolicy(),) * len(metrics)
     return tuple(
         FallbackPolicy(
@@ -281,7 +281,7 @@ def _validate(
     errors = [each for each in validation.validate(made, scale_to_zero=scale_to_zero) if str(each) not in known]
     if errors:
         texts = "; ".join(str(hpas.explained(each)) for each in errors)
-        raise _blamed(errors[0].field, changes).error(f"the API server would refuse {key}: {texts}")
+        raise _blamed(errors[0].path, changes).error(f"the API server would refuse {key}: {texts}")
 
 
 def _blamed(field: str, changes: Sequence[Change]) -> Change:

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 from hpad import build
 from hpad.api.hpa import HorizontalPodAutoscaler, enc_hook
 from hpad.api.metadata import Key
+from hpad.api.problem import Invalid
 from hpad.api.text import harmless_json
 from hpad.clock import Clock
 from hpad.decisions.entry import Entry
@@ -224,7 +225,7 @@ class Api:
             spec_metrics=hpa.spec.metrics,
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
-            annotation_errors={name: text for name, text, _ in annotations.PLAIN.of(hpa).errors},
+            annotation_errors={error.path: error.text for error in annotations.PLAIN.of(hpa).errors},
             outlook=() if row.done is None else outlook(row.done),
             owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
@@ -259,7 +260,7 @@ def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handle
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             asked = parameters.read(request.query, known)
-        except parameters.ParameterError as error:
+        except Invalid as error:
             raise web.HTTPBadRequest(text=str(error)) from None
         return await answer(request, asked)
 

@@ -11,6 +11,7 @@ from multidict import MultiMapping
 
 from hpad.api import selector
 from hpad.api.metadata import Key
+from hpad.api.problem import Invalid, Problem
 from hpad.api.text import meant, shown
 from hpad.serve.api_types import STATES
 
@@ -30,10 +31,6 @@ SORTS: Final = (
 )
 
 
-class ParameterError(ValueError):
-    """A query parameter that is wrong; the message names it, its value, and what would be right."""
-
-
 class Parameter(NamedTuple):
     """One query parameter: its description, JSON Schema, and how its text is parsed.
 
@@ -50,22 +47,22 @@ class Parameter(NamedTuple):
 
 
 def read(query: MultiMapping[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Returns the value of each parameter by name. Raises ParameterError."""
+    """Returns the value of each parameter by name. Raises Invalid."""
     names = [parameter.name for parameter in parameters]
     for name in query:
         if name not in names:
             takes = f"this path takes {', '.join(names)}" if names else "this path takes none"
-            raise ParameterError(f"unknown query parameter {shown(name)}{meant(name, names)}: {takes}")
+            raise Invalid(Problem(name, f"unknown query parameter {shown(name)}{meant(name, names)}: {takes}"))
     return {parameter.name: _value(query.getall(parameter.name, []), parameter) for parameter in parameters}
 
 
 def _value(given: Sequence[str], parameter: Parameter) -> Any:
     if not parameter.repeats and len(given) > 1:
-        raise ParameterError(f"{parameter.name} is given {len(given)} times; it may be given once")
+        raise Invalid(f"{parameter.name} is given {len(given)} times; it may be given once")
     try:
         values = tuple(map(parameter.parse, given))
     except ValueError as error:
-        raise ParameterError(f"{parameter.name}: {error}") from None
+        raise Invalid(f"{parameter.name}: {error}") from None
     if parameter.repeats:
         return values
     return values[0] if values else parameter.default

@@ -95,17 +95,17 @@ def election_problems(election: Election) -> list[Problem]:
     found: list[Problem] = []
     if lease % _SECOND or lease < _SECOND:
         found.append(
-            Problem(("lease_duration",), f"{written[lease]} is not a whole number of seconds, as a Lease requires")
+            Problem("lease_duration", f"{written[lease]} is not a whole number of seconds, as a Lease requires")
         )
     if lease > _MAX_LEASE_DURATION:
         maximum = _MAX_LEASE_DURATION // _SECOND
-        found.append(Problem(("lease_duration",), f"{written[lease]} is more than a Lease can hold, {maximum}s"))
+        found.append(Problem("lease_duration", f"{written[lease]} is more than a Lease can hold, {maximum}s"))
     if retry < _MIN_RETRY_PERIOD:
-        found.append(Problem(("retry_period",), f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
+        found.append(Problem("retry_period", f"{written[retry]} is less than {duration.write(_MIN_RETRY_PERIOD)}"))
     if lease <= deadline:
         text = f"is not more than the renew deadline of {written[deadline]}: work must end before others may take over"
-        found.append(Problem(("lease_duration",), f"{written[lease]} {text}"))
+        found.append(Problem("lease_duration", f"{written[lease]} {text}"))
     if deadline <= retry * JITTER:
         text = f"is not more than {JITTER} times the retry period of {written[retry]}: a leader needs a second attempt"
-        found.append(Problem(("renew_deadline",), f"{written[deadline]} {text}"))
+        found.append(Problem("renew_deadline", f"{written[deadline]} {text}"))
     return found

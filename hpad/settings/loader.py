@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hpad.api.problem import Problem
+from hpad.api.problem import Problem, below, path_of, problems_of, steps
 from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
 from hpad.engine.view import Gates
@@ -24,7 +24,7 @@ from hpad.settings.model import (
     serving_problems,
 )
 from hpad.settings.parsers import ZERO
-from hpad.settings.problems import SettingsError, hint, near, problems_of
+from hpad.settings.problems import SettingsError, hint, near
 from hpad.settings.removed import REMOVED, RENAMED
 from hpad.settings.sources import StoreSettings
 
@@ -37,25 +37,23 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, tupl
 
     `flags` maps a field to the flag as written and its value: {"sync_period": ("--sync-period", "5s")}.
     """
-    found: list[tuple[str, Problem]] = []
+    found: list[Problem] = []
     merged: dict[str, Any] = {}
     places: dict[str, str] = {}
     for origin, field, value in origins(file, environ, flags):
         if field not in TABLE:
-            found.append((origin, Problem((), _unknown(field), field)))
+            found.append(Problem(path_of((field,)), f"{origin}: {_unknown(field)}"))
             continue
         places[field] = _place(origin, field)
         try:
             merged[field] = _joined(field, merged.get(field), _parsed(origin, field, value))
         except ValueError as error:
-            found += [(places[field], problem.inside(field)) for problem in problems_of(error)]
-    invalid: set[str | int] = {problem.place[0] for _, problem in found}
-    for problem in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
-        found.append((places.get(str(problem.path[0]), str(problem.path[0])), problem))
+            found += [_placed(problem, field, places) for problem in problems_of(error)]
+    invalid = {step for problem in found for step in steps(problem.path)[:1]}
+    for field, problem in (*_inconsistent(merged, invalid), *_without_path(merged, environ)):
+        found.append(_placed(problem, field, places))
     if found:
-        # The place names the setting already, so the path goes on without it.
-        texts = (f"{place}: {problem._replace(path=problem.path[1:])}" for place, problem in found)
-        raise SettingsError(*texts, places=[problem.place for _, problem in found])
+        raise SettingsError(*found)
     return _assembled(merged, environ)
 
 
@@ -67,6 +65,11 @@ def origins(
     Raises SettingsError if the file cannot be read.
     """
     return [*_from_file(file), *_from_environment(environ), *_from_flags(flags)]
+
+
+def _placed(problem: Problem, field: str, places: Mapping[str, str]) -> Problem:
+    """Returns the problem of a setting; its message names the origin, which names the setting."""
+    return problem._replace(path=below(field, problem.path), text=f"{places.get(field, field)}: {problem.text}")
 
 
 def _place(origin: str, field: str) -> str:
@@ -159,8 +162,8 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, An
     return [(flag, field, value) for field, (flag, value) in flags.items()]
 
 
-def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[Problem]:
-    """Returns contradictions between settings, except those that involve invalid ones."""
+def _inconsistent(merged: Mapping[str, Any], invalid: set[str]) -> list[tuple[str, Problem]]:
+    """Returns contradictions between settings with the setting, except those that involve invalid ones."""
     found = [] if "sources" in invalid else _unknown_sources(merged)
     if not invalid & set(_ELECTION.values()):
         found += _for_settings(election_problems(rows.filled(Election(), merged)), _ELECTION)
@@ -170,22 +173,22 @@ def _inconsistent(merged: Mapping[str, Any], invalid: set[str | int]) -> list[Pr
     return found
 
 
-def _unknown_sources(merged: Mapping[str, Any]) -> list[Problem]:
+def _unknown_sources(merged: Mapping[str, Any]) -> list[tuple[str, Problem]]:
     names = tuple(source.name for source in merged.get("sources", ()))
     found = []
     for index, route in enumerate(merged.get("routes", ())):
         if route.source not in (*names, *BUILT_IN_SOURCES):
             text = f"there is no source {shown(route.source)}{hint(route.source, names) if names else ''}"
-            found.append(Problem(("routes", index, "source"), text))
+            found.append(("routes", Problem("", text).inside("source").inside(index)))
     return found
 
 
-def _for_settings(problems: Iterable[Problem], names: Mapping[str, str]) -> list[Problem]:
-    """Names the settings of problems, which name attributes."""
-    return [problem._replace(path=(names[str(problem.path[0])],)) for problem in problems]
+def _for_settings(problems: Iterable[Problem], names: Mapping[str, str]) -> list[tuple[str, Problem]]:
+    """Returns the setting of each problem, which names an attribute."""
+    return [(names[problem.path], problem._replace(path="")) for problem in problems]
 
 
-def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[Problem]:
+def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list[tuple[str, Problem]]:
     """Returns a problem if the store is an SQLite file, and neither the settings nor systemd name one."""
     store = merged.get("store") or {}
     if store.get("kind") != "sqlite" or store.get("path") is not None or _state_directory(environ):
@@ -194,7 +197,7 @@ def _without_path(merged: Mapping[str, Any], environ: Mapping[str, str]) -> list
         f"path is missing: name the file, as in sqlite:/var/lib/hpad/{HISTORY_FILE}"
         " (systemd's STATE_DIRECTORY is not set)"
     )
-    return [Problem(("store",), text)]
+    return [("store", Problem("", text))]
 
 
 def _store(value: Mapping[str, Any] | None, environ: Mapping[str, str], election: Election) -> StoreSettings:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from hpad.api.problem import Problem
+from hpad.api.problem import Invalid, Problem, path_of
 from hpad.api.text import shown
 from hpad.settings import parsers
 from hpad.settings.parsers import Json, Parser
-from hpad.settings.problems import InvalidValue, each, hint
+from hpad.settings.problems import each, hint
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -157,17 +157,19 @@ def schema_of(form: type[msgspec.Struct]) -> Json:
 
 
 def fields(value: Any, known: Mapping[str, Parser[Any]], required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Parses a mapping field by field. Raises InvalidValue for all unknown, invalid and missing fields."""
+    """Parses a mapping field by field. Raises Invalid for all unknown, invalid and missing fields."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is not a mapping of {', '.join(known)}")
-    found = [Problem((), f"{name} is missing") for name in required if name not in value]
+    found = [Problem("", f"{name} is missing") for name in required if name not in value]
     unknown = [name for name in value if name not in known]
-    found += [Problem((), f"unknown field {shown(name)}{hint(name, tuple(known))}", str(name)) for name in unknown]
+    found += [
+        Problem(path_of((str(name),)), f"unknown field {shown(name)}{hint(name, tuple(known))}") for name in unknown
+    ]
     present = {name: entry for name, entry in value.items() if name in known}
     try:
         read = each((name, partial(known[name], entry)) for name, entry in present.items())
-    except InvalidValue as error:
-        raise InvalidValue(*found, *error.problems) from None
+    except Invalid as error:
+        raise Invalid(*found, *error.problems) from None
     if found:
-        raise InvalidValue(*found)
+        raise Invalid(*found)
     return dict(zip(present, read, strict=True))

@@ -61,11 +61,11 @@ def serving_problems(serving: Serving, host: str) -> list[Problem]:
     """Returns combinations of fields that cannot work; `host` is the address to listen on."""
     found: list[Problem] = []
     if serving.certificate is not None and serving.private_key is None:
-        found.append(Problem(("private_key",), "is missing: a certificate needs its key"))
+        found.append(Problem("private_key", "is missing: a certificate needs its key"))
     if serving.private_key is not None and serving.certificate is None:
-        found.append(Problem(("certificate",), "is missing: a private key needs its certificate"))
+        found.append(Problem("certificate", "is missing: a private key needs its certificate"))
     tokens = serving.token_file is not None or serving.review
     if tokens and serving.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
         field = "token_file" if serving.token_file is not None else "review"
-        found.append(Problem((field,), "tokens would cross the network unencrypted: set the certificate, too"))
+        found.append(Problem(field, "tokens would cross the network unencrypted: set the certificate, too"))
     return found

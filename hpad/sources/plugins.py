@@ -94,7 +94,7 @@ def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msg
     try:
         return msgspec.convert(source.settings, schema)
     except (msgspec.ValidationError, ValueError):
-        found = "; ".join(problem.dotted for problem in settings_errors.check(source.settings, schema))
+        found = "; ".join(problem.text for problem in settings_errors.check(source.settings, schema))
         raise AdapterError(f'source "{source.name}" (adapter "{source.adapter}"): {found}', "spec") from None
 
 
@@ -106,7 +106,7 @@ def check_settings(source: settings.SourceSettings) -> list[Problem]:
     try:
         adapter = adapter_class(source.adapter)
     except AdapterError as error:
-        return [Problem(("adapter",), error.message)]
+        return [settings_errors.problem(("adapter",), error.message)]
     found = settings_errors.check(source.settings, adapter.Settings)
     return [*found, *_errors_of_adapter(source, adapter, found)]
 
@@ -134,11 +134,11 @@ def _errors_of_adapter(
     try:
         schema = adapter.Settings
         valid = settings_errors.valid_part(source.settings, schema, found) if found else decode(source, schema)
-        return [Problem(tuple(path), text) for path, text in check(valid)]
+        return [settings_errors.problem(tuple(path), text) for path, text in check(valid)]
     except Exception:  # noqa: BLE001 - foreign code may raise anything
         text = "its adapter could not check them, a bug of the adapter"
         # With incomplete settings, a check that fails is no bug.
-        return [] if found else [Problem((), text)]
+        return [] if found else [Problem("", text)]
 
 
 def instance(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:

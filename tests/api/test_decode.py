@@ -24,7 +24,7 @@ def document(version: str = "v2", metadata: Any = None, **spec: Any) -> dict[str
 def only_error(value: Any) -> str:
     """Returns the only error of the document."""
     [error] = decode.read(value).errors
-    return error.message
+    return error.text
 
 
 def metric(kind: str, **source: Any) -> list[dict[str, Any]]:
@@ -208,8 +208,8 @@ def test_a_selector_may_be_text(text: str, expected: Any) -> None:
 def test_a_selector_without_an_object_form_is_an_error(text: str) -> None:
     source = {"metric": {"name": "q", "selector": text}, "target": {"type": "AverageValue", "averageValue": 30}}
     reading = decode.read(document(metrics=metric("External", **source)))
-    assert reading.errors[0].field == "spec.metrics[0].external.metric.selector"
-    assert 'a selector has the form "queue=worker_tasks"' in reading.errors[0].message
+    assert reading.errors[0].path == "spec.metrics[0].external.metric.selector"
+    assert 'a selector has the form "queue=worker_tasks"' in reading.errors[0].text
 
 
 def test_null_counts_as_absent() -> None:
@@ -270,12 +270,12 @@ def test_a_time_without_a_zone_is_an_error(moment: Any) -> None:
 def test_a_document_that_is_no_hpa_has_an_error(value: Any, field: str) -> None:
     reading = decode.read(value)
     assert reading.hpa is None
-    assert [error.field for error in reading.errors] == [field]
+    assert [error.path for error in reading.errors] == [field]
 
 
 def test_all_errors_are_reported_at_once() -> None:
     value = document(maxReplica=3, maxReplicas="x", minReplicas="y", metrics=[{"type": 5}])
-    assert [error.field for error in decode.read(value).errors] == [
+    assert [error.path for error in decode.read(value).errors] == [
         "spec.maxReplicas",
         "spec.maxReplica",
         "spec.minReplicas",

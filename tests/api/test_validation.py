@@ -16,8 +16,8 @@ def messages(spec: dict[str, Any] | None = None, metadata: dict[str, Any] | None
         "spec": {"scaleTargetRef": TARGET, "maxReplicas": 3, **(spec or {})},
     }
     found = validation.validate(hpa.defaulted(hpa.from_builtins(value)), **options)
-    assert all(error.message.startswith(f"{error.field}: ") for error in found)
-    return [error.message for error in found]
+    assert all(error.text.startswith(f"{error.path}: ") for error in found)
+    return [error.text for error in found]
 
 
 def container(name: str, resource: str = "cpu") -> dict[str, Any]:

@@ -10,9 +10,10 @@ from support import engine
 from support.engine import compiled
 
 from hpad.api.hpa import from_builtins
+from hpad.api.problem import Problem
 from hpad.api.sample import AdapterError
 from hpad.engine import annotations, controls, fallback_policy
-from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK, INVALID, UNKNOWN, AnnotationError, Own
+from hpad.engine.annotations import ACTIVATION, FAILURE_DURATION, FALLBACK, INVALID, UNKNOWN, Own
 from hpad.engine.conditions import ANNOTATIONS_VALID, find
 from hpad.engine.view import READ_FAILED, ScaleError
 
@@ -34,7 +35,7 @@ def error(text: str, *metrics: dict[str, Any]) -> str:
     found = annotations.read({ACTIVATION: text}, compiled(*metrics))
     assert found.policies == ()
     [only] = found.errors
-    assert (only.annotation, only.reason) == (ACTIVATION, INVALID)
+    assert (only.path, only.reason) == (ACTIVATION, INVALID)
     return only.text
 
 
@@ -193,8 +194,8 @@ def test_an_invalid_annotation_leaves_the_others_in_force():
     found = annotations.read({FALLBACK: "c=hold", ACTIVATION: "a=5", FAILURE_DURATION: "soon"}, compiled(A, B))
     assert [(each.fallback, each.activation) for each in found.policies] == [(None, 5000), (None, None)]
     assert found.errors == (
-        AnnotationError(FALLBACK, "there is no metric 'c' here; there are a, b"),
-        AnnotationError(FAILURE_DURATION, "'soon' is not a whole number of 0 or more"),
+        Problem(FALLBACK, "there is no metric 'c' here; there are a, b", reason=INVALID),
+        Problem(FAILURE_DURATION, "'soon' is not a whole number of 0 or more", reason=INVALID),
     )
     assert found.error == (
         "annotation hpad.io/fallback: there is no metric 'c' here; there are a, b; "
@@ -215,7 +216,7 @@ def test_the_fallback_of_a_source_holds_for_an_invalid_annotation():
     of_source = fallback_policy.parse("replicas:3")
     found = annotations.Reader(lambda query: of_source if query.name == "a" else None).of(hpa)
     assert [policy.fallback for policy in found.policies] == [of_source, None]
-    assert [error.annotation for error in found.errors] == [FALLBACK]
+    assert [error.path for error in found.errors] == [FALLBACK]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_the_fallback_of_a_source_holds_for_an_invalid_annotation():
 )
 def test_an_unknown_annotation_is_an_error(name, text):
     found = annotations.read({name: "1", "other.io/activate": "x", FALLBACK: "hold"}, compiled(A))
-    assert found.errors == (AnnotationError(name, text, UNKNOWN),)
+    assert found.errors == (Problem(name, text, reason=UNKNOWN),)
     assert (found.error, found.reason) == (f"annotation {name}: {text}", UNKNOWN)
     assert len(found.policies) == 1
 

@@ -72,8 +72,8 @@ def test_the_error_for_invalid_yaml_has_the_place(text: str, line: int) -> None:
     found = parse(text)
     assert found[-1].value is None
     [fault] = found[-1].faults
-    assert fault.message.startswith("not valid YAML: ")
-    assert (found[-1].line, f"line {line}, column " in fault.message) == (line, True), fault.message
+    assert fault.text.startswith("not valid YAML: ")
+    assert (found[-1].line, f"line {line}, column " in fault.text) == (line, True), fault.text
 
 
 def test_documents_before_a_broken_one_are_read() -> None:
@@ -84,15 +84,15 @@ def test_documents_before_a_broken_one_are_read() -> None:
 def test_a_repeated_field_is_an_error() -> None:
     [found] = parse("a: 1\nb:\n- c: 1\n  c: 2\n")
     assert found.value == {"a": 1, "b": [{"c": 2}]}
-    assert [fault.field for fault in found.faults] == ["b[0].c"]
+    assert [fault.path for fault in found.faults] == ["b[0].c"]
     [found] = parse('{"a": 1, "a": 2}', ".json")
-    assert [fault.field for fault in found.faults] == ["a"]
+    assert [fault.path for fault in found.faults] == ["a"]
 
 
 def test_a_field_repeated_many_times_is_one_error() -> None:
     """This happens when files are joined without `---` between them."""
     [found] = parse("a: 1\nb: {c: 1}\n" * 4)
-    assert [fault.field for fault in found.faults] == ["a", "b"]
+    assert [fault.path for fault in found.faults] == ["a", "b"]
 
 
 def test_aliases_are_read_unless_they_multiply_the_text_or_contain_themselves() -> None:
@@ -101,19 +101,17 @@ def test_aliases_are_read_unless_they_multiply_the_text_or_contain_themselves() 
     for begin, more in (("[x, x]", "[*{0}, *{0}]"), ("{x: 1}", "{{<<: [*{0}, *{0}]}}")):
         grown = (f"{b}: &{b} {more.format(a)}\n" for a, b in pairwise("abcdefghijklmnopqrstuvwxyz"))
         [found] = parse(f"a: &a {begin}\n" + "".join(grown))
-        assert [fault.message for fault in found.faults] == [
+        assert [fault.text for fault in found.faults] == [
             "not valid YAML: its aliases stand for far more than was written"
         ]
     [found] = parse("a: &a {b: *a, c: 1, c: 2}\n")
-    assert [fault.message for fault in found.faults] == [
-        "not valid YAML: line 1: an anchor whose value contains itself"
-    ]
+    assert [fault.text for fault in found.faults] == ["not valid YAML: line 1: an anchor whose value contains itself"]
 
 
 def test_deep_nesting_is_refused() -> None:
     for sign in ("[", "{a: ", "- ", "? "):
         [found] = parse(sign * 100_000)
-        [message] = [fault.message for fault in found.faults]
+        [message] = [fault.text for fault in found.faults]
         # The limit of hpad, or that of later versions of PyYAML while they scan.
         assert re.match(r"not valid YAML: (nested more than 200 levels deep|exceeded maximum nesting depth)", message)
     assert not parse("[" * 100_000, ".json")[0].parsed
@@ -125,7 +123,7 @@ def test_deep_nesting_is_refused() -> None:
 def test_a_tag_that_does_not_fit_its_value_is_an_error(tag: str) -> None:
     [found] = parse(f"a: !!{tag}\n")
     assert not found.parsed
-    assert found.faults[0].message.startswith("not valid YAML: ")
+    assert found.faults[0].text.startswith("not valid YAML: ")
 
 
 def test_repeated_fields_are_found_in_linear_time() -> None:
@@ -157,9 +155,9 @@ def test_json_lines_are_read_after_a_broken_one() -> None:
     parsed = [(0, 1, True), (1, 3, False), (2, 4, True), (3, 5, False)]
     assert [(each.index, each.line, each.parsed) for each in found] == parsed
     [fault] = found[1].faults
-    assert fault.message.startswith("not valid JSON: ")
-    assert fault.message.endswith("(line 3, column 5)")
-    assert found[3].faults[0].message == "not valid JSON: NaN is not allowed in JSON"
+    assert fault.text.startswith("not valid JSON: ")
+    assert fault.text.endswith("(line 3, column 5)")
+    assert found[3].faults[0].text == "not valid JSON: NaN is not allowed in JSON"
 
 
 def test_json_has_lines_and_may_have_several_values() -> None:
@@ -184,7 +182,7 @@ def test_a_list_counts_as_its_items() -> None:
         (2, 7, "Y"),
     ]
     assert found[2].line_of("y") == 9
-    assert [[fault.field for fault in each.faults] for each in found] == [[], [], ["y"]]
+    assert [[fault.path for fault in each.faults] for each in found] == [[], [], ["y"]]
 
 
 def test_items_of_a_typed_list_get_its_kind() -> None:
@@ -195,7 +193,7 @@ def test_items_of_a_typed_list_get_its_kind() -> None:
 def test_binary_content_is_an_error() -> None:
     [found] = documents.parse(b"a: 1\nb: \xff\n", "file", ".yaml")
     assert found.line == 2
-    assert "not UTF-8: byte 0xff" in found.faults[0].message
+    assert "not UTF-8: byte 0xff" in found.faults[0].text
     [found] = documents.parse(b"a: \0\n", "file", ".yaml")
     assert not found.parsed
     [found] = documents.parse(b"\xef\xbb\xbfa: 1\n", "file", ".yaml")

@@ -53,7 +53,9 @@ class Watched:
 
     def problems(self) -> list[str]:
         return [
-            str(problem).removeprefix(f"{self.path}/") for found in self.source.errors.values() for problem in found
+            problem.at(file).removeprefix(f"{self.path}/")
+            for file, found in self.source.errors.items()
+            for problem in found
         ]
 
 

@@ -62,7 +62,7 @@ def test_the_behavior_of_v1_is_validated_without_defaults() -> None:
     text = '{"ScaleUp": {"StabilizationWindowSeconds": 10}}'
     metadata = {"name": "web", "annotations": {"autoscaling.alpha.kubernetes.io/behavior": text}}
     [error] = hpas.load(document("autoscaling/v1", metadata)).errors
-    assert error.field == "spec.behavior.scaleUp.policies"
+    assert error.path == "spec.behavior.scaleUp.policies"
     assert hpas.load(document(behavior={"scaleUp": {"stabilizationWindowSeconds": 10}})).errors == ()
 
 

@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from hpad.api.hpa import from_builtins
+from hpad.api.problem import Invalid
 from hpad.cli import main
 from hpad.engine.annotations import PLAIN, Own
 from hpad.manifests.keda import scaledobject, settings
 from hpad.manifests.keda.conversion import Converted
-from hpad.manifests.keda.fields import ConversionError
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
 RABBITMQ = {"host": "http://rabbitmq:15672/", "queueName": "orders", "mode": "QueueLength", "value": "20"}
@@ -362,9 +362,9 @@ def test_each_lost_field_has_a_note() -> None:
     ],
 )  # fmt: skip
 def test_the_error_for_an_invalid_scaled_object_has_the_field(value: dict[str, Any], field: str) -> None:
-    with pytest.raises(ConversionError) as caught:
+    with pytest.raises(Invalid) as caught:
         scaledobject.convert(value)
-    assert caught.value.error.field == field
+    assert caught.value.problems[0].path == field
 
 
 def test_only_metrics_of_the_same_server_share_a_source() -> None:

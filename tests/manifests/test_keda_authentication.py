@@ -220,7 +220,7 @@ def test_a_custom_header_of_a_prometheus() -> None:
 def test_an_authentication_that_keda_would_refuse_is_an_error_of_its_users() -> None:
     known = authentication.collect([auth(secretTargetRef=[{"parameter": "password", "name": "rabbit"}])])
     [error] = known.errors.values()
-    assert error.error.field == "spec.secretTargetRef[0].key"
+    assert error.problems[0].path == "spec.secretTargetRef[0].key"
     with pytest.raises(type(error), match=r"spec\.secretTargetRef"):
         scaledobject.convert(scaled({**REDIS, "authenticationRef": {"name": "broker"}}), None, known)
 

@@ -24,13 +24,13 @@ from support.scaled_objects import (
     trigger,
 )
 
+from hpad.api.problem import Invalid
 from hpad.cli import convert
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import scaledobject, settings
 from hpad.manifests.keda.conversion import Converted
-from hpad.manifests.keda.fields import ConversionError
 
 Path = tuple[str | int, ...]
 SHAPES = [
@@ -83,7 +83,7 @@ def result(document: dict[str, Any]) -> str:
     """Returns the result for a document as text, or the error."""
     try:
         found = scaledobject.convert(document)
-    except ConversionError as wrong:
+    except Invalid as wrong:
         return str(wrong)
     return json.dumps([found.hpa, settings.settings_document([found])])
 

@@ -7,13 +7,13 @@ import pytest
 from support.scaled_objects import CPU, PROMETHEUS, RABBITMQ, scaled
 
 from hpad.api.hpa import from_builtins
+from hpad.api.problem import Invalid
 from hpad.engine import metric_policy
 from hpad.engine.annotations import PLAIN
 from hpad.engine.metric_policy import Count, Proposed, Standing
 from hpad.engine.spec import compiled_spec
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.conversion import Converted
-from hpad.manifests.keda.fields import ConversionError
 
 A = {**RABBITMQ, "name": "a"}
 B = {**RABBITMQ, "name": "b", "metadata": {**RABBITMQ["metadata"], "queueName": "bills"}}
@@ -187,7 +187,7 @@ def test_the_fallback_of_a_formula_is_its_last_resort() -> None:
     [note] = [note for note in found.notes if note.field == "spec.fallback.failureThreshold"]
     assert not note.lost
     assert "from the first failure on" in note.text
-    with pytest.raises(ConversionError, match="scalingModifiers"):
+    with pytest.raises(Invalid, match="scalingModifiers"):
         converted(A, fallback=fallback)
 
 
@@ -195,7 +195,7 @@ def test_the_fallback_of_a_formula_is_its_last_resort() -> None:
     ("field", "value"), [("target", ""), ("target", "0"), ("target", "x"), ("metricType", "Utilization")]
 )
 def test_modifiers_that_keda_refuses_are_an_error(field: str, value: str) -> None:
-    with pytest.raises(ConversionError, match=field):
+    with pytest.raises(Invalid, match=field):
         converted(A, formula="a", **{field: value})
 
 
@@ -228,7 +228,7 @@ def test_only_external_metrics_wake_a_target_and_keep_it_awake() -> None:
     "spec", [{"minReplicaCount": 0, "idleReplicaCount": 0}, {"minReplicaCount": 2, "idleReplicaCount": 2}]
 )
 def test_an_idle_count_that_keda_refuses_is_an_error(spec: dict[str, int]) -> None:
-    with pytest.raises(ConversionError, match="idleReplicaCount"):
+    with pytest.raises(Invalid, match="idleReplicaCount"):
         scaledobject.convert(scaled(A, **spec))
 
 

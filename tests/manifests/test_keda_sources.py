@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.scaled_objects import METRICS_API, PROMETHEUS, REDIS, STREAM, scaled, trigger
 
+from hpad.api.problem import Invalid
 from hpad.manifests.keda import authentication, scaledobject
 from hpad.manifests.keda.conversion import Converted
-from hpad.manifests.keda.fields import ConversionError
 
 FOLDER = "/etc/hpad/secrets/shop/x"
 
@@ -103,7 +103,7 @@ def test_the_three_numbers_of_a_stream(metadata: dict[str, str], metric: str, ta
     ],
 )
 def test_servers_and_targets_of_redis_that_keda_refuses(metadata: dict[str, str]) -> None:
-    with pytest.raises(ConversionError):
+    with pytest.raises(Invalid):
         converted("redis-cluster", metadata)
 
 
@@ -220,7 +220,7 @@ def test_a_selector_by_order_is_a_loss_and_an_invalid_one_an_error() -> None:
     assert "spec.triggers[0].metadata.podSelector" in lost(
         converted("kubernetes-workload", {"podSelector": "a>1", "value": "1"})
     )
-    with pytest.raises(ConversionError, match="podSelector"):
+    with pytest.raises(Invalid, match="podSelector"):
         converted("kubernetes-workload", {"podSelector": "a in (", "value": "1"})
 
 
@@ -370,7 +370,7 @@ def test_the_credentials_of_sqs() -> None:
     assert lost(found) == ["spec.triggers[0].authenticationRef", "spec.triggers[0].metadata.awsAccessKeyID"]
     token = converted("aws-sqs-queue", SQS, "awsSessionToken")
     assert lost(token) == ["spec.triggers[0].authenticationRef"]
-    with pytest.raises(ConversionError, match="must be the URL of a queue, or its name"):
+    with pytest.raises(Invalid, match="must be the URL of a queue, or its name"):
         converted("aws-sqs-queue", SQS | {"queueURL": "no queue"})
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from support.scaled_objects import CRON, RABBITMQ, scaled
 
+from hpad.api.problem import Invalid
 from hpad.manifests.keda import scaledobject
 from hpad.manifests.keda.conversion import Converted
-from hpad.manifests.keda.fields import ConversionError
 
 PERIOD = "hpad.io/sync-period"
 
@@ -58,7 +58,7 @@ def test_a_polling_interval_is_the_sync_period_where_keda_reads_as_often(
 
 
 def test_an_interval_of_zero_is_refused_as_in_keda() -> None:
-    with pytest.raises(ConversionError, match="pollingInterval"):
+    with pytest.raises(Invalid, match="pollingInterval"):
         converted(pollingInterval=0)
 
 

@@ -30,7 +30,7 @@ def parse(text: str, suffix: str = ".yaml") -> list[Document]:
 
 def refused(found: list[Document]) -> bool:
     """Whether the last document has the error for too many nodes."""
-    return [fault.message for fault in found[-1].faults] == [yaml_reader.TOO_MANY]
+    return [fault.text for fault in found[-1].faults] == [yaml_reader.TOO_MANY]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_file_of_too_many_nodes_is_refused_before_they_are_built(kind: str, mo
     finally:
         tracemalloc.stop()
     repeated = "not valid YAML: its aliases stand for far more than was written"
-    assert [fault.message for fault in found[-1].faults] == [repeated if kind == "aliases" else yaml_reader.TOO_MANY]
+    assert [fault.text for fault in found[-1].faults] == [repeated if kind == "aliases" else yaml_reader.TOO_MANY]
     if kind != "documents":  # these are built up to the limit
         assert len(found) == 1
         assert peak < 5 * len(text) + 8 * MIB  # copies of the text, and little else
@@ -85,7 +85,7 @@ def test_a_file_of_too_many_nodes_is_refused_before_they_are_built(kind: str, mo
 def test_more_nodes_than_the_limit_are_refused(few: int, text: str, suffix: str) -> None:
     found = parse(text, suffix)
     assert refused(found)
-    assert "split it" in found[-1].faults[0].message
+    assert "split it" in found[-1].faults[0].text
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_only_the_first_problems_of_a_file_are_kept_with_the_number_of_the
     await followed.refresh()
     (problems,) = followed.errors.values()
     assert len(problems) == 101
-    assert str(problems[100]).endswith("a.yaml:101: 400 more problems from here on")
+    assert problems[100].at("a.yaml") == "a.yaml:101: 400 more problems from here on"
 
 
 def nodes() -> int:

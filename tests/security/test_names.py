@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from hpad import clock
+from hpad.api.problem import Problem
 from hpad.daemon import logs
 from hpad.manifests.folder import Folder
 from hpad.records import writer
@@ -75,7 +76,7 @@ def test_entries_that_are_not_files_are_problems_and_block_no_other_manifest(tmp
 
     folder = asyncio.run(refreshed())
     assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
-    found = {Path(file).name: problems[0].error.message for file, problems in folder.errors.items()}
+    found = {Path(file).name: problems[0].text for file, problems in folder.errors.items()}
     assert set(found) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
     assert found["pipe.yaml"] == found["device.yaml"] == "cannot be read: not a file"
     assert found["large.yaml"] == "cannot be read: larger than 64 MiB"
@@ -107,8 +108,7 @@ def test_a_manifest_that_becomes_a_pipe_after_hpad_looked_at_it_blocks_no_other(
     reading.join()
     assert not waits
     assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
-    [(problem,)] = folder.errors.values()
-    assert str(problem) == f"{tmp_path / 'evil.yaml'}:1: cannot be read: not a file"
+    assert folder.errors == {str(tmp_path / "evil.yaml"): (Problem("", "cannot be read: not a file", 1),)}
 
 
 def test_a_file_longer_than_its_size_is_a_problem(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_file_longer_than_its_size_is_a_problem(tmp_path: Path) -> None:
     folder = Folder(tmp_path, clock.SystemClock())
     asyncio.run(folder.refresh())
     [(problem,)] = folder.errors.values()
-    assert problem.error.message == "cannot be read: longer than its size, 0 bytes"
+    assert problem.text == "cannot be read: longer than its size, 0 bytes"
 
 
 def test_errors_quote_nothing_of_a_linked_file(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import strategies
 from multidict import MultiDict
 
+from hpad.api.problem import Invalid
 from hpad.serve import parameters
-from hpad.serve.parameters import ParameterError, Position
+from hpad.serve.parameters import Position
 
 TEXT = strategies.text(strategies.characters(), max_size=20)  # with NUL and unpaired surrogates
 NAME = TEXT.filter(lambda text: "\0" not in text)
@@ -51,5 +52,5 @@ def test_times_of_rfc_3339(text: str, seconds: float) -> None:
     ["", "now", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31T24:00:00Z", "0001-01-01T00:00:00+01:00", "1769860800"],
 )
 def test_other_times_are_errors(text: str) -> None:
-    with pytest.raises(ParameterError, match="is not a time such as 2026-01-31T12:00:00Z"):
+    with pytest.raises(Invalid, match="is not a time such as 2026-01-31T12:00:00Z"):
         parameters.read(MultiDict({"at": text}), parameters.DECISION)

@@ -162,8 +162,8 @@ def test_errors_name_variables_and_flags() -> None:
     with pytest.raises(settings.SettingsError) as caught:
         settings.load(None, {"HPAD_TOLERANCE": "10%"}, flags)
     first, second = caught.value.problems
-    assert first.startswith("HPAD_TOLERANCE: '10%'")
-    assert second.startswith("--workers: 'many' is not a whole number")
+    assert first.text.startswith("HPAD_TOLERANCE: '10%'")
+    assert second.text.startswith("--workers: 'many' is not a whole number")
 
 
 def test_a_contradiction_is_reported_at_the_origin_of_its_setting(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_contradiction_is_reported_at_the_origin_of_its_setting(tmp_path: Path
     flags = {"leader_elect_renew_deadline": ("--leader-elect-renew-deadline", "30s")}
     with pytest.raises(settings.SettingsError) as caught:
         settings.load(file, {"HPAD_LEADER_ELECT_RETRY_PERIOD": "40s"}, flags)
-    first, second = caught.value.problems
+    first, second = map(str, caught.value.problems)
     assert first.startswith(f"{file}: leader_elect_lease_duration: 20s is not more than the renew deadline of 30s")
     assert second.startswith("--leader-elect-renew-deadline: 30s is not more than 1.2 times the retry period of 40s")
 

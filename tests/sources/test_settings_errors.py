@@ -136,7 +136,7 @@ def test_an_old_field_name_is_an_error_with_its_replacement(
 )
 def test_all_errors_are_found_at_once(adapter: str, values: dict[str, object], expected: list[str]) -> None:
     source = settings.SourceSettings(name="mine", adapter=adapter, settings=values)
-    assert sorted(error.dotted for error in plugins.check_settings(source)) == sorted(expected)
+    assert sorted(error.text for error in plugins.check_settings(source)) == sorted(expected)
     with pytest.raises(AdapterError) as caught:
         plugins.decode(source, plugins.adapter_class(adapter).Settings)
     assert all(each in caught.value.message for each in expected if ".query: the" not in each)  # only `flaws` finds it
@@ -148,7 +148,7 @@ def test_keys_of_another_type_than_text_are_valid_if_the_schema_has_them() -> No
 
     assert settings_errors.check({"weights": {1: 2}}, Schema) == []
     [error] = settings_errors.check({"weights": {1: "x"}}, Schema)
-    assert error.dotted == "weights.1: 'x' is not a whole number"
+    assert error.text == "weights.1: 'x' is not a whole number"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ def test_keys_of_another_type_than_text_are_valid_if_the_schema_has_them() -> No
 )
 def test_no_unknown_field_shows_what_may_be_a_credential(field: dict[str, str]) -> None:
     source = settings.SourceSettings(name="x", adapter="http-json", settings={**field, "metrics": {}})
-    errors = [error.dotted for error in plugins.check_settings(source)]
+    errors = [error.text for error in plugins.check_settings(source)]
     assert any("unknown field" in error for error in errors)
     assert not [error for error in errors if "hidden1" in error]

@@ -16,14 +16,13 @@ from hpad.adapter import AdapterError
 from hpad.api import decode, duration, metadata, selector, validation
 from hpad.api import hpa as v2
 from hpad.api.conversion import older
-from hpad.api.fields import FieldError
 from hpad.api.metadata import Key
+from hpad.api.problem import Invalid, Problem
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.engine import addresses, annotations
 from hpad.engine.spec import compiled_spec
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.fields import ConversionError
 from hpad.manifests.keda.settings import settings_document
 from hpad.records import replay
 from hpad.records.format import RecordingError
@@ -93,7 +92,7 @@ def hpa(data: bytes) -> None:
     except (ValueError, RecursionError):
         return
     reading = decode.read(value)
-    assert all(isinstance(error, FieldError) and error.message for error in reading.errors)
+    assert all(isinstance(error, Problem) and error.message for error in reading.errors)
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
@@ -101,7 +100,7 @@ def hpa(data: bytes) -> None:
     filled = v2.defaulted(reading.hpa)
     assert v2.defaulted(filled) == filled
     for error in validation.validate(filled, scale_to_zero=False):
-        assert isinstance(error, FieldError)
+        assert isinstance(error, Problem)
     written = v2.to_builtins(reading.hpa)
     assert decode.read(written) == decode.Reading(reading.hpa)
     json.dumps(v2.to_builtins(older.to_v1(reading.hpa)))
@@ -140,7 +139,7 @@ def scaled_object(data: bytes) -> None:
         return
     if not scaledobject.is_scaled_object(value):
         return
-    with contextlib.suppress(ConversionError):
+    with contextlib.suppress(Invalid):
         converted = scaledobject.convert(value)
         assert all(note.field and note.text for note in converted.notes)
         if converted.hpa is None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import decode, fields, hpa, quantity, validation
+from hpad.api import decode, hpa, problem, quantity, validation
 from hpad.api import metadata as meta
 from hpad.api.conversion import older
 from hpad.api.quantity import QuantityError
@@ -56,7 +56,7 @@ def admit_status(resource: Resource, obj: Object) -> Object:
     status = _decoded({**obj, "spec": {}}).status
     counts = {"currentReplicas": status.current_replicas, "desiredReplicas": status.desired_replicas}
     faults = [
-        fields.invalid(f"status.{name}", count, "must be greater than or equal to 0")
+        problem.invalid(f"status.{name}", count, "must be greater than or equal to 0")
         for name, count in counts.items()
         if count < 0
     ]
@@ -83,7 +83,7 @@ def unknown_fields(resource: Resource, obj: Object) -> list[str]:
     """Returns the paths of the fields of an HPA that its version does not define; empty for other kinds."""
     if resource != HPAS:
         return []
-    return [fault.field for fault in decode.read(obj).errors if fault.type == fields.UNKNOWN]
+    return [fault.path for fault in decode.read(obj).errors if fault.reason == problem.UNKNOWN]
 
 
 def empty_status() -> Object:
@@ -121,11 +121,11 @@ def _decoded(obj: Object) -> hpa.HorizontalPodAutoscaler:
         if version == "v1":
             return older.from_v1(msgspec.convert(obj, older.V1, dec_hook=hpa.dec_hook))
         return hpa.from_builtins(obj)
-    except (msgspec.ValidationError, ValueError) as problem:
+    except (msgspec.ValidationError, ValueError) as error:
         # msgspec adds its own path to the text; the API server answers with that of the quantity alone
-        reason = problem.__cause__ if isinstance(problem.__cause__, QuantityError) else problem
+        reason = error.__cause__ if isinstance(error.__cause__, QuantityError) else error
         message = f'{hpa.KIND} in version "{version}" cannot be handled as a {hpa.KIND}: {reason}'
-        raise errors.bad_request(message) from problem
+        raise errors.bad_request(message) from error
 
 
 def _version(obj: Object) -> str:
@@ -141,9 +141,9 @@ def _metadata(obj: Object, converted: meta.ObjectMeta) -> Object:
     return metadata
 
 
-def _refusal(name: str, faults: list[fields.FieldError]) -> errors.ApiError:
-    # a FieldError starts with its path, and so does the text of a Cause
-    causes = [errors.Cause(fault.field, fault.type, fault.message.removeprefix(f"{fault.field}: ")) for fault in faults]
+def _refusal(name: str, faults: list[problem.Problem]) -> errors.ApiError:
+    # the text starts with the path, and so does that of a Cause
+    causes = [errors.Cause(fault.path, fault.reason, fault.text.removeprefix(f"{fault.path}: ")) for fault in faults]
     return errors.invalid(hpa.KIND, HPAS.group, name, causes)
 
 

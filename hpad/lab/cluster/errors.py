@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpad.api import fields
+from hpad.api import problem
 from hpad.lab.cluster.attributes import Attributes
 from hpad.lab.cluster.resources import Resource
 
@@ -191,14 +191,14 @@ def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiErr
 
 
 def required(field: str, hint: str = "") -> Cause:
-    return Cause(field, fields.REQUIRED, f"Required value: {hint}" if hint else "Required value")
+    return Cause(field, problem.REQUIRED, f"Required value: {hint}" if hint else "Required value")
 
 
 def unsupported(field: str, value: object, known: Sequence[str]) -> Cause:
     listed = ", ".join(f'"{each}"' for each in known)
-    message = f"Unsupported value: {fields.shown(value)}: supported values: {listed}"
-    return Cause(field, fields.NOT_SUPPORTED, message)
+    message = f"Unsupported value: {problem.shown(value)}: supported values: {listed}"
+    return Cause(field, problem.NOT_SUPPORTED, message)
 
 
 def wrong(field: str, value: object, hint: str) -> Cause:
-    return Cause(field, fields.INVALID, f"Invalid value: {fields.shown(value)}: {hint}")
+    return Cause(field, problem.INVALID, f"Invalid value: {problem.shown(value)}: {hint}")

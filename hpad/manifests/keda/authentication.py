@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.fields import required
+from hpad.api.problem import Invalid, required
 from hpad.manifests.keda.environment import Objects, Reference
-from hpad.manifests.keda.fields import ConversionError, Fields, Note
+from hpad.manifests.keda.fields import Fields, Note
 
 API_VERSION: Final = "keda.sh/v1alpha1"
 TRIGGER: Final = "TriggerAuthentication"
@@ -67,7 +67,7 @@ class Known(msgspec.Struct, frozen=True):
 
     objects: Objects
     authentications: dict[Key, Authentication] = {}
-    errors: dict[Key, ConversionError] = {}
+    errors: dict[Key, Invalid] = {}
     used: set[Key] = set()
 
 
@@ -94,7 +94,7 @@ def collect(values: Iterable[Any], folder: str = FOLDER) -> Known:
         if is_authentication(value):
             try:
                 known.authentications[key_of(value)] = _read(value, known.objects)
-            except ConversionError as error:
+            except Invalid as error:
                 known.errors[key_of(value)] = error
     return known
 
@@ -115,7 +115,7 @@ def _read(value: Mapping[str, Any], objects: Objects) -> Authentication:
 
 
 class _Reader:
-    """Reads the spec of one TriggerAuthentication. Raises ConversionError for one that KEDA would refuse as well."""
+    """Reads the spec of one TriggerAuthentication. Raises Invalid for one that KEDA would refuse as well."""
 
     def __init__(self, spec: Fields, namespace: str, objects: Objects) -> None:
         self._spec, self._namespace, self._objects = spec, namespace, objects
@@ -168,7 +168,7 @@ class _Reader:
         fields.skip()  # how KEDA logs in to the store
 
     def oauth2(self) -> OAuth2 | None:
-        """Returns the OAuth2 grant; None where there is none. Raises ConversionError."""
+        """Returns the OAuth2 grant; None where there is none. Raises Invalid."""
         if "oauth2" not in self._spec:
             return None
         fields = self._spec.object("oauth2")
@@ -201,5 +201,5 @@ class _Reader:
 def _needed(entry: Fields, name: str) -> str:
     text = entry.text(name)
     if not text:
-        raise ConversionError(required(entry.at(name), "KEDA needs it"))
+        raise Invalid(required(entry.at(name), "KEDA needs it"))
     return text

@@ -16,7 +16,7 @@ _UNKNOWN_TARGET: Final = "1"
 
 
 def external(trigger: Trigger) -> None:
-    """Adds the only metric of the scaler; raises ConversionError.
+    """Adds the only metric of the scaler; raises Invalid.
 
     KEDA asks the scaler for the target. The HPA needs it, so it is paused until a person has written the target.
     """

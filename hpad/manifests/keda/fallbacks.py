@@ -6,11 +6,11 @@ Source: KEDA 2.21, "ScaledObject specification"; pkg/fallback/fallback.go: doFal
 from datetime import timedelta
 from typing import Final
 
-from hpad.api.fields import invalid
+from hpad.api.problem import Invalid, invalid
 from hpad.engine import fallback_policy
 from hpad.engine.fallback_policy import Fallback
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import Fields
 from hpad.manifests.keda.timing import POLLING_SECONDS
 
 STATIC: Final = "static"
@@ -26,14 +26,14 @@ _HOLD: Final = Fallback(kind=fallback_policy.HOLD)
 
 
 def behavior_of(spec: Fields) -> str:
-    """Returns the behavior of the fallback, "" without a fallback. Raises ConversionError."""
+    """Returns the behavior of the fallback, "" without a fallback. Raises Invalid."""
     if "fallback" not in spec:
         return ""
     fields = spec.object("fallback")
     behavior = fields.text("behavior") or STATIC
     if behavior not in (*_COUNTED, HOLD, MODIFIERS):
         known = ", ".join((*_COUNTED, HOLD, MODIFIERS))
-        raise ConversionError(invalid(fields.at("behavior"), behavior, f"must be one of {known}"))
+        raise Invalid(invalid(fields.at("behavior"), behavior, f"must be one of {known}"))
     return behavior
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.fields import FieldError, invalid
+from hpad.api.problem import Invalid, invalid
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
@@ -28,14 +28,6 @@ class Note(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.text}"
-
-
-class ConversionError(Exception):
-    """The object is invalid for KEDA as well."""
-
-    def __init__(self, error: FieldError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 def split_url(text: str) -> urllib.parse.SplitResult:
@@ -93,50 +85,50 @@ class Fields:
         return self._value.get(name, default)
 
     def text(self, name: str, default: str = "") -> str:
-        """Returns a string, or a number or boolean as a string. Raises ConversionError for an object or list."""
+        """Returns a string, or a number or boolean as a string. Raises Invalid for an object or list."""
         value = self.get(name, default)
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, (dict, list)):
-            raise ConversionError(invalid(self.at(name), value, "must be text"))
+            raise Invalid(invalid(self.at(name), value, "must be text"))
         return str(value)
 
     def truth(self, name: str) -> bool:
         """Returns a boolean, which may be written as a string; False if absent.
 
-        Raises ConversionError for text that Go's strconv.ParseBool refuses.
+        Raises Invalid for text that Go's strconv.ParseBool refuses.
         """
         text = self.text(name)
         if text not in (*_TRUE, *FALSE, ""):
-            raise ConversionError(invalid(self.at(name), text, "must be true or false"))
+            raise Invalid(invalid(self.at(name), text, "must be true or false"))
         return text in _TRUE
 
     def count(self, name: str, default: int) -> int:
-        """Returns a whole number from 0 to 2^31 - 1. Raises ConversionError for anything else."""
+        """Returns a whole number from 0 to 2^31 - 1. Raises Invalid for anything else."""
         value = self.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INT:
-            raise ConversionError(invalid(self.at(name), value, f"must be a whole number from 0 to {_MAX_INT}"))
+            raise Invalid(invalid(self.at(name), value, f"must be a whole number from 0 to {_MAX_INT}"))
         return value
 
     def object(self, name: str) -> "Fields":
-        """Returns the object in a field, empty if absent. Raises ConversionError for anything else."""
+        """Returns the object in a field, empty if absent. Raises Invalid for anything else."""
         if name not in self._within:
             value = self._value.get(name, {})
             if not isinstance(value, dict):
-                raise ConversionError(invalid(self.at(name), value, "must be an object"))
+                raise Invalid(invalid(self.at(name), value, "must be an object"))
             self._within[name] = [Fields(value, self.at(name))]
         return self._within[name][0]
 
     def objects(self, name: str) -> "list[Fields]":
-        """Returns the objects in a list, empty if absent. Raises ConversionError for anything else."""
+        """Returns the objects in a list, empty if absent. Raises Invalid for anything else."""
         value = self._value.get(name, [])
         if not isinstance(value, list):
-            raise ConversionError(invalid(self.at(name), value, "must be a list"))
+            raise Invalid(invalid(self.at(name), value, "must be a list"))
         found = self._within[name] = []
         for index, entry in enumerate(value):
             path = f"{self.at(name)}[{index}]"
             if not isinstance(entry, dict):
-                raise ConversionError(invalid(path, entry, "must be an object"))
+                raise Invalid(invalid(path, entry, "must be an object"))
             found.append(Fields(entry, path))
         return found
 

@@ -24,7 +24,7 @@ _UNNEEDED: Final = {
 
 
 def kafka(trigger: Trigger) -> None:
-    """Adds the lag of a consumer group; raises ConversionError."""
+    """Adds the lag of a consumer group; raises Invalid."""
     servers = trigger.required_text("bootstrapServers", _EXAMPLE)
     value = trigger.target("lagThreshold", _DEFAULT_LAG)
     query = _query(trigger, value)

@@ -18,7 +18,7 @@ _MODES: Final = {"apiKey": "apiKey", "basic": "username", "tls": "ca", "bearer":
 
 
 def metrics_api(trigger: Trigger) -> None:
-    """Adds a number of a document; raises ConversionError. Notes the trigger as lost for syntax that hpad lacks."""
+    """Adds a number of a document; raises Invalid. Notes the trigger as lost for syntax that hpad lacks."""
     metadata = trigger.metadata
     kind, location = metadata.text("format") or "json", trigger.needed("valueLocation")
     if kind not in _FORMATS:

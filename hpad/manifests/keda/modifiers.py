@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.fields import invalid, required
+from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.engine import expression
 from hpad.manifests.keda import formula
 from hpad.manifests.keda.conversion import EXTERNAL, Conversion, Source
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import Fields
 from hpad.manifests.keda.formula import FIRST, MAX, MEAN, MIN, SUM, Call, Name, Node, Number, Product, Unreadable
 
 _FUNCTIONS: Final = {MAX: "max", MIN: "min", SUM: "sum", MEAN: "avg", FIRST: "first"}
@@ -38,17 +38,17 @@ class Modifiers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(fields: Fields) -> Modifiers | None:
-    """Returns the modifiers, None where there are none. Raises ConversionError for those that KEDA would refuse."""
+    """Returns the modifiers, None where there are none. Raises Invalid for those that KEDA would refuse."""
     if not list(fields):
         return None
     for name in ("formula", "target"):
         if not fields.text(name):
-            raise ConversionError(required(fields.at(name), "KEDA needs formula and target"))
+            raise Invalid(required(fields.at(name), "KEDA needs formula and target"))
     for name in ("target", "activationTarget"):
         _quantity(fields, name)
     kind = fields.text("metricType") or "AverageValue"
     if kind not in ("AverageValue", "Value"):
-        raise ConversionError(invalid(fields.at("metricType"), kind, "must be AverageValue or Value"))
+        raise Invalid(invalid(fields.at("metricType"), kind, "must be AverageValue or Value"))
     return Modifiers(
         path=fields.at("formula"),
         formula=fields.text("formula"),
@@ -63,9 +63,9 @@ def _quantity(fields: Fields, name: str) -> None:
     try:
         milli = parse_milli(text) if text else 1
     except QuantityError:
-        raise ConversionError(invalid(fields.at(name), text, "must be a number")) from None
+        raise Invalid(invalid(fields.at(name), text, "must be a number")) from None
     if name == "target" and milli <= 0:
-        raise ConversionError(invalid(fields.at(name), text, "must be more than 0"))
+        raise Invalid(invalid(fields.at(name), text, "must be more than 0"))
 
 
 def apply(modifiers: Modifiers, conversion: Conversion, prefix: str) -> str:

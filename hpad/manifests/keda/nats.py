@@ -16,7 +16,7 @@ _EXAMPLE: Final = f"{PLACEHOLDER}:8222"
 
 
 def nats_jetstream(trigger: Trigger) -> None:
-    """Adds the lag of a consumer; raises ConversionError."""
+    """Adds the lag of a consumer; raises Invalid."""
     stream, consumer = trigger.needed("stream"), trigger.needed("consumer")
     value = trigger.target("lagThreshold", _DEFAULT_LAG)
     endpoint = trigger.required_text(_ENDPOINT, _EXAMPLE)
@@ -33,7 +33,7 @@ def nats_jetstream(trigger: Trigger) -> None:
 
 
 def _url(trigger: Trigger, endpoint: str) -> tuple[str, str]:
-    """Returns the URL of the monitoring endpoint, and its host; raises ConversionError.
+    """Returns the URL of the monitoring endpoint, and its host; raises Invalid.
 
     KEDA takes host and port alone (nats_jetstream_scaler.go: getNATSJetStreamMonitoringURL).
     """
@@ -55,7 +55,7 @@ def _url(trigger: Trigger, endpoint: str) -> tuple[str, str]:
 
 
 def _account(trigger: Trigger) -> str:
-    """Returns the account, in KEDA's order; raises ConversionError without one, as KEDA does."""
+    """Returns the account, in KEDA's order; raises Invalid without one, as KEDA does."""
     known = [trigger.text(name) for name in ("accountID", "account")]
     if any(known):
         return next(filter(None, known))

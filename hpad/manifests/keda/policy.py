@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hpad.api.fields import required
+from hpad.api.problem import Invalid, required
 from hpad.manifests.keda import fallbacks, modifiers
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import Fields
 from hpad.manifests.keda.formula import Unreadable
 from hpad.manifests.keda.modifiers import Modifiers
 
@@ -16,7 +16,7 @@ def formula(own: Modifiers | None, spec: Fields, conversion: Conversion, prefix:
     if own is None:
         if behavior == fallbacks.MODIFIERS:
             field = spec.object("fallback").at("behavior")
-            raise ConversionError(required("spec.advanced.scalingModifiers.formula", f"{field} {behavior} needs it"))
+            raise Invalid(required("spec.advanced.scalingModifiers.formula", f"{field} {behavior} needs it"))
         return ""
     before = len(conversion.metrics)
     try:

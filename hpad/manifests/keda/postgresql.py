@@ -30,7 +30,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def postgresql(trigger: Trigger) -> None:
-    """Adds the number of a query; raises ConversionError."""
+    """Adds the number of a query; raises Invalid."""
     value, activation = trigger.target("targetQueryValue"), trigger.number("activationTargetQueryValue")
     query = {"query": trigger.needed("query")}
     place = _place(trigger)

@@ -17,7 +17,7 @@ _MODES: Final = {"bearer": "bearerToken", "basic": "username", "tls": "cert", "c
 
 
 def prometheus(trigger: Trigger) -> None:
-    """Adds the query and its source; raises ConversionError."""
+    """Adds the query and its source; raises Invalid."""
     threshold, activation = trigger.target("threshold"), trigger.number("activationThreshold")
     query: dict[str, Any] = {"query": trigger.needed("query"), "types": ["External"]}
     if "<<" in query["query"]:
@@ -102,7 +102,7 @@ def _custom_header(trigger: Trigger) -> dict[str, Any]:
 
 
 def _pairs(trigger: Trigger, name: str) -> dict[str, str]:
-    """Parses `a=b,c=d`. Raises ConversionError without the text, which may contain a secret."""
+    """Parses `a=b,c=d`. Raises Invalid without the text, which may contain a secret."""
     pairs = [part.partition("=") for part in trigger.metadata.text(name).split(",") if part.strip()]
     if any(not equals or not key.strip() for key, equals, _ in pairs):
         raise trigger.invalid(name, "…", "must be of the form name=value,other=value")

@@ -22,7 +22,7 @@ _PORTS: Final = {"http": 15672, "https": 15671, "amqp": 5672, "amqps": 5671}
 
 
 def rabbitmq(trigger: Trigger) -> None:
-    """Adds the metric of the queue and its source; raises ConversionError."""
+    """Adds the metric of the queue and its source; raises Invalid."""
     mode, value = _mode_and_value(trigger)
     if mode not in _MODES:
         instead = "use the mode drain_time, or two Prometheus queries divided"

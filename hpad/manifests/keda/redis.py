@@ -18,14 +18,14 @@ _LIST, _STREAM, _PENDING, _LAG = "redis_list_length", "redis_stream_length", "re
 
 
 def redis_lists(trigger: Trigger) -> None:
-    """Adds the length of a list; raises ConversionError."""
+    """Adds the length of a list; raises Invalid."""
     key = trigger.needed("listName")
     value = trigger.target("listLength", _DEFAULT_ENTRIES)
     _add(trigger, _LIST, key, {}, (value, trigger.number("activationListLength")))
 
 
 def redis_streams(trigger: Trigger) -> None:
-    """Adds the length of a stream, or of a consumer group its pending entries, or its lag; raises ConversionError."""
+    """Adds the length of a stream, or of a consumer group its pending entries, or its lag; raises Invalid."""
     key, group = trigger.needed("stream"), trigger.metadata.text("consumerGroup")
     threshold = trigger.number("activationLagCount")
     lag = trigger.number("lagCount")
@@ -130,7 +130,7 @@ def _is_encrypted(trigger: Trigger) -> bool:
 
 
 def _addresses(trigger: Trigger, port: int) -> list[tuple[str, str]]:
-    """Returns host and address of each server, from the addresses, or from hosts and ports; raises ConversionError.
+    """Returns host and address of each server, from the addresses, or from hosts and ports; raises Invalid.
 
     KEDA takes the names in the singular and the plural for each kind of Redis. Returns example values if they are kept
     where hpad cannot read them.

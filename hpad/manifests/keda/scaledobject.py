@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from hpad.api import hpa as v2
-from hpad.api.fields import required
+from hpad.api.problem import Invalid, required
 from hpad.manifests.keda import (
     authentication,
     external,
@@ -32,7 +32,7 @@ from hpad.manifests.keda import (
 from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known
 from hpad.manifests.keda.conversion import Conversion, Converted
 from hpad.manifests.keda.environment import Reference
-from hpad.manifests.keda.fields import ConversionError, Fields, without_null
+from hpad.manifests.keda.fields import Fields, without_null
 from hpad.manifests.keda.trigger import Trigger
 
 KIND: Final = "ScaledObject"
@@ -77,7 +77,7 @@ def is_scaled_object(value: Any) -> bool:
 
 
 def convert(value: Mapping[str, Any], taken: set[str] | None = None, known: Known | None = None) -> Converted:
-    """Converts a ScaledObject; raises ConversionError for one that KEDA would refuse as well.
+    """Converts a ScaledObject; raises Invalid for one that KEDA would refuse as well.
 
     Each field is in the result or in a note, except fields that a server writes. `taken`: names of metrics of other
     ScaledObjects; the new names are added. `known`: the objects that it may refer to.
@@ -86,7 +86,7 @@ def convert(value: Mapping[str, Any], taken: set[str] | None = None, known: Know
     metadata, spec = fields.object("metadata"), fields.object("spec")
     name, namespace = metadata.text("name"), metadata.text("namespace") or "default"
     if not name:
-        raise ConversionError(required("metadata.name", "a ScaledObject has a name"))
+        raise Invalid(required("metadata.name", "a ScaledObject has a name"))
     conversion = Conversion(taken=set() if taken is None else taken)
     reader = _Triggers(spec, (namespace, name), conversion, authentication.collect(()) if known is None else known)
     reader.read(f"{namespace}-{name}")
@@ -113,7 +113,7 @@ def origin(field: str) -> str:
 def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) -> dict[str, Any]:
     target = spec.object("scaleTargetRef")
     if not target.text("name"):
-        raise ConversionError(required("spec.scaleTargetRef.name", "names the target"))
+        raise Invalid(required("spec.scaleTargetRef.name", "names the target"))
     annotations, advanced = metadata.object("annotations"), spec.object("advanced")
     switches.pause(annotations, conversion)
     on = switches.switches(annotations, conversion)
@@ -149,7 +149,7 @@ def _target(target: Fields) -> dict[str, Any]:
 def _behavior(hpa_config: Fields, on: set[str]) -> dict[str, Any]:
     """Returns the behavior of the HPA that KEDA would create; a switch disables its direction.
 
-    Raises ConversionError for a value that a switch or the cooldown would replace.
+    Raises Invalid for a value that a switch or the cooldown would replace.
     """
     fields = hpa_config.object("behavior")
     fields.object("scaleUp")
@@ -184,7 +184,7 @@ class _Triggers:
             conversion.note_change("spec.scaleTargetRef.envSourceContainerName", text)
 
     def read(self, prefix: str) -> None:
-        """Adds the metrics of the triggers; notes those that are not carried over. Raises ConversionError."""
+        """Adds the metrics of the triggers; notes those that are not carried over. Raises Invalid."""
         cached = [True]
         for trigger, entry in self._triggers(prefix):
             before = len(self._conversion.metrics)
@@ -212,10 +212,10 @@ class _Triggers:
         return source is not None and bool(source.entry)
 
     def _triggers(self, prefix: str) -> Iterator[tuple[Trigger, Fields]]:
-        """Yields the triggers of supported types, each with its fields; notes the others. Raises ConversionError."""
+        """Yields the triggers of supported types, each with its fields; notes the others. Raises Invalid."""
         entries = self._spec.objects("triggers")
         if not entries:
-            raise ConversionError(required("spec.triggers", "a ScaledObject has at least one"))
+            raise Invalid(required("spec.triggers", "a ScaledObject has at least one"))
         for index, entry in enumerate(entries):
             path, kind = f"spec.triggers[{index}]", entry.text("type")
             metadata, name = entry.object("metadata"), entry.text("name") or f"s{index}-{kind}"
@@ -255,11 +255,11 @@ class _Triggers:
         reference = entry.object("authenticationRef")
         kind, name = reference.text("kind") or TRIGGER, reference.text("name")
         if not name:
-            raise ConversionError(required(reference.at("name"), "names the TriggerAuthentication"))
+            raise Invalid(required(reference.at("name"), "names the TriggerAuthentication"))
         key = kind, "" if kind == CLUSTER else self._namespace, name
         self._known.used.add(key)
         if key in self._known.errors:
-            raise ConversionError(self._known.errors[key].error)
+            raise Invalid(*self._known.errors[key].problems)
         found = self._known.authentications.get(key)
         if found is None:
             text = f'{kind} "{name}" is not among the documents, so that nothing of it is carried over: give it as well'

@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
 def sqs(trigger: Trigger) -> None:
-    """Adds the messages of a queue; raises ConversionError."""
+    """Adds the messages of a queue; raises Invalid."""
     value, activation = trigger.target("queueLength", _DEFAULT_LENGTH), trigger.number("activationQueueLength")
     query: dict[str, Any] = {"queue": _queue(trigger), "counts": _counts(trigger)}
     region = trigger.required_text("awsRegion", PLACEHOLDER)

@@ -5,10 +5,10 @@ Source: KEDA 2.21, "Scaling Deployments, StatefulSets & Custom Resources"; scale
 
 from typing import Any, Final
 
-from hpad.api.fields import invalid
+from hpad.api.problem import Invalid, invalid
 from hpad.engine import controls
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import FALSE, ConversionError, Fields
+from hpad.manifests.keda.fields import FALSE, Fields
 
 _PREFIX: Final = "autoscaling.keda.sh/"
 _PAUSED, _PAUSED_REPLICAS = f"{_PREFIX}paused", f"{_PREFIX}paused-replicas"
@@ -34,12 +34,12 @@ _MODE: Final = controls.MODE
 
 
 def pause(annotations: Fields, conversion: Conversion) -> None:
-    """Sets the mode of an HPA whose ScaledObject is paused. Raises ConversionError."""
+    """Sets the mode of an HPA whose ScaledObject is paused. Raises Invalid."""
     kept = f"is carried over as {_MODE}: {controls.PAUSED}"
     if _PAUSED_REPLICAS in annotations:
         count, field = annotations.text(_PAUSED_REPLICAS), annotations.at(_PAUSED_REPLICAS)
         if not count.removeprefix("-").isdigit():
-            raise ConversionError(invalid(field, count, "must be a whole number"))
+            raise Invalid(invalid(field, count, "must be a whole number"))
         conversion.own[_MODE] = controls.PAUSED
         text = f"{kept}: hpad leaves the replicas as they are, which KEDA has set to {count}"
         text += "; without the mode its metrics wake it" if count == "0" else ""

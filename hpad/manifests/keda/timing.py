@@ -5,10 +5,10 @@ Source: KEDA 2.21, "ScaledObject specification"; pkg/scaling/executor/scale_scal
 
 from typing import Any, Final
 
-from hpad.api.fields import invalid
+from hpad.api.problem import Invalid, invalid
 from hpad.engine import controls
 from hpad.manifests.keda.conversion import Conversion
-from hpad.manifests.keda.fields import ConversionError, Fields, Note
+from hpad.manifests.keda.fields import Fields, Note
 
 POLLING_SECONDS: Final = 30
 _PERIOD_SECONDS: Final = 15
@@ -61,7 +61,7 @@ def idle_minimum(spec: Fields) -> int:
         return 0
     idle, count, field = spec.count("idleReplicaCount", 0), spec.count("minReplicaCount", _MINIMUM), "idleReplicaCount"
     if idle >= count:
-        raise ConversionError(invalid(spec.at(field), idle, "must be less than minReplicaCount"))
+        raise Invalid(invalid(spec.at(field), idle, "must be less than minReplicaCount"))
     return count if idle == 0 else 0
 
 
@@ -85,7 +85,7 @@ def sync_period(spec: Fields, conversion: Conversion, *, cached: bool) -> None:
         return
     seconds, field = spec.count("pollingInterval", POLLING_SECONDS), spec.at("pollingInterval")
     if not seconds:
-        raise ConversionError(invalid(field, seconds, "must be 1 or more"))
+        raise Invalid(invalid(field, seconds, "must be 1 or more"))
     if seconds == POLLING_SECONDS and not cached:
         conversion.note_change(field, "is left out: it is KEDA's default, and hpad reads each metric every 15 s")
     elif seconds < _PERIOD_SECONDS or cached:

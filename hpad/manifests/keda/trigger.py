@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import duration
-from hpad.api.fields import invalid, required
+from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.manifests.keda.authentication import Authentication
 from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, Source
 from hpad.manifests.keda.environment import Reference
-from hpad.manifests.keda.fields import ConversionError, Fields
+from hpad.manifests.keda.fields import Fields
 
 _NO_AUTHENTICATION: Final = Authentication(identity="")
 FROM_ENV: Final = "FromEnv"
@@ -42,9 +42,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     polling: int = 30
     taken: set[str] = set()
 
-    def invalid(self, name: str, value: Any, detail: str) -> ConversionError:
+    def invalid(self, name: str, value: Any, detail: str) -> Invalid:
         """Returns the error for an invalid entry of the metadata."""
-        return ConversionError(invalid(self.metadata.at(name), value, detail))
+        return Invalid(invalid(self.metadata.at(name), value, detail))
 
     def note_loss(self, name: str, text: str) -> None:
         """Notes an entry of the metadata whose effect the result lacks."""
@@ -79,14 +79,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     def required_text(self, name: str, example: str) -> str:
         """Returns a parameter as `text` does. One that is kept where hpad cannot read it is lost: gives the example.
 
-        Raises ConversionError if it is not set at all.
+        Raises Invalid if it is not set at all.
         """
         found = self.text(name) or self.unread(name, example)
         if not found and self.authentication.missing:
             self.note_loss(name, f"is not in the trigger: write it into the source, in place of {example}")
             return example
         if not found:
-            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
         return found
 
     def unread(self, name: str, example: str = PLACEHOLDER) -> str:
@@ -113,14 +113,14 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         return self._field_of(name)[0]
 
     def needed(self, name: str) -> str:
-        """Returns a required entry. Raises ConversionError if it is missing."""
+        """Returns a required entry. Raises Invalid if it is missing."""
         text = self.text(name)
         if not text:
-            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
         return text
 
     def number(self, name: str, default: str = "") -> str:
-        """Returns an entry that is a quantity, or the default if it is absent. Raises ConversionError."""
+        """Returns an entry that is a quantity, or the default if it is absent. Raises Invalid."""
         text = self.text(name, default)
         if not text:
             return text
@@ -131,25 +131,25 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
     def target(self, name: str, default: str = "") -> str:
-        """Returns the target value of the metric, a number above 0. Raises ConversionError.
+        """Returns the target value of the metric, a number above 0. Raises Invalid.
 
         Where scaling modifiers have the target, triggers need none: it is 1 until they replace it.
         """
         text = self.number(name, default or ("1" if self.in_formula else ""))
         if not text:
-            raise ConversionError(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
+            raise Invalid(required(self.metadata.at(name), f"a trigger of type {self.type} needs it"))
         if parse_milli(text) <= 0:
             raise self.invalid(name, text, "must be more than 0")
         return text
 
     def whole_number(self, name: str, text: str) -> int:
-        """Returns the number in the text of an entry. Raises ConversionError for anything but digits."""
+        """Returns the number in the text of an entry. Raises Invalid for anything but digits."""
         if not (text.isascii() and text.isdigit()):
             raise self.invalid(name, text, "must be a whole number")
         return int(text)
 
     def milliseconds(self, name: str) -> str:
-        """Returns a timeout in hpad's form, such as "3000ms"; "" if absent. Raises ConversionError."""
+        """Returns a timeout in hpad's form, such as "3000ms"; "" if absent. Raises Invalid."""
         text = self.metadata.text(name)
         if not text:
             return ""
@@ -289,13 +289,13 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def external(self, source: Source, value: str, activation: str = "", selector: Mapping[str, Any] = {}) -> None:
-        """Adds the trigger's External metric and its source; raises ConversionError for an invalid metricType.
+        """Adds the trigger's External metric and its source; raises Invalid for an invalid metricType.
 
         `selector`: of the metric, in place of the source's labels.
         """
         kind = self.metric_type or "AverageValue"
         if kind not in ("AverageValue", "Value"):
-            raise ConversionError(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
+            raise Invalid(invalid(f"{self.path}.metricType", kind, "must be AverageValue or Value"))
         metric: dict[str, Any] = {"name": source.metric}
         if selector or source.labels:
             metric["selector"] = dict(selector) or {"matchLabels": dict(source.labels)}

@@ -5,8 +5,7 @@ Source: KEDA 2.21, "CPU", "Memory" and "Cron".
 
 from typing import Any, Final
 
-from hpad.api.fields import invalid
-from hpad.manifests.keda.fields import ConversionError
+from hpad.api.problem import Invalid, invalid
 from hpad.manifests.keda.trigger import Trigger
 
 _UTILIZATION: Final = "Utilization"
@@ -14,7 +13,7 @@ _AVERAGE: Final = "AverageValue"
 
 
 def resource(trigger: Trigger) -> None:
-    """Adds a Resource metric, or with `containerName` a ContainerResource metric; raises ConversionError."""
+    """Adds a Resource metric, or with `containerName` a ContainerResource metric; raises Invalid."""
     older = trigger.metadata.text("type")
     kind = trigger.metric_type or older
     value = trigger.needed("value")
@@ -24,7 +23,7 @@ def resource(trigger: Trigger) -> None:
     elif kind == _AVERAGE:
         target = {"type": kind, "averageValue": trigger.number("value")}
     else:
-        raise ConversionError(invalid(f"{trigger.path}.metricType", kind, f"must be {_UTILIZATION} or {_AVERAGE}"))
+        raise Invalid(invalid(f"{trigger.path}.metricType", kind, f"must be {_UTILIZATION} or {_AVERAGE}"))
     measured = {"name": trigger.type, "target": target}
     container = trigger.metadata.text("containerName")
     if container:
@@ -37,7 +36,7 @@ def resource(trigger: Trigger) -> None:
 
 
 def cron(trigger: Trigger) -> None:
-    """Adds a metric that equals `desiredReplicas` between `start` and `end`; raises ConversionError."""
+    """Adds a metric that equals `desiredReplicas` between `start` and `end`; raises Invalid."""
     replicas = trigger.whole_number("desiredReplicas", trigger.needed("desiredReplicas"))
     window = {name: trigger.needed(name) for name in ("timezone", "start", "end")}
     trigger.external(trigger.source("cron", {**window, "replicas": replicas}), "1")

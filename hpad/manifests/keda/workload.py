@@ -21,7 +21,7 @@ _EQUAL: Final = (Operator.EQUALS, Operator.DOUBLE_EQUALS)
 
 
 def kubernetes_workload(trigger: Trigger) -> None:
-    """Adds the number of pods, or of their nodes; raises ConversionError."""
+    """Adds the number of pods, or of their nodes; raises Invalid."""
     text = trigger.needed("podSelector")
     try:
         requirements = selectors.parse(text).requirements
