@@ -453,8 +453,10 @@ def _as_yaml(value: Any) -> str:
 
 
 def _default(written: Any) -> str:
-    """Returns a default as YAML, "" for none and for what is empty."""
-    return "" if written in (None, "", [], {}) else f"`{_as_yaml(written)}`"
+    """Returns a default as YAML, each entry of a mapping by itself; "" for none and for what is empty."""
+    if isinstance(written, dict):
+        return ", ".join(f"`{name}: {_as_yaml(value)}`" for name, value in written.items())
+    return "" if written in (None, "", []) else f"`{_as_yaml(written)}`"
 
 
 def _meanings(form: type[msgspec.Struct]) -> str:

@@ -68,16 +68,17 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
     found = []
     make = plugins.Contexts(clock)
     for source in settings.sources:
-        problems = [problem.text for problem in await asyncio.to_thread(plugins.check_settings, source)]
+        wrong = await asyncio.to_thread(plugins.check_settings, source)
+        problems = [f'source "{source.name}": {problem.text}' for problem in wrong]
         try:
             if not problems:
                 async with offline.adapter(source, make):
                     pass
         except AdapterError as error:
-            problems = [error.message.removeprefix(f'source "{source.name}": ')]
-        place = f'{source.origin}: source "{source.name}"' if source.origin else f'source "{source.name}"'
+            problems = [error.message]
+        place = f"{source.origin}: " if source.origin else ""
         advice = "correct it there; `hpad check` shows the line"
-        found += [Finding("configuration", ERROR, f"{place}: {each}", advice) for each in problems]
+        found += [Finding("configuration", ERROR, f"{place}{each}", advice) for each in problems]
     if found:
         return found
     names = ", ".join(source.name for source in settings.sources)

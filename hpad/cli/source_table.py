@@ -20,15 +20,5 @@ def cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         "-" if latency is None else f"{latency * 1000:.0f}ms",
         "-" if not asked else f"{100 * row['hits'] / asked:.0f}%",
         "-" if erred is None else output.age((now - datetime.fromisoformat(erred)).total_seconds()),
-        _cause(row),
+        " ".join((row.get("lastError") or "-").split()),
     )
-
-
-def _cause(row: Mapping[str, Any]) -> str:
-    """Returns the last error, without the names of source and adapter, which have columns of their own."""
-    text = " ".join((row.get("lastError") or "-").split())
-    named = f'source "{row["name"]}"'
-    for prefix in (f'{named} (adapter "{row["adapter"]}"): ', f"{named}: ", f"{named} "):
-        if text.startswith(prefix):
-            return text.removeprefix(prefix)
-    return text

@@ -304,21 +304,3 @@ def test_a_long_error_is_wrapped_on_a_terminal_only(daemon, capsys, monkeypatch)
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines()[1:])) <= width
         assert error in " ".join(shown.split())
-
-
-@pytest.mark.parametrize(
-    ("error", "shown"),
-    [
-        ('source "broker" (adapter "rabbitmq"): url: is missing', "url: is missing"),
-        ('source "broker": sample is 75s old', "sample is 75s old"),
-        ('source "broker" keeps failing', "keeps failing"),
-        ("http://rabbit:15672 refused the connection", "http://rabbit:15672 refused the connection"),
-    ],
-)
-def test_the_last_error_names_neither_source_nor_adapter(
-    error: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {"name": "broker", "adapter": "rabbitmq", "state": "failing", "lastError": error}
-    monkeypatch.setattr(client.Direct, "get", lambda self, path: {"items": [row]})
-    assert main(["sources"]) == 1
-    assert capsys.readouterr().out.rstrip().endswith(f"  {shown}")
