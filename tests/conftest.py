@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ RECOVERY = "recovery"
 BUDGET = "budget"
 
 environment.settle(os.environ)
+# Else each worker rewrites the assertions of every test again, and each process of hpad compiles its modules.
+sys.dont_write_bytecode = False
 # A job in the background of a shell ignores SIGINT, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test is about how fast the machine is, and none is led by what failed in a run before.

@@ -20,7 +20,7 @@ _READ = (
     "RABBITMQ_", "ERL_", "REDISCLI_", "AWS_", "BOTO_", "MOTO_",
     "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM",
     "LANGUAGE", "LC_", "TZ",
-    "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS",
+    "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE", "PYTHONOPTIMIZE", "PYTHONWARNINGS",
 )  # fmt: skip
 """Prefixes of variables that hpad, systemd's clients, the servers, terminal output or Python read."""
 
