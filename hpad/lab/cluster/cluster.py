@@ -1,7 +1,6 @@
 """The embedded cluster: starts, stops, and gives tests direct access to its objects."""
 
 import asyncio
-import copy
 import shutil
 import tempfile
 import uuid
@@ -42,7 +41,7 @@ from hpad.lab.cluster import controllers as loops
 from hpad.lab.cluster import kubelet as kubelets
 from hpad.lab.cluster import tls as https
 from hpad.lab.cluster.listener import Listener
-from hpad.lab.cluster.resources import Object, Resource
+from hpad.lab.cluster.resources import Object, Resource, copied
 
 
 class Cluster:
@@ -246,7 +245,7 @@ class Cluster:
         if resource.has_status and "status" in manifest:
             patch = {"status": manifest["status"]}
             made = self.writer.patch(resource, made, version, patches.MERGE, patch, "status")
-        return copy.deepcopy(made)
+        return copied(made)
 
     def _resource(self, manifest: Object) -> tuple[Resource, str]:
         api_version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
@@ -266,11 +265,11 @@ class Cluster:
         """Returns a copy of an object by its plural (`"deployments"`), None if it does not exist."""
         resource = self._by_plural(plural)
         found = self.store.find(resource, namespace if resource.namespaced else "", name)
-        return copy.deepcopy(found)
+        return copied(found)
 
     def list(self, plural: str, namespace: str | None = None) -> list[Object]:
         """Returns copies of all objects of a resource, or of those in one namespace."""
-        return copy.deepcopy(self.store.objects(self._by_plural(plural), namespace))
+        return copied(self.store.objects(self._by_plural(plural), namespace))
 
     def _by_plural(self, plural: str) -> Resource:
         for group, versions in self.registry.groups().items():
@@ -282,7 +281,7 @@ class Cluster:
     def set_pod_status(self, name: str, status: Object, namespace: str = "default") -> Object:
         """Writes a pod's status as a kubelet would; raises ApiError 404."""
         pod = self.store.get(resources.PODS, namespace, name)
-        return copy.deepcopy(self.writer.set_status(resources.PODS, pod, status))
+        return copied(self.writer.set_status(resources.PODS, pod, status))
 
     def pids(self) -> dict[str, int]:
         """Maps `"namespace/pod/container"` to the pid of its main process, for all running containers."""

@@ -4,12 +4,11 @@ Objects of other kinds stay as sent. Source: Kubernetes 1.36, pkg/apis/*/*/defau
 """
 
 import base64
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hpad.lab.cluster import admission
-from hpad.lab.cluster.resources import HPAS, NAMESPACES, PODS, Object, Resource
+from hpad.lab.cluster.resources import HPAS, NAMESPACES, PODS, Object, Resource, copied
 
 WORKLOADS: Final = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
 """The kinds with a pod template and a selector."""
@@ -70,7 +69,7 @@ def fill(resource: Resource, obj: Object) -> None:
     if resource == HPAS:
         obj.setdefault("status", admission.empty_status())
     elif resource.kind in _STATUSES:
-        obj.setdefault("status", copy.deepcopy(_STATUSES[resource.kind]))
+        obj.setdefault("status", copied(_STATUSES[resource.kind]))
 
 
 def admitted(resource: Resource, obj: Object) -> Object:
@@ -265,7 +264,7 @@ def _set(target: Any, values: Mapping[str, Any]) -> None:
     if isinstance(target, dict):
         for name, value in values.items():
             if target.get(name) is None:
-                target[name] = copy.deepcopy(value)
+                target[name] = copied(value)
 
 
 _FILLERS: Final[Mapping[str, Callable[[Object], None]]] = {

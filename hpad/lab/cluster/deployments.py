@@ -1,6 +1,5 @@
 """The Deployment controller: one ReplicaSet per pod template, and rolling updates from old ones to the new one."""
 
-import copy
 import hashlib
 import json
 import math
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpad.lab.cluster import pods, recorder, strategy
-from hpad.lab.cluster.resources import DEPLOYMENTS, REPLICA_SETS, Object, Resource
+from hpad.lab.cluster.resources import DEPLOYMENTS, REPLICA_SETS, Object, Resource, copied
 from hpad.lab.cluster.writes import Writer
 
 HASH_LABEL = "pod-template-hash"
@@ -70,10 +69,10 @@ class DeploymentController:
     def _create(self, deployment: Object, old: list[Object]) -> Object:
         metadata, spec = deployment["metadata"], deployment["spec"]
         label = template_hash(spec["template"])
-        template = copy.deepcopy(spec["template"])
+        template = copied(spec["template"])
         labels = template.setdefault("metadata", {}).setdefault("labels", {})
         labels[HASH_LABEL] = label
-        selector = copy.deepcopy(spec["selector"])
+        selector = copied(spec["selector"])
         selector.setdefault("matchLabels", {})[HASH_LABEL] = label
         revision = max((_revision(each) for each in old), default=0) + 1
         body = {

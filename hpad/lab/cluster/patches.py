@@ -4,12 +4,12 @@ Strategic merge and apply use no schema here: a list is merged by the keys in `M
 (such as the metrics of an HPA) is replaced.
 """
 
-import copy
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hpad.lab.cluster import errors
+from hpad.lab.cluster.resources import copied
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -36,7 +36,7 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 def apply(media_type: str, target: Any, patch: Any) -> Any:
     """Returns a new value: `target` with `patch` applied; raises ApiError 400, 415 or 422."""
     if media_type == JSON:
-        return _json_patch(copy.deepcopy(target), patch)
+        return _json_patch(copied(target), patch)
     if media_type not in ACCEPTED:
         raise errors.unsupported_media_type(ACCEPTED)
     if not isinstance(patch, Mapping):
@@ -52,7 +52,7 @@ def _merge(target: Any, patch: Any, *, by_key: bool, name: str = "") -> Any:
         key = merge_key(name, [*target, *patch])
         if key is not None:
             return _merge_lists(target, patch, key)
-    return copy.deepcopy(patch)
+    return copied(patch)
 
 
 def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], *, by_key: bool) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _operate(holder: dict[str, Any], operation: Mapping[str, Any]) -> None:
     elif name == "add":
         _add(holder, path, operation.get("value"))
     elif name in ("move", "copy"):
-        value = copy.deepcopy(_value_at(holder, operation["from"]))
+        value = copied(_value_at(holder, operation["from"]))
         if name == "move":
             _remove(holder, operation["from"])
         _add(holder, path, value)

@@ -1,11 +1,10 @@
 """Pods for the controllers: ownership, activity, readiness, and the order of deletion."""
 
-import copy
 from datetime import UTC, datetime
 from typing import Any
 
 from hpad.api import deletion_cost
-from hpad.lab.cluster.resources import PODS, Object, Resource
+from hpad.lab.cluster.resources import PODS, Object, Resource, copied
 from hpad.lab.cluster.store import Store
 
 
@@ -37,9 +36,9 @@ def owned_pods(store: Store, uid: str) -> list[Object]:
 
 def from_template(resource: Resource, owner: Object, template: Object) -> Object:
     """Returns a pod from a workload's template, without a name."""
-    metadata = copy.deepcopy(template.get("metadata") or {})
+    metadata = copied(template.get("metadata") or {})
     metadata["ownerReferences"] = [owner_reference(resource, owner)]
-    spec = copy.deepcopy(template["spec"])
+    spec = copied(template["spec"])
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -3,7 +3,6 @@
 HPAs are validated in full by `admission`; other kinds only as far as needed for clear errors.
 """
 
-import copy
 import random
 import re
 import uuid
@@ -13,7 +12,7 @@ from typing import Any
 
 from hpad.api import deletion_cost
 from hpad.lab.cluster import defaults, errors, rules, selectors
-from hpad.lab.cluster.resources import DEPLOYMENTS, PODS, Object, Resource
+from hpad.lab.cluster.resources import DEPLOYMENTS, PODS, Object, Resource, copied
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names, without vowels, which could form words."""
@@ -40,7 +39,7 @@ def placed(resource: Resource, obj: Object, namespace: str) -> Object:
 
 def prepare_new(resource: Resource, obj: Object, namespace: str, now: datetime) -> Object:
     """Prepares the body of a POST for storage; raises ApiError 400 or 422."""
-    obj = copy.deepcopy(obj)
+    obj = copied(obj)
     metadata = _checked_metadata(resource, obj, namespace)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = metadata["generateName"] + random_suffix()
@@ -63,7 +62,7 @@ def prepare_update(resource: Resource, new: Object, old: Object) -> Object:
 
     Raises ApiError 400 for another name, 409 for another uid, 422 for invalid content.
     """
-    new = copy.deepcopy(new)
+    new = copied(new)
     before = old["metadata"]
     metadata = _checked_metadata(resource, new, before.get("namespace", ""))
     check_identity(resource, metadata, old)
@@ -92,10 +91,10 @@ def prepare_status(resource: Resource, new: Object, old: Object) -> Object:
     kept = ("labels",) if resource == DEPLOYMENTS else _CLIENT_FIELDS if resource.is_custom else ()
     changed = [name for name in _CLIENT_FIELDS if name not in kept]
     metadata = {name: value for name, value in before.items() if name not in changed}
-    metadata |= {name: copy.deepcopy(received[name]) for name in changed if received.get(name)}
+    metadata |= {name: copied(received[name]) for name in changed if received.get(name)}
     metadata["resourceVersion"] = received.get("resourceVersion") or before["resourceVersion"]
     result = {**old, "metadata": metadata}
-    result["status"] = copy.deepcopy(new.get("status") or {})
+    result["status"] = copied(new.get("status") or {})
     return result
 
 
