@@ -14,11 +14,11 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
-from hpad.controller.deadlines import Deadlines
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Change, Phase, Schedule, TooEarly
-from hpad.controller.workers import Worker, Workers
+from hpad.controller.schedule import Change, Phase, Schedule
+from hpad.controller.workers import Deadlines, Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
+from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Edited, NotLeading, Owner, Permit, decides_alike
 from hpad.engine.spec import compiled_spec
 from hpad.sources import limits

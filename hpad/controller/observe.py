@@ -8,25 +8,26 @@ import math
 import zlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
+from hpad.api.pod import Owner, Pod
+from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
 from hpad.controller.cluster import Cluster
 from hpad.controller.overlap import Overlap
-from hpad.controller.own_pods import OwnPods, read_own_pods
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, recovery, shadow
 from hpad.engine.controls import OWNER
+from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
-from hpad.engine.spec import compiled_spec
+from hpad.engine.spec import VALUE, CompiledMetric, compiled_spec
 from hpad.engine.view import (
     BUILT_IN,
     HPAD,
@@ -74,6 +75,47 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.owned and not self.dry_run
 
 
+class OwnPods(NamedTuple):
+    """The names of the pods of a target, for an HPA that selects pods by owner; or why they are not known.
+
+    An HPA of a controller in `related` scales the same pods.
+    """
+
+    names: frozenset[str] = frozenset()
+    error: AdapterError | None = None
+    related: frozenset[Owner] = frozenset()
+
+    def of(self, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
+        """Returns the answers without the values of other pods; the error for each metric that depends on pods."""
+        metrics = verdict.metrics if isinstance(verdict, Proceed) else ()
+        return [self._of(*each) for each in zip(metrics, answers, strict=True)]
+
+    def _of(self, metric: CompiledMetric, answer: Sample | AdapterError) -> Sample | AdapterError:
+        if isinstance(answer, AdapterError):
+            return answer
+        if self.error is not None and (metric.of_pods or metric.kind == VALUE):  # a Value counts the ready pods
+            return self.error
+        if not isinstance(answer, PodSample):
+            return answer
+        values = {name: value for name, value in answer.values.items() if name in self.names}
+        return msgspec.structs.replace(answer, values=values)
+
+
+async def read_own_pods(
+    cluster: Cluster, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
+) -> tuple[list[Pod], OwnPods]:
+    """Returns those of the pods that belong to the target, none where that is not known."""
+    target = hpa.spec.scale_target_ref
+    try:
+        owned = await cluster.owned(target, scale, pods)
+    except errors.ApiError as error:
+        return [], OwnPods(error=AdapterError(error.message, "cluster"))
+    if not owned.pods:
+        message = f'of the pods that match the selector ({len(pods)}), none belongs to {target.kind} "{target.name}"'
+        return [], OwnPods(error=AdapterError(message, "spec"))
+    return owned.pods, OwnPods(frozenset([pod.name for pod in owned.pods]), related=owned.related)
+
+
 class Turn(msgspec.Struct, frozen=True):
     """One turn of an HPA: its inputs without the answers, and what its writes depend on.
 
@@ -114,9 +156,8 @@ class Observer:
 
     async def observe(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> Turn:
         """Reads everything that the decision for the permit's HPA depends on, except its metrics."""
-        view, last_scale_time, unreported, own_pods = await self._view(permit, worker, timing.moment, record)
-        view = self._holding(view, timing, record)
-        return Turn(view, timing.moment, permit, timing, record, last_scale_time, unreported, own_pods)
+        turn = await self._turn(permit, worker, timing, record, timing.moment)
+        return replace(turn, view=replace(turn.view, values_held=True)) if self._holds(turn) else turn
 
     async def observe_again(self, turn: Turn, worker: Worker) -> Turn:
         """Returns the turn for the HPA as it is now. Raises Edited if it was deleted or replaced."""
@@ -124,28 +165,20 @@ class Observer:
         hpa = None if permit.current is None else permit.current(permit.key)
         if hpa is None or not permit.is_same:
             raise Edited(str(permit.key))
-        permit = replace(permit, hpa=hpa)
-        view, last_scale_time, unreported, own_pods = await self._view(permit, worker, turn.moment, turn.record)
-        turn = replace(turn, last_scale_time=last_scale_time, unreported=unreported, own_pods=own_pods)
         # No values are held: those of the new spec are written at once.
-        return replace(turn, view=view, permit=permit)
+        return await self._turn(replace(permit, hpa=hpa), worker, turn.timing, turn.record, turn.moment)
 
     def relevant(self, hpa: HorizontalPodAutoscaler, memory: Memory) -> Memory:
         """Returns the state of this HPA and its present target; empty for an earlier HPA of the same name."""
         if memory.uid != hpa.metadata.uid:
             return NOTHING
-        if self.options.tunables.gates.HPATargetHistory and memory.target not in ("", target_of(hpa)):
+        if self.options.tunables.gates.HPATargetHistory and memory.target not in ("", compiled_spec(hpa).target_id):
             # Kubernetes keeps the history; the windows of the former target then limit the new one.
             return Memory(uid=memory.uid, status=memory.status, last=memory.last)
         return memory
 
-    async def _view(
-        self, permit: Permit, worker: Worker, moment: Moment, record: Record
-    ) -> tuple[View, datetime | None, PendingRescale | None, OwnPods | None]:
-        """Returns the View, the lastScaleTime of the HPA, and the earlier rescale that no status has reported yet.
-
-        The last one is set for an HPA that selects pods by owner.
-        """
+    async def _turn(self, permit: Permit, worker: Worker, timing: Timing, record: Record, moment: Moment) -> Turn:
+        """Returns the turn, decided at `moment`, with the real counts of the target or those of its shadow."""
         key, hpa = permit.key, permit.hpa
         loaded = assessed(await self._store.get_loaded(key), moment)
         memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
@@ -187,42 +220,35 @@ class Observer:
             annotation_reason=own.reason,
             controls=own.controls,
         )
-        view, memory = self._in_shadow(real, memory)
-        # By the state as loaded: the state of a former target also knows the rescales that the status reports. To those
-        # of others the count of a shadow does not belong.
-        unseen = view.shadow is None and recovery.rescaled_since(loaded, hpa.status)
-        history = recovery.resumed(memory, view, self._gap(record), unseen=unseen)
-        if history is not view.history:
-            view = replace(view, history=history)
-        return view, last_scale_time, unreported, own_pods
+        view = self._resumed(real, memory, loaded, self._gap(record))
+        return Turn(view, moment, permit, timing, record, last_scale_time, unreported, own_pods)
 
-    def _in_shadow(self, view: View, memory: Memory) -> tuple[View, Memory]:
-        """Returns the view and the state to decide with: in shadow mode those of the shadow."""
-        dry_run, count = self.options.dry_run, memory.shadow
-        if not dry_run and view.controls.mode is None and count is None:  # nearly always
-            return view, memory
-        why = shadow.reason(view, dry_run=dry_run)
-        if why is not None:
-            if count is not None and view.replicas:  # a stopped target has no shadow
-                memory = replace(memory, last_count=count, pending=None)
-            return shadow.begun(view, why, count), memory
-        if count is None:
-            return view, memory
-        return view, replace(memory, history=shadow.left(memory.history))
+    def _resumed(self, real: View, memory: Memory, loaded: Memory, gap: timedelta) -> View:
+        """Returns the view to decide on: in shadow mode with its count, and with the history after a gap.
+
+        `memory` is the state for this target, `loaded` the one in the store.
+        """
+        view = real
+        # By the state as loaded: the state of a former target also knows the rescales that the status reports.
+        unseen = recovery.rescaled_since(loaded, real.hpa.status)
+        if self.options.dry_run or real.controls.mode is not None or memory.shadow is not None:  # seldom
+            view, memory = shadow.entered(real, memory, dry_run=self.options.dry_run)
+            unseen = unseen and view.shadow is None  # the count of a shadow is not that of the rescales of others
+        history = recovery.resumed(memory, view, gap, unseen=unseen)
+        return view if history is view.history else replace(view, history=history)
 
     def _gap(self, record: Record) -> timedelta:
         """Returns the time without a reconcile after which the HPA's state is incomplete."""
         gap = self.options.gap
         return gap if record.period is None else max(gap, timedelta(seconds=GAP_PERIODS * record.period))
 
-    def _holding(self, view: View, timing: Timing, record: Record) -> View:
-        """Returns the view with `values_held` set if the status was written in this interval of the HPA."""
-        last, interval = record.status_written, self.options.status_refresh.total_seconds()
+    def _holds(self, turn: Turn) -> bool:
+        """Whether the status was written in this interval of the HPA: changed values alone are not written again."""
+        last, interval = turn.record.status_written, self.options.status_refresh.total_seconds()
         if interval <= 0 or last is None:
-            return view
-        key, now = view.hpa.metadata.key, timing.moment.monotonic
-        held = interval_of(key, last, interval) == interval_of(key, now, interval)
-        return replace(view, values_held=True) if held else view
+            return False
+        key, now = turn.view.key, turn.timing.moment.monotonic
+        return interval_of(key, last, interval) == interval_of(key, now, interval)
 
     async def _read_scale(
         self, key: Key, hpa: HorizontalPodAutoscaler, worker: Worker
@@ -257,7 +283,9 @@ class Observer:
         """Whether another client than an HPA controller is known to have set the target to zero."""
         if zero_by not in ("", HPAD, BUILT_IN):
             return True
-        return memory.uid == hpa.metadata.uid and recovery.set_by_other(memory, target_of(hpa), hpa.status)
+        return memory.uid == hpa.metadata.uid and recovery.set_by_other(
+            memory, compiled_spec(hpa).target_id, hpa.status
+        )
 
     def _competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """Returns the other writers of the target, and of the status if hpad writes the status."""
@@ -274,11 +302,6 @@ def interval_of(key: Key, at: float, length: float) -> int:
     the next ones, after a start and after each failure that concerns all of them.
     """
     return math.floor(at / length + zlib.crc32(str(key).encode()) / 2**32)
-
-
-def target_of(hpa: HorizontalPodAutoscaler) -> str:
-    """Returns the target as group/kind/name (`CompiledSpec.target_id`), one object for all turns."""
-    return compiled_spec(hpa).target_id
 
 
 def _scale_error(error: errors.ApiError) -> ScaleError:

@@ -1,28 +1,27 @@
 """One reconcile of one HPA: observe, examine, gather, decide, write, settle, publish."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
-import structlog
 from msgspec.structs import replace
 
-from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
-from hpad.controller import report, rescale, schedule
-from hpad.controller.announcements import Announcements
+from hpad.controller import report, schedule
 from hpad.controller.cluster import Cluster, Metrics
-from hpad.controller.observe import Observer, Options, Turn, target_of
+from hpad.controller.observe import Observer, Options, Turn
 from hpad.controller.overlap import Overlap
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
+from hpad.controller.write import Discarded, Writes
 from hpad.election.owner import Edited, Permit
-from hpad.engine import conditions, settle, shadow
+from hpad.engine import annotations, examine, settle
 from hpad.engine.examine import UNOBSERVABLE, Halt, Proceed, Queries, Verdict
-from hpad.engine.history import Last, Memory, PendingRescale
-from hpad.engine.settle import next_history
 from hpad.engine.turn import (
     Answer,
     Answered,
@@ -32,17 +31,16 @@ from hpad.engine.turn import (
     Reconcile,
     Reply,
     TimingTrace,
-    Write,
     held_back,
 )
 from hpad.engine.turn import turn as steps_of
-from hpad.kube import errors
 from hpad.store.store import Store
 from hpad.telemetry import Telemetry
-from hpad.telemetry.episode import Episode
 
 _OUTDATED = 2
 """Turns in succession that may end without a decision because the HPA's labels or its target were edited."""
+_ANNOUNCED: Final = 200
+"""HPAs whose queries are announced in one turn of their namespace: about ten milliseconds of work."""
 
 
 class ReconcileRecorder(Protocol):
@@ -56,6 +54,16 @@ class DecisionLog(Protocol):
 
     def add(self, done: Reconcile) -> Reconcile: ...
     def forget(self, key: Key) -> None: ...
+
+
+class Keepers(NamedTuple):
+    """What keeps reconciles: `recorders` before the status is written, `decisions` after."""
+
+    recorders: Sequence[ReconcileRecorder] = ()
+    decisions: DecisionLog | None = None
+
+
+NO_KEEPERS: Final = Keepers()
 
 
 class _Driven(msgspec.Struct):
@@ -72,8 +80,51 @@ class _Driven(msgspec.Struct):
     seconds: float = 0.0
 
 
-class _Discarded(Exception):
-    """The HPA was edited before the write: it is decided again, in the same turn."""
+class Announcements:
+    """The HPAs, by namespace, whose queries have still to be announced to the sources.
+
+    One call to a source answers the queries that wait and those that it expects soon, which are those that came a
+    period before. In the first period after a start, and after a change of the leader, it would expect none: each tick
+    would cause a call of its own, ten lists of the metrics of a namespace instead of one or a few.
+    """
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._waiting: defaultdict[str, dict[Key, None]] = defaultdict(dict)
+
+    def add(self, keys: Collection[Key]) -> None:
+        """Notes HPAs that are going to have their first turns."""
+        for key in keys:
+            self._waiting[key.namespace][key] = None
+
+    def discard(self, key: Key) -> None:
+        """Forgets an HPA; others than those that were added are ignored."""
+        others = self._waiting.get(key.namespace)
+        if others is None:
+            return
+        others.pop(key, None)
+        if not others:
+            del self._waiting[key.namespace]
+
+    def make(self, permit: Permit, own: annotations.Reader) -> None:
+        """Announces queries of the namespace before the first turn of the permit's HPA."""
+        waiting, current = self._waiting.get(permit.key.namespace), permit.current
+        if waiting is None or permit.key not in waiting or current is None:
+            return
+        for key in list(itertools.islice(waiting, _ANNOUNCED)):
+            self.discard(key)
+            hpa = current(key)
+            if hpa is not None and permit.owner.leading and not own.reads_files(hpa):
+                self._announce(hpa, own)
+        self.discard(permit.key)
+
+    def _announce(self, hpa: HorizontalPodAutoscaler, own: annotations.Reader) -> None:
+        scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
+        pods = None if scale is None or not scale.spec.replicas else scale.pod_selector
+        controls = own.of(hpa).controls
+        if pods is not None and controls.sync_period is None:
+            self._metrics.announce(examine.queries(hpa, pods, controls.ignored_containers), HPAIdentity.of(hpa))
 
 
 class Reconciler:
@@ -88,8 +139,7 @@ class Reconciler:
         metrics: Metrics,
         store: Store,
         telemetry: Telemetry,
-        recorders: Sequence[ReconcileRecorder] = (),
-        decisions: DecisionLog | None = None,
+        keepers: Keepers = NO_KEEPERS,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
@@ -100,10 +150,8 @@ class Reconciler:
         self.announcements = Announcements(cluster, metrics)
         self._sparing = Sparing(cluster, metrics, clock)
         self._telemetry = telemetry
-        self._recorders = recorders
-        self._decisions = decisions
-        self._log = structlog.get_logger("hpad.reconcile")
-        self._unwritten = Episode(self._log, clock, "status not written", "statuses are written again")
+        self._writes = Writes(self._observer, cluster, store, self._sparing, telemetry, clock)
+        self._keepers = keepers
 
     @property
     def _options(self) -> Options:
@@ -121,22 +169,22 @@ class Reconciler:
         The worker is released during waits for metrics and for the store. An HPA that was edited meanwhile is decided
         again, with the answers that still fit.
 
-        Returns the settlement, which includes refusals of the API server. Raises schedule.TooEarly before anything is
+        Returns the settlement, which includes refusals of the API server. Raises write.TooEarly before anything is
         written; NotLeading or Edited instead of a write, after which another turn decides. Other exceptions are bugs.
         """
         began = self._clock.monotonic()
         turn = await self._observer.observe(permit, worker, timing, record)
         observed = self._clock.monotonic() - began
         # Before the metrics are known: a recommendation that a crash could lose must not be made.
-        await schedule.announce(self._store, permit.key, worker, timing.moment)
+        await self._writes.note_early(permit.key, worker, timing.moment)
         driven = _Driven(turn, worker)
         done = await self._drive(driven)
-        for recorder in self._recorders:
+        for recorder in self._keepers.recorders:
             recorder.note(done)
         acted = self._clock.monotonic()
-        await self._publish(driven.turn, done)
+        await self._writes.publish(driven.turn, done)
         series, now = self._telemetry.controller, self._clock.monotonic()
-        report.count(series, permit.key, done.view, done.settlement, driven.seconds, began, now)
+        report.count(series, done, driven.seconds, began, now)
         stages = TimingTrace(
             late=max(0.0, began - timing.moment.monotonic),
             observe=observed,
@@ -145,7 +193,7 @@ class Reconciler:
             publish=now - acted,
         )
         done = replace(done, timing=stages)
-        kept = done if self._decisions is None else self._decisions.add(done)
+        kept = done if self._keepers.decisions is None else self._keepers.decisions.add(done)
         report.decided(series.decisions, kept)  # the series share what the history keeps
         return done.settlement
 
@@ -155,10 +203,10 @@ class Reconciler:
         self.announcements.discard(key)
         self._sparing.forget(key)
         self.overlap.release(key)
-        if self._decisions is not None:
-            self._decisions.forget(key)
+        if self._keepers.decisions is not None:
+            self._keepers.decisions.forget(key)
         self._telemetry.controller.forget(key)
-        self._unwritten.ended(subject=key)
+        self._writes.forget(key)
 
     def sync_period(self, hpa: HorizontalPodAutoscaler) -> float | None:
         """Returns the HPA's own sync period in seconds; None where that of the controller applies."""
@@ -190,7 +238,7 @@ class Reconciler:
                 driven.turn.record.outdated = 0
                 done: Reconcile = end.value
                 return done
-            except _Discarded:
+            except Discarded:
                 steps.close()
                 driven.turn = await self._observer.observe_again(driven.turn, driven.worker)
 
@@ -199,7 +247,7 @@ class Reconciler:
             return await self._answered(step.verdict, driven)
         if isinstance(step, AskWork):
             return await self._sparing.ask(step.queries, driven.turn, driven.worker)
-        return await self._written(step, driven)
+        return await self._writes.scale(step, driven.turn, driven.worker)
 
     async def _answered(self, verdict: Verdict, driven: _Driven) -> Answered:
         """Returns the answers to the HPA's queries, after an edit those that are there already.
@@ -248,145 +296,3 @@ class Reconciler:
         if queries != driven.queries or not usable:
             turn.record.outdated += 1
             raise Edited(str(turn.permit.key))
-
-    async def _written(self, write: Write, driven: _Driven) -> settle.Outcome | None:
-        """Writes the scale if the decision changes the count. Raises _Discarded if the HPA was edited meanwhile."""
-        turn, scale = driven.turn, write.view.scale
-        try:
-            turn.permit.require()  # while the metrics were read, the HPA may have been edited, or the lease lost
-            if write.to is None or scale is None:
-                return None
-            if write.decision.spared is not None:
-                await self._set_costs(write, driven)
-            await self._begin(write, turn, write.to)
-            return await rescale.scale_target(self._cluster, self._clock, turn.permit, scale, write.to)
-        except Edited:
-            self._give_up(write, turn)
-            raise _Discarded from None
-
-    async def _set_costs(self, write: Write, driven: _Driven) -> None:
-        """Makes idle pods go first in a scale-down; an error becomes an event."""
-        error = await self._sparing.mark(write, driven.turn, driven.worker)
-        if error is not None:
-            text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
-            self._record(driven.turn, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
-
-    async def _begin(self, write: Write, turn: Turn, to: int) -> None:
-        """Stores the pending rescale before it is written, so that a crash cannot lose it."""
-        done = write.settlement
-        ups, downs = done.history.scale_ups, done.history.scale_downs
-        pending = PendingRescale(write.view.replicas, to, ups, downs, done.status, turn.last_scale_time)
-        self._remember(write, turn, pending)
-        await self._store.flush_now(turn.permit.key)
-
-    def _remember(self, write: Write, turn: Turn, pending: PendingRescale | None) -> None:
-        """Stores the recommendation of this reconcile before anything is written for it."""
-        view = write.view
-        memory = replace(
-            self._memory(turn),
-            uid=view.hpa.metadata.uid,
-            target=target_of(view.hpa),
-            history=next_history(view, write.decision, rescaled=False),
-            at=view.now,
-            last_count=view.target_replicas,
-            pending=pending,
-            loaded=False,
-            validity=turn.validity,
-            shadow=view.replicas if view.shadow is not None and view.shadow.replicas else None,
-        )
-        self._store.put(turn.permit.key, memory)
-
-    def _give_up(self, write: Write, turn: Turn) -> None:
-        """Keeps the recommendation of a decision that an edit has discarded."""
-        # As in Kubernetes, which stores a recommendation before it writes (horizontal.go: stabilizeRecommendation).
-        if write.view.scale is not None and turn.permit.is_same:
-            self._remember(write, turn, turn.unreported)
-        self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.permit.key))
-
-    async def _publish(self, turn: Turn, done: Reconcile) -> None:
-        view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
-        key = turn.permit.key
-        if turn.unreported is not None:
-            self._log.info("writing the status of an earlier rescale", hpa=str(key), scale_to=turn.unreported.to)
-        for event in settlement.events:
-            self._record(turn, event)
-        before, last = self._memory(turn), report.last(view, decision, outcome, settlement)
-        writes = (settlement.status_changed or turn.unreported is not None) and self._options.writes_status
-        memory = self._next_memory(turn, done, before, last, writes=writes)
-        self._store.put(key, memory)
-        reported = writes and await self._report_status(turn, settlement.status)
-        unsure = outcome is not None and outcome.unsure
-        if reported and view.scale is not None and memory.pending is not None and not unsure:
-            # The status reports the rescale now; only a rescale of unknown outcome stays pending.
-            self._store.put(key, replace(memory, pending=None))
-        report.report_zero(self._log, view, decision.verdict, turn.record)
-        report.report_annotations(self._log, view, turn.record)
-        report.report_competitors(self._log, self._telemetry.controller, view, turn.record, yields=self._options.yields)
-        report.log_decision(self._log, view, decision, last, before.last)
-
-    def _next_memory(self, turn: Turn, done: Reconcile, before: Memory, last: Last, *, writes: bool) -> Memory:
-        """Returns the state after the decision was carried out; `writes`: the status has still to be written."""
-        view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
-        memory = replace(
-            before,
-            uid=view.hpa.metadata.uid,
-            target=target_of(view.hpa),
-            status=None if self._options.writes_status else settlement.status,
-            last=last,
-        )
-        if view.scale is None:  # nothing was decided: history and time of the earlier turn stay
-            if before.validity is not None and (before.complete or not before.loaded):
-                memory = replace(memory, validity=before.validity.prolonged(turn.validity))
-            return memory
-        written = decision.scale_to is not None and outcome is not None and outcome.written
-        unreported = before.pending if written else turn.unreported  # until its status is written
-        uncertain = before.pending if outcome is not None and outcome.unsure else None  # the next turn reads the count
-        return replace(
-            memory,
-            history=settlement.history,
-            at=view.now,
-            last_count=decision.scale_to if written else view.target_replicas,
-            pending=uncertain or (unreported if writes else None),
-            loaded=False,
-            validity=turn.validity,
-            shadow=None if view.shadow is None else shadow.count_after(view, decision),
-        )
-
-    def _memory(self, turn: Turn) -> Memory:
-        return self._observer.relevant(turn.view.hpa, self._store.get(turn.permit.key))
-
-    async def _report_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
-        """Writes the status, and notes when. Returns whether it needs no further attempt."""
-        record, done = turn.record, False
-        record.status_written = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it
-        try:
-            done = await self._write_status(turn, status)
-        finally:
-            if not done:
-                record.status_written = None
-        return done
-
-    async def _write_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
-        """Writes the status. Returns whether it needs no further attempt."""
-        hpa = turn.view.hpa
-        try:
-            await self._cluster.write_status(hpa, status, turn.permit.require)
-        except Edited:  # the next turn reports the rescale of this one
-            return False
-        except errors.ApiError as error:
-            if error.not_found:  # deleted meanwhile: there is no status to write
-                return True
-            self._record(turn, conditions.Event(conditions.WARNING, "FailedUpdateStatus", error.message))
-            key = turn.permit.key
-            self._unwritten.occurred(subject=key, hpa=str(key), error=error.message)
-            return False
-        self._unwritten.ended(subject=turn.permit.key)
-        return True
-
-    def _record(self, turn: Turn, event: conditions.Event) -> None:
-        view = turn.view
-        if view.shadow is not None or self._options.dry_run:
-            # At debug: the decision is logged as well, and a failure repeats its event in each turn.
-            self._log.debug("event not sent", hpa=str(view.key), reason=event.reason, message=event.message)
-            return
-        self._cluster.event_recorder.record(view.hpa, event, turn.permit.require_leading)

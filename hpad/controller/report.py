@@ -9,8 +9,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hpad.api.metadata import Key
-from hpad.controller.schedule import Record
 from hpad.engine import decide, examine, explain, settle, shadow
 from hpad.engine.addresses import addresses
 from hpad.engine.history import Last
@@ -18,15 +16,16 @@ from hpad.engine.holds import held_by
 from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import DRY_RUN, HPAD, Shadow, View, yields_to
+from hpad.engine.view import DRY_RUN, HPAD, Competitor, Shadow, View, yields_to
 from hpad.telemetry.controller import ControllerSeries
 from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 
 
-def last(view: View, decision: decide.Decision, outcome: settle.Outcome | None, settlement: settle.Settlement) -> Last:
+def last(done: Reconcile) -> Last:
     """Returns the last decision for page and API, with the cause of a failure and the count that was withheld."""
+    view, decision, outcome, settlement = done.view, done.decision, done.outcome, done.settlement
     failed = None if outcome is None else outcome.error
     return Last(
         at=view.now,
@@ -48,12 +47,13 @@ class _Sentence(msgspec.Struct, frozen=True, gc=False):
         return settle.sentence(self.decision, self.outcome)
 
 
-def log_decision(log: Any, view: View, decision: decide.Decision, now: Last, before: Last | None) -> None:
+def log_decision(log: Any, done: Reconcile, now: Last, before: Last | None) -> None:
     """Logs a new error at warning, another change of the error or of the replica count at info, all else at debug.
 
     A withheld count is decided again each turn, and is logged when it changes. A fallback is logged when it starts and
     when it ends.
     """
+    view, decision = done.view, done.decision
     before = before or Last(view.now, "")
     if now.fallbacks or before.fallbacks:
         _log_fallbacks(log, view, decision.proposals, now.fallbacks, before.fallbacks)
@@ -116,76 +116,82 @@ def _without_durations(error: str | None) -> str | None:
     return None if error is None else _SPAN.sub("…", error)
 
 
-def report_competitors(log: Any, series: ControllerSeries, view: View, record: Record, *, yields: bool) -> None:
-    """Sets the series of the other writers, and logs them when they change."""
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """What the log has said about an HPA: other writers, the errors in annotations, and about a target at zero.
+
+    `minimum`: that a minimum of 0 needs the feature gate HPAScaleToZero. `zero`: why the target stays at zero, or who
+    had put it to sleep.
+    """
+
+    competitors: tuple[Competitor, ...] = ()
+    annotation_error: str | None = None
+    minimum: bool = False
+    zero: str = ""
+
+
+NOTHING_LOGGED: Final = Logged()
+_MINIMUM: Final = (
+    "minReplicas is 0, but the feature gate HPAScaleToZero is off: metrics never ask for less than 1 replica"
+)
+
+
+def log_changes(log: Any, done: Reconcile, before: Logged, *, yields: bool) -> Logged:
+    """Logs what has changed about an HPA beside its decision. Returns what the log has said of it now."""
+    view = done.view
+    now = Logged(view.competitors, view.annotation_error, view.scale_to_zero_disabled, _zero(done))
+    if now == before:
+        return before  # nearly always
+    if now.minimum and not before.minimum:
+        log.warning(_MINIMUM, hpa=str(view.key))
+    if now.zero and now.zero != before.zero:
+        _log_zero(log, view, now.zero)
+    if now.annotation_error != before.annotation_error:
+        _log_annotations(log, view)
+    if now.competitors != before.competitors:
+        _log_competitors(log, view, yields=yields)
+    return now
+
+
+def _zero(done: Reconcile) -> str:
+    """Returns why a target at zero is not woken although its HPA is meant to, or who had put it to sleep."""
+    view, verdict = done.view, done.decision.verdict
+    if isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED and view.zero_stays:
+        return view.zero_stays
+    return f"{view.zero_by} has put it to sleep" if view.zero_taken_over and view.zero_by != HPAD else ""
+
+
+def _log_zero(log: Any, view: View, told: str) -> None:
+    stays = told == view.zero_stays
+    write, effect = (log.warning, "stays there") if stays else (log.info, "is woken by its metrics")
+    target = view.hpa.spec.scale_target_ref
+    message = f"the target is at zero replicas, and {effect}: {told}"
+    write(message, hpa=str(view.key), target=f"{target.kind}/{target.name}")
+
+
+def _log_annotations(log: Any, view: View) -> None:
+    if view.annotation_error is None:
+        log.info("all annotations are valid again", hpa=str(view.key))
+    else:
+        message = f"annotations without effect: {view.annotation_error}"
+        log.warning(message, hpa=str(view.key))
+
+
+def _log_competitors(log: Any, view: View, *, yields: bool) -> None:
     competitors = view.competitors
-    if not (competitors or record.competitors):
-        return  # nearly always
-    key = view.key
-    series.competing(key, [(competitor.what, competitor.name) for competitor in competitors])
-    if competitors == record.competitors:
-        return
-    record.competitors = competitors
     if not competitors:
-        log.info("no other writer is seen any more", hpa=str(key))
+        log.info("no other writer is seen any more", hpa=str(view.key))
         return
     withheld = yields and yields_to(competitors) is not None
     effect = "; hpad does not scale the target" if withheld else ""
     message = f"another writer competes{effect}: {'; '.join(map(str, competitors))}"
-    log.warning(message, hpa=str(key))
+    log.warning(message, hpa=str(view.key))
 
 
-def _report_minimum(log: Any, view: View, record: Record) -> None:
-    """Logs once that the minReplicas of an HPA needs the feature gate HPAScaleToZero."""
-    disabled = view.scale_to_zero_disabled
-    if disabled and not record.minimum_reported:
-        effect = "metrics never ask for less than 1 replica"
-        message = f"minReplicas is 0, but the feature gate HPAScaleToZero is off: {effect}"
-        log.warning(message, hpa=str(view.hpa.metadata.key))
-    record.minimum_reported = disabled
-
-
-def report_zero(log: Any, view: View, verdict: examine.Verdict, record: Record) -> None:
-    """Logs once why a target at zero is not woken although its HPA is meant to, or who had put it to sleep."""
-    _report_minimum(log, view, record)
-    halted = isinstance(verdict, examine.Halt) and verdict.kind == examine.DISABLED
-    stays = view.zero_stays if halted else ""
-    by_another = view.zero_taken_over and view.zero_by != HPAD
-    told = stays or (f"{view.zero_by} has put it to sleep" if by_another else "")
-    if told and told != record.zero_reported:
-        write = log.warning if stays else log.info
-        effect = "stays there" if stays else "is woken by its metrics"
-        target = view.hpa.spec.scale_target_ref
-        message = f"the target is at zero replicas, and {effect}: {told}"
-        write(message, hpa=str(view.key), target=f"{target.kind}/{target.name}")
-    record.zero_reported = told
-
-
-def report_annotations(log: Any, view: View, record: Record) -> None:
-    """Logs the errors in annotations when they change."""
-    error = view.annotation_error
-    if error == record.annotation_error:
-        return
-    record.annotation_error, key = error, str(view.hpa.metadata.key)
-    if error is None:
-        log.info("all annotations are valid again", hpa=key)
-        return
-    message = f"annotations without effect: {error}"
-    log.warning(message, hpa=key)
-
-
-def count(
-    series: ControllerSeries,
-    key: Key,
-    view: View,
-    settlement: settle.Settlement,
-    gathering: float,
-    began: float,
-    now: float,
-) -> None:
+def count(series: ControllerSeries, done: Reconcile, gathering: float, began: float, now: float) -> None:
     """Updates the series of an HPA and its metrics, which took `gathering` seconds. Other times are monotonic."""
+    key, settlement = done.view.key, done.settlement
     series.reconciled(settlement.action, settlement.error_label, now - began)
-    series.desired(key, settlement.status.desired_replicas, view.max_replicas, now)
+    series.desired(key, settlement.status.desired_replicas, done.view.max_replicas, now)
     series.conditions(key, settlement.status.conditions or ())
     for kind, action, error in settlement.metric_computations:
         series.computed(kind, action, error, gathering)

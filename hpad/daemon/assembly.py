@@ -10,9 +10,9 @@ from hpad import __version__
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.controller import Controller
-from hpad.controller.cost_removal import CostRemoval, kept_seconds
 from hpad.controller.observe import GAP_PERIODS, Options
-from hpad.controller.reconcile import Reconciler
+from hpad.controller.reconcile import Keepers, Reconciler
+from hpad.controller.sparing import CostRemoval, kept_seconds
 from hpad.controller.takeover import Takeover
 from hpad.decisions.archive import Archive, Limits
 from hpad.decisions.file import FileArchive
@@ -86,8 +86,7 @@ def build(
         metrics=metrics,
         store=store,
         telemetry=telemetry,
-        recorders=(kept,) if recorder is None else (recorder, kept),
-        decisions=decisions,
+        keepers=Keepers((kept,) if recorder is None else (recorder, kept), decisions),
     )
     period = settings.sync_period.total_seconds()
     controller = Controller(

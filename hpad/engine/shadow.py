@@ -17,7 +17,7 @@ from hpad.engine.addresses import addresses
 from hpad.engine.controls import IN_SHADOW
 from hpad.engine.decide import Decision
 from hpad.engine.examine import Proceed, Verdict
-from hpad.engine.history import History
+from hpad.engine.history import History, Memory
 from hpad.engine.propose import metric_status, propose
 from hpad.engine.spec import VALUE
 from hpad.engine.view import DRY_RUN, SHADOW, Shadow, View, Withheld
@@ -115,11 +115,21 @@ def mode(view: View, *, dry_run: bool) -> Withheld | None:
     return SHADOW if view.controls.mode == IN_SHADOW else None
 
 
-def begun(view: View, why: Withheld, count: int | None) -> View:
-    """Returns the view with `count`, that of the shadow after the last turn (None: there is none yet).
+def entered(view: View, memory: Memory, *, dry_run: bool) -> tuple[View, Memory]:
+    """Returns the view and the state to decide with: in shadow mode those of the shadow, else those after it.
 
-    `applied` completes it once the answers are known.
+    `applied` completes the view once the answers are known.
     """
+    why, count = reason(view, dry_run=dry_run), memory.shadow
+    if why is None:
+        return view, memory if count is None else msgspec.structs.replace(memory, history=left(memory.history))
+    if count is not None and view.replicas:  # a stopped target has no shadow
+        memory = msgspec.structs.replace(memory, last_count=count, pending=None)
+    return begun(view, why, count), memory
+
+
+def begun(view: View, why: Withheld, count: int | None) -> View:
+    """Returns the view with `count`, that of the shadow after the last turn (None: there is none yet)."""
     scale = view.scale
     if scale is None:
         known = view.hpa.status.current_replicas

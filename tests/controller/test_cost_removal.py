@@ -11,7 +11,7 @@ from support.controller import FakeCluster, Source, Switch
 from support.virtual_time import VirtualClock, in_virtual_time
 
 from hpad.api.deletion_cost import DeletionCost
-from hpad.controller.cost_removal import CostRemoval, kept_seconds
+from hpad.controller.sparing import CostRemoval, kept_seconds
 from hpad.engine.deletion_costs import MOST
 from hpad.kube import errors
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.virtual_time import in_virtual_time
 
-from hpad.controller.deadlines import Deadlines
+from hpad.controller.workers import Deadlines
 
 
 def now() -> float:

@@ -18,8 +18,8 @@ from support.controller import competing, hpa
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
-from hpad.controller import overlap, reconcile, rescale
-from hpad.controller.grid import Grid
+from hpad.controller import overlap, write
+from hpad.controller.schedule import Grid
 from hpad.election import owner
 from hpad.engine import history as validity
 from hpad.engine import recovery
@@ -55,13 +55,13 @@ def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def specs_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     """The spec is compared once after the metrics have been read, and not again before each write."""
-    scale_target = rescale.scale_target
+    scale_target = write.scale_target
 
     def unchecked(cluster: Any, clock: Any, permit: owner.Permit, *rest: Any) -> Any:
         unlimited = msgspec.structs.replace(permit, owner=owner.ALONE, current=None)
         return scale_target(cluster, clock, unlimited, *rest)
 
-    patch.setattr(rescale, "scale_target", unchecked)
+    patch.setattr(write, "scale_target", unchecked)
 
 
 def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ class ScriptedLife(chance.RandomLife):
 
 def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
     """A turn without a scale stores the history that was moved with the clock under the time of the former turn."""
-    publish = reconcile.Reconciler._publish
+    publish = write.Writes.publish
 
     async def stored(self: Any, turn: Any, done: Any) -> None:
         await publish(self, turn, done)
@@ -150,7 +150,7 @@ def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
             key = done.view.hpa.metadata.key
             self._store.put(key, msgspec.structs.replace(self._store.get(key), history=done.view.history))
 
-    patch.setattr(reconcile.Reconciler, "_publish", stored)
+    patch.setattr(write.Writes, "publish", stored)
 
 
 def set_back_and_hidden(environment: Environment, life: Life) -> None:

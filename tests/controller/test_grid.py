@@ -11,8 +11,7 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.controller.grid import Grid
-from hpad.controller.schedule import Schedule
+from hpad.controller.schedule import Grid, Schedule
 
 NAMES = [f"app-{number}" for number in range(200)]
 

@@ -42,7 +42,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
-from hpad.controller.reconcile import Reconciler
+from hpad.controller.reconcile import Keepers, Reconciler
 from hpad.controller.schedule import Plan, Record, Timing, TooEarly
 from hpad.controller.workers import Worker, Workers
 from hpad.election.owner import ALONE, Permit
@@ -238,7 +238,7 @@ def reconciler(planned: Planned, clock: StepClock, world: World, store: Store, g
         metrics=world,
         store=store,
         telemetry=Telemetry(),
-        recorders=(world,),
+        keepers=Keepers((world,)),
     )
     for name, picked in planned.scenario.others.items():
         made.overlap.selectors.put(Key(planned.hpa.metadata.namespace, name), picked)

@@ -24,7 +24,6 @@ BESIDE = {
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),
     *("hpad/records/recent.py", "hpad/records/weight.py", "hpad/sources/redact.py"),
-    *("hpad/controller/deadlines.py", "hpad/controller/announcements.py"),
 }
 """Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
 

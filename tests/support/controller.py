@@ -28,7 +28,7 @@ from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import DecisionLog, Reconciler, ReconcileRecorder
+from hpad.controller.reconcile import DecisionLog, Keepers, Reconciler, ReconcileRecorder
 from hpad.controller.takeover import Takeover
 from hpad.election.owner import ALONE, Owner
 from hpad.engine import annotations as own
@@ -316,8 +316,7 @@ class Bench:
             metrics=self.metrics,
             store=self.store,
             telemetry=self.telemetry,
-            recorders=() if recorder is None else (recorder,),
-            decisions=decisions,
+            keepers=Keepers(() if recorder is None else (recorder,), decisions),
         )
         self.controller = Controller(
             self.source,
