@@ -211,8 +211,12 @@ def _rounding(needed: float, count: int) -> str:
 
 
 def _number(number: float) -> str:
-    """Writes at least three digits: enough to tell the number from the nearest integer."""
-    return amounts.rounded(Fraction(number) * 1000, round(number) * 1000)
+    """Writes at least three digits: enough to tell the number from the nearest integer.
+
+    The float is read as the fraction that it stands for: 4.755 is rounded to 4.76.
+    """
+    exact, near = Fraction(number), Fraction(number).limit_denominator(10**9)
+    return amounts.rounded((exact if near.denominator == 1 else near) * 1000, round(number) * 1000)
 
 
 def _activation(proposal: Proposal) -> str:
