@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from hpad.cli import COMMANDS, kubectl, main
-from hpad.engine import annotations, holds
+from hpad.engine import annotations, stage
 from hpad.settings import TABLE, Match, SourceLimits, SourceSettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
@@ -380,24 +380,24 @@ describe the last reconcile.
   5,000 HPAs with one metric are 45,000 samples in a scrape: about 4 MB of text, 0.2 s of a core in a thread of its
   own (`make bench` measures it), and 2.5 MB of memory."""
 HELD_BY = {
-    holds.TARGET_UNREADABLE: "the scale of the target cannot be read",
-    holds.STALE: "a watch received nothing for `max_staleness`",
-    holds.STOPPED: "the target was set to zero replicas",
-    holds.INVALID_SELECTOR: "the selector of the target is missing or cannot be read",
-    holds.SHARED_PODS: "several HPAs select the same pods",
-    holds.INVALID_METRICS: "all metrics fail, or some fail and the others ask for fewer replicas",
-    holds.TOLERANCE: "without the tolerance the metrics would ask for another count",
-    holds.STABILIZATION: "an earlier recommendation within a stabilization window",
-    holds.UP_LIMIT: "a scale-up policy, or without `spec.behavior` the limit of twice the count",
-    holds.DOWN_LIMIT: "a scale-down policy",
-    holds.MAXIMUM: "maxReplicas",
-    holds.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
-    holds.BUSY_PODS: "`hpad.io/keep-busy` keeps pods with [unfinished work](../idle-first.md)",
-    holds.IN_DRY_RUN: "`dry_run`",
-    holds.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",
-    holds.IS_PAUSED: "the HPA is [paused](annotations.md#pausing)",
-    holds.COMPETING_HPA: "another HPA scales the target, and hpad yields to it",
-    holds.WRITE_FAILED: "the API server refused the write",
+    stage.TARGET_UNREADABLE: "the scale of the target cannot be read",
+    stage.STALE: "a watch received nothing for `max_staleness`",
+    stage.STOPPED: "the target was set to zero replicas",
+    stage.INVALID_SELECTOR: "the selector of the target is missing or cannot be read",
+    stage.SHARED_PODS: "several HPAs select the same pods",
+    stage.INVALID_METRICS: "all metrics fail, or some fail and the others ask for fewer replicas",
+    stage.TOLERANCE: "without the tolerance the metrics would ask for another count",
+    stage.STABILIZATION: "an earlier recommendation within a stabilization window",
+    stage.UP_LIMIT: "a scale-up policy, or without `spec.behavior` the limit of twice the count",
+    stage.DOWN_LIMIT: "a scale-down policy",
+    stage.MAXIMUM: "maxReplicas",
+    stage.MINIMUM: "minReplicas, or 1 while it is 0 without the gate HPAScaleToZero",
+    stage.BUSY_PODS: "`hpad.io/keep-busy` keeps pods with [unfinished work](../idle-first.md)",
+    stage.IN_DRY_RUN: "`dry_run`",
+    stage.IN_SHADOW: "the HPA is in [shadow mode](../shadow.md)",
+    stage.IS_PAUSED: "the HPA is [paused](annotations.md#pausing)",
+    stage.COMPETING_HPA: "another HPA scales the target, and hpad yields to it",
+    stage.WRITE_FAILED: "the API server refused the write",
 }
 
 
@@ -572,8 +572,8 @@ def _series() -> str:
         " `rest_client_` and `leader_election_` have the names that Kubernetes' own components use. `process_*` are"
         " series of the Prometheus client library."
     )
-    if tuple(HELD_BY) != holds.REASONS:
-        raise SystemExit(f"tools/reference.py has other reasons than hpad/engine/holds.py: {holds.REASONS}")
+    if tuple(HELD_BY) != stage.REASONS:
+        raise SystemExit(f"tools/reference.py has other reasons than hpad/engine/stage.py: {stage.REASONS}")
     reasons = [[f"`{name}`", text] for name, text in HELD_BY.items()]
     return _page(
         "Series",

@@ -16,10 +16,10 @@ from hpad.api.text import shown
 from hpad.cli import manifest, moments, output, paint, queue_rates, simulate, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
-from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.spec import VALUE, compiled_spec
 from hpad.engine.view import Tunables
+from hpad.engine.words import span
 from hpad.records import replay
 from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.spec_changes import Change, ChangeError

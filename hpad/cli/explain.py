@@ -16,10 +16,10 @@ from hpad.cli.hpa_reader import Hpa, Json
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook
-from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import Line
 from hpad.engine.trace import Trace
+from hpad.engine.words import span
 from hpad.records import save
 from hpad.records.format import RecordingError
 

@@ -10,11 +10,11 @@ from hpad.cli import output, paint
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.words import span
 from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.trace import Trace, encode
 from hpad.engine.turn import Reconcile
+from hpad.engine.words import span
 from hpad.records import spec_changes
 from hpad.records.comparison import Comparison, Row, Side, Tally
 from hpad.records.format import RecordingError, decode_scenario

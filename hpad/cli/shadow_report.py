@@ -16,7 +16,7 @@ from hpad.cli.output import Failure
 from hpad.cli.shadow_differences import Interval, Report, Side, report
 from hpad.clock import SystemClock
 from hpad.decisions.entry import Entry
-from hpad.engine.outlook import words
+from hpad.engine import words
 from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, Span, line, table
 
 _MOST: Final = 10_000

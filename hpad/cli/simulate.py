@@ -12,9 +12,9 @@ import msgspec
 
 from hpad.cli import manifest, output, paint, workload
 from hpad.cli.output import Failure, WrongUse, counted
-from hpad.engine.outlook.words import span
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.settle import sentence
+from hpad.engine.words import span
 from hpad.settings import SettingsError
 from hpad.simulation import load
 from hpad.simulation.load import FORMS, LoadError

@@ -232,7 +232,7 @@ def _hpa_figures(done: Reconcile) -> HpaFigures:
 def _figures(address: str, metric: CompiledMetric, proposal: Proposal | None) -> MetricFigures:
     """Returns the figures of one metric; `proposal` is None where the metrics were not queried."""
     target = metric.amount / _per_unit(metric) if metric.kind else None
-    if proposal is None or proposal.ignored or (proposal.error is not None and not proposal.fallback):
+    if proposal is None or proposal.proposed is None:
         return MetricFigures(address, target, None, None)
     return MetricFigures(address, target, _value(proposal), proposal.replicas)
 

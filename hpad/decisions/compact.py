@@ -15,7 +15,8 @@ from hpad.api.metadata import Key
 from hpad.decisions.dictionary import DICTIONARY
 from hpad.decisions.entry import Entry
 from hpad.decisions.points import Points, unpacked
-from hpad.engine.trace import MetricTrace, Trace
+from hpad.engine.trace import Trace
+from hpad.engine.trace.metric_types import MetricTrace
 
 MOST_PODS: Final = 100
 """The largest number of pods of one metric in a stored trace, and of values of one sample."""

@@ -20,7 +20,7 @@ def brief(decision: Decision, outcome: Outcome | None) -> str:
     if isinstance(decision.verdict, Halt):
         return str(decision.verdict)
     failed = "; ".join(_failure(each, alone=len(decision.proposals) == 1) for each in _failed(decision))
-    reasons = "; ".join(filter(None, (failed, _held(decision)))) or decision.why
+    reasons = "; ".join(filter(None, (failed, decision.held))) or decision.why
     if not reasons:
         return str(decision)
     if outcome is None or outcome.failure is None or outcome.withheld in _BY_MODE:
@@ -45,12 +45,6 @@ def _failure(proposal: Proposal, *, alone: bool) -> str:
     if proposal.fallback:
         return f"{proposal.cause} ({proposal.metric.label} {proposal.fallback})"
     return proposal.cause if alone else f"{proposal.cause} ({proposal.metric.label})"
-
-
-def _held(decision: Decision) -> str:
-    """Returns the clause on what holds the count that the metrics ask for; "" where nothing does."""
-    first, *later = decision.stages or (None,)
-    return f"{first.replicas} wanted but {'; '.join(each.text for each in later)}" if first and later else ""
 
 
 def _verb(decision: Decision) -> str:

@@ -6,12 +6,13 @@ from typing import Final
 import msgspec
 
 from hpad.api.sample import AdapterError, Sample
-from hpad.engine import explain, metric_policy
+from hpad.engine import explain, metric_policy, stage
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
+from hpad.engine.stage import BOUNDS, INVALID_METRICS, METRICS, Stage
 from hpad.engine.view import View
 
 _BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
@@ -50,20 +51,35 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.recommendation is not None and self.recommendation.leader is None
 
     @property
-    def stages(self) -> tuple[explain.Stage, ...]:
-        """The stages that determined the count, in order; () where the metrics did not decide."""
-        if self.recommendation is None or self.restrained is None:
-            return ()
-        found = explain.stages(self.proposals, self.recommendation, self.restrained, self.current, self.limited)
-        kept = self.spared is not None and self.spared.held
-        return (*found, explain.Stage(explain.BUSY, self.desired, self._kept)) if kept else found
+    def stages(self) -> list[Stage]:
+        """The stages that were reached, in order; `hpad.engine.holds` has them with the write."""
+        if isinstance(self.verdict, Halt):
+            return [stage.halted(self.verdict)]
+        found = [Stage(BOUNDS, self.limited, str(self.verdict))] if isinstance(self.verdict, Clamp) else self._measured
+        return found if self.spared is None else [*found, stage.spared(self.spared)]
 
     @property
-    def _kept(self) -> str:
-        """The clause that says why busy pods are kept; "" where none are."""
-        if self.spared is None or not self.spared.held:
+    def _measured(self) -> list[Stage]:
+        if self.recommendation is None or self.restrained is None:
+            return [Stage(METRICS, None, holds=INVALID_METRICS)]
+        first = Stage(METRICS, self.recommendation.replicas)
+        return [first, *stage.restraints(self.restrained, self.limited)]
+
+    @property
+    def clauses(self) -> list[str]:
+        """What decided the count, then what changed it; [] where nothing was decided."""
+        later = [each.clause for each in self.stages if each.clause]
+        if self.recommendation is None:
+            return later
+        return [*explain.wanted(self.proposals, self.recommendation, self.current), *later]
+
+    @property
+    def held(self) -> str:
+        """The clause on what changed the count that the metrics ask for; "" where nothing did."""
+        later = self.clauses[1:]
+        if self.recommendation is None or not later:
             return ""
-        return f"{self.spared.holding}: hpad.io/keep-busy keeps {self.spared.replicas}"
+        return f"{explain.count_of(self.recommendation)} wanted but {'; '.join(later)}"
 
     @property
     def cause(self) -> str | None:
@@ -76,13 +92,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def why(self) -> str:
         """The clause that gives the reasons for `desired`; "" where nothing was decided."""
-        order = "" if self.spared is None else self.spared.order
-        if isinstance(self.verdict, Clamp):
-            return "; ".join(filter(None, (str(self.verdict), self._kept, order)))
-        if self.recommendation is None or self.restrained is None:
-            return ""
-        why = explain.joined(self.stages) + explain.other_metrics(self.proposals, self.recommendation)
-        return f"{why}; {order}" if order else why
+        clauses, order = self.clauses, "" if self.spared is None else self.spared.order
+        if clauses and self.recommendation is not None:
+            clauses = [clauses[0], self.held, *explain.other_metrics(self.proposals, self.recommendation)]
+        return "; ".join(filter(None, [*clauses, order]))
 
     def __str__(self) -> str:
         if isinstance(self.verdict, Halt):

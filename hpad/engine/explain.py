@@ -1,71 +1,38 @@
-"""Explains a decision: the stages that changed the replica count, in order, from the metric to the final count."""
+"""The clauses of a sentence about the metrics: what they ask for and why, and what fails."""
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
-
-import msgspec
 
 from hpad.api import amounts
 from hpad.engine.metric_policy import Policy
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Recommendation, policy_name
-from hpad.engine.restrain import Restrained
-from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION
-
-METRIC: Final = "metric"
-POLICY: Final = "policy"
-FALLBACK: Final = "fallback"
-ACTIVATION: Final = "activation"
-NEGATIVE: Final = "negative"
-STABILIZATION: Final = "stabilization"
-LIMIT: Final = "limit"
-MINIMUM: Final = "minimum"
-BUSY: Final = "busy"
+from hpad.engine.spec import UTILIZATION
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One stage that determined the count: its name, the count after it, and a clause that says why."""
-
-    name: str
-    replicas: int
-    text: str
-
-
-def stages(
-    proposals: Sequence[Proposal], recommendation: Recommendation, restrained: Restrained, current: int, desired: int
-) -> tuple[Stage, ...]:
-    """Returns the leading metric's proposal and each later stage that changed the count; () without a leader.
-
-    The count of the last stage is `desired`, the count before busy pods are kept.
-    """
+def wanted(proposals: Sequence[Proposal], recommendation: Recommendation, current: int) -> list[str]:
+    """Returns what determined the count that the metrics ask for, then what changed it; [] without a leader."""
     leader = recommendation.leader
     if leader is None:
-        return ()
+        return []
     found = [_first(proposals, recommendation, leader, current)]
     if recommendation.policy is None and leader.measured is not None:
-        found.append(Stage(ACTIVATION, leader.replicas, _activation(leader)))
+        found.append(_activation(leader))
     if recommendation.replicas < 0:
-        found.append(Stage(NEGATIVE, 0, "less than 0 counts as 0"))
-    if restrained.deciding is not None:
-        found.append(Stage(STABILIZATION, restrained.stabilized, restrained.stabilization))
-    if restrained.limit:
-        found.append(Stage(LIMIT, restrained.replicas, restrained.limit))
-    if desired != restrained.replicas:
-        found.append(Stage(MINIMUM, desired, f"the minimum is {desired}"))
-    return tuple(found)
+        found.append("less than 0 counts as 0")
+    return found
 
 
-def joined(found: Sequence[Stage]) -> str:
-    """Returns the stages as a clause: "queue above target (40 / 1 per replica, …); 40 wanted but the maximum is 10"."""
-    first, *later = found
-    if not later:
-        return first.text
-    return f"{first.text}; {first.replicas} wanted but {'; '.join(stage.text for stage in later)}"
+def count_of(recommendation: Recommendation) -> int:
+    """Returns the count that the first clause explains: the one before an activation threshold."""
+    leader = recommendation.leader
+    if recommendation.policy is None and leader is not None and leader.measured is not None:
+        return leader.measured
+    return recommendation.replicas
 
 
-def other_metrics(proposals: Sequence[Proposal], recommendation: Recommendation) -> str:
+def other_metrics(proposals: Sequence[Proposal], recommendation: Recommendation) -> list[str]:
     """Names failures, fallbacks and activation thresholds of the metrics that the first stage does not name."""
     notes = []
     named = () if recommendation.policy is None else recommendation.policy.metrics
@@ -76,7 +43,7 @@ def other_metrics(proposals: Sequence[Proposal], recommendation: Recommendation)
             notes.append(failure(proposal))
         elif proposal.measured is not None:
             notes.append(f"{proposal.metric.label} wants {_activation(proposal)}")
-    return "".join(f"; {each}" for each in notes)
+    return notes
 
 
 def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> str:
@@ -103,15 +70,11 @@ def failure(proposal: Proposal) -> str:
     )
 
 
-def _first(proposals: Sequence[Proposal], recommendation: Recommendation, leader: Proposal, current: int) -> Stage:
+def _first(proposals: Sequence[Proposal], recommendation: Recommendation, leader: Proposal, current: int) -> str:
     if recommendation.policy is not None:
         operands = ", ".join(str(proposals[index]) for index in recommendation.policy.metrics)
-        text = f"{policy_name(recommendation.policy)} asks for {recommendation.replicas}: {operands}"
-        return Stage(POLICY, recommendation.replicas, text)
-    if leader.fallback:
-        return Stage(FALLBACK, leader.replicas, failure(leader))
-    count = leader.replicas if leader.measured is None else leader.measured
-    return Stage(METRIC, count, _measured(proposals, leader, count, current))
+        return f"{policy_name(recommendation.policy)} asks for {recommendation.replicas}: {operands}"
+    return failure(leader) if leader.fallback else _measured(proposals, leader, count_of(recommendation), current)
 
 
 def _measured(proposals: Sequence[Proposal], leader: Proposal, count: int, current: int) -> str:
@@ -175,12 +138,16 @@ def _why(proposal: Proposal, count: int, current: int) -> str:
         return ""
     used = usage.ratio if usage.cautious is None else usage.cautious
     turned = (usage.ratio - 1.0) * (used - 1.0) < 0
-    needed = _needed(proposal, used, current)
+    needed = calculation(proposal, current) if math.isfinite(used) else None
     # The count also stays where the larger number of pods would reverse the direction (`propose.by_pods`).
     kept = count == current and usage.cautious is not None and needed is not None and math.ceil(needed[1]) != count
     if turned or kept:
         return ": nothing changes, since those pods could reverse the scale direction"
-    return "" if needed is None else f": {needed[0]}{_rounding(needed[1], count)}"
+    if needed is None:
+        return ""
+    text, result = needed
+    times = " times the target" if text == number(result) else ""
+    return f": {text}{times} is {number(result)}{_rounding(result, count)}"
 
 
 def _tolerated(proposal: Proposal, count: int, current: int) -> str:
@@ -189,19 +156,20 @@ def _tolerated(proposal: Proposal, count: int, current: int) -> str:
     return f" with the {count} replicas that are running"
 
 
-def _needed(proposal: Proposal, ratio: float, current: int) -> tuple[str, float] | None:
-    """Returns the calculation of the count before rounding, and that count; None where it is not a number."""
+def calculation(proposal: Proposal, current: int) -> tuple[str, float] | None:
+    """Returns the calculation of the count before rounding, and its result; None where it is not a number."""
     usage, metric = proposal.usage, proposal.metric
-    if usage is None or not math.isfinite(ratio):
+    if usage is None:
         return None
-    if not metric.of_pods and metric.kind == AVERAGE_VALUE and usage.total is not None:
-        needed = usage.total / metric.amount
-        return f"{amounts.rounded(usage.total, 0, metric.unit)} / {proposal.metric_target} is {_number(needed)}", needed
+    if usage.total is not None:
+        return f"{proposal.current} / {proposal.metric_target}", usage.total / metric.amount
+    ratio = usage.ratio if usage.cautious is None else usage.cautious
+    if not math.isfinite(ratio):
+        return None
     if not metric.of_pods and current == 0:
-        return f"{_number(ratio)} times the target", ratio
-    needed = ratio * (usage.pods or 0)
-    pods = "pod" if usage.pods == 1 else "pods"
-    return f"{_number(ratio)} x {usage.pods or 0} {pods} is {_number(needed)}", needed
+        return number(ratio), ratio
+    pods = usage.pods or 0
+    return f"{number(ratio)} x {pods} {'pod' if pods == 1 else 'pods'}", ratio * pods
 
 
 def _rounding(needed: float, count: int) -> str:
@@ -210,13 +178,13 @@ def _rounding(needed: float, count: int) -> str:
     return f", rounded up to {count}" if math.ceil(needed) == count else f", counted as {count}"
 
 
-def _number(number: float) -> str:
+def number(value: float) -> str:
     """Writes at least three digits: enough to tell the number from the nearest integer.
 
     The float is read as the fraction that it stands for: 4.755 is rounded to 4.76.
     """
-    exact, near = Fraction(number), Fraction(number).limit_denominator(10**9)
-    return amounts.rounded((exact if near.denominator == 1 else near) * 1000, round(number) * 1000)
+    exact, near = Fraction(value), Fraction(value).limit_denominator(10**9)
+    return amounts.rounded((exact if near.denominator == 1 else near) * 1000, round(value) * 1000)
 
 
 def _activation(proposal: Proposal) -> str:

@@ -66,6 +66,11 @@ class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     threshold: int = 0
 
     @property
+    def proposed(self) -> int | None:
+        """The count that the metric asks for, or its fallback; None where there is none."""
+        return None if self.ignored or (self.error is not None and not self.fallback) else self.replicas
+
+    @property
     def current(self) -> str:
         """The usage for people: "305%", "80" (the total where replicas share it), or "<unknown>"."""
         usage, metric = self.usage, self.metric

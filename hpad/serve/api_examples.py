@@ -18,8 +18,8 @@ from hpad.api.hpa import (
 )
 from hpad.api.quantity import Quantity
 from hpad.decisions.entry import Entry, Point
-from hpad.engine.holds import UP_LIMIT
 from hpad.engine.outlook.types import STEP, Outlook
+from hpad.engine.stage import UP_LIMIT
 from hpad.engine.trace import ReplicasTrace, TargetTrace, Trace
 from hpad.serve import api_types
 from hpad.telemetry.series import SourceReport

@@ -60,10 +60,10 @@ def test_an_entry_is_read_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("web", "trace_bytes", "head_bytes"), [(by_cpu(4), 350, 100), (by_cpu(50), 1500, 100), (by_queue(), 350, 150)]
+    ("web", "trace_bytes", "head_bytes"), [(by_cpu(4), 700, 100), (by_cpu(50), 1500, 100), (by_queue(), 700, 150)]
 )
 def test_typical_entries_are_small(web: Workload, trace_bytes: int, head_bytes: int) -> None:
-    """About 250 bytes for a queue or a CPU metric with 4 pods, and 20 more per pod; as JSON about 2 kB and 8 kB."""
+    """About 600 bytes for a queue or a CPU metric with 4 pods, and 20 more per pod; as JSON about 4 kB and 10 kB."""
     made = stored(web)
     assert 0 < len(made.trace) < trace_bytes
     assert 0 < len(made.head) < head_bytes

@@ -9,7 +9,7 @@ import pytest
 from support.engine import START, Workload, external, resource, series, used
 
 from hpad.api.sample import AdapterError
-from hpad.engine import holds
+from hpad.engine import holds, stage
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
 from hpad.engine.decide import decide
 from hpad.engine.examine import examine
@@ -184,7 +184,7 @@ def test_whatever_changes_the_count_is_named() -> None:
         reasons = held(web, series(messages))
         assert web.done is not None
         count, wanted = web.done.decision.desired, -(-messages // 10)
-        assert list(reasons) == [reason for reason in holds.REASONS if reason in reasons]
+        assert list(reasons) == [reason for reason in stage.REASONS if reason in reasons]
         assert reasons or count == wanted, (behavior, past, ago, messages)
         unheld += not reasons
         changed += count != wanted

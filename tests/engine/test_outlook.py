@@ -20,7 +20,7 @@ from support.outlook_texts import CPU, QUEUE, down, texts
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
 from hpad.engine.history import History, PastRecommendation, Rescale
 from hpad.engine.outlook.types import Outlook, Threshold
-from hpad.engine.outlook.words import span
+from hpad.engine.words import span
 
 
 def test_at_target_the_exact_thresholds_of_both_directions_are_named() -> None:

@@ -29,7 +29,7 @@ from hpad.engine.outlook.types import (
     PODS,
     SHRINKING,
 )
-from hpad.engine.trace import MetricTrace
+from hpad.engine.trace.metric_types import MetricTrace
 
 
 @EXAMPLES

@@ -12,7 +12,6 @@ from hpad.api.sample import AdapterError, Member
 from hpad.engine import controls, spare
 from hpad.engine.conditions import IDLE_FIRST, SCALING_LIMITED
 from hpad.engine.holds import held_by
-from hpad.engine.render.count import count_lines
 
 KEEP = {"hpad.io/keep-busy": "true"}
 ORDER = {"hpad.io/scale-down-order": "idle-first"}
@@ -68,7 +67,7 @@ def test_a_held_count_is_named_wherever_people_look() -> None:
     web = workload(KEEP)
     decision = web.reconcile(series(1), work=work(0, 2, 0, 1, 1))
     assert "1 wanted but 3 pods hold unfinished work: hpad.io/keep-busy keeps 3" in str(decision)
-    assert [stage.replicas for stage in decision.stages] == [1, 3]
+    assert [(stage.name, stage.replicas) for stage in decision.stages if stage.holds] == [("busy", 3)]
     condition = web.condition(SCALING_LIMITED)
     assert (condition.status, condition.reason) == ("True", "BusyPods")
     assert condition.message == "the desired replica count is 1, but 3 pods hold unfinished work"
@@ -95,9 +94,11 @@ def test_the_outlook_says_what_the_count_waits_for() -> None:
 def test_the_stages_of_an_explanation() -> None:
     web = workload(KEEP | ORDER)
     web.reconcile(series(1), work=work(0, 2, 0, 1, 1))
-    lines = ["".join(str(span.text) for span in each.spans) for each in count_lines(web.trace)]
-    assert "  after busy pods 3  3 busy, 0 unknown, 2 idle: no fewer than 3" in lines
-    assert "first to go: web-0, web-2" in [each.strip() for each in lines]
+    *_, busy, write = web.trace.stages
+    assert (busy.label, busy.replicas, busy.held_by) == ("after busy pods", 3, "busy_pods")
+    assert busy.text == "3 busy, 0 unknown, 2 idle: no fewer than 3"
+    assert busy.more == ("first to go: web-0, web-2",)
+    assert (write.label, write.replicas) == ("written", 3)
 
 
 def test_a_count_that_cannot_shrink_is_kept_without_a_rescale() -> None:

@@ -22,6 +22,7 @@ from hpad.api.sample import AdapterError
 from hpad.engine import trace
 from hpad.engine.settle import Outcome
 from hpad.engine.trace import encode
+from hpad.engine.trace.metric_types import ActivationTrace, FallbackTrace, NextFallbackTrace, SampleTrace
 from hpad.engine.view import DRY_RUN, Gates
 
 
@@ -121,11 +122,11 @@ def test_a_fallback_and_an_activation_threshold_are_named() -> None:
     web = Workload(*metrics, replicas=2, low=0, annotations=annotations)
     web.reconcile(AdapterError("the broker is down"), series(3))
     queue, other = web.trace.metrics
-    assert queue.fallback == trace.FallbackTrace(
+    assert queue.fallback == FallbackTrace(
         policy="replicas:4 after 0s", effect="falls back to 4 replicas, failing for 0s"
     )
     assert (queue.error, queue.proposal) == ("the broker is down", 4)
-    assert other.activation == trace.ActivationTrace(threshold="5", measured=1)
+    assert other.activation == ActivationTrace(threshold="5", measured=1)
     assert other.proposal == 0
 
 
@@ -134,7 +135,7 @@ def test_an_activation_threshold_that_changes_nothing_is_named_as_well() -> None
         external("queue", averageValue="10"), replicas=2, low=0, annotations={"hpad.io/activation": "queue=5"}
     )
     web.reconcile(series(20))
-    assert web.trace.metrics[0].activation == trace.ActivationTrace(threshold="5")
+    assert web.trace.metrics[0].activation == ActivationTrace(threshold="5")
     web = Workload(
         external("queue", averageValue="10"), replicas=2, low=1, annotations={"hpad.io/activation": "queue=5"}
     )
@@ -151,13 +152,13 @@ def test_a_fallback_names_when_it_begins_and_when_it_ends() -> None:
     web.reconcile(down, down, down, after=15)
     queue, other, third = web.trace.metrics
     failing_since = START + timedelta(seconds=15)
-    assert queue.next_fallback == trace.NextFallbackTrace(
+    assert queue.next_fallback == NextFallbackTrace(
         policy="replicas:4 after 1m0s", at=failing_since + timedelta(seconds=60), replicas=4
     )
     assert queue.fallback is None
     assert other.fallback is not None
     assert (other.fallback.until, other.next_fallback) == (START + timedelta(minutes=2), None)
-    assert third.next_fallback == trace.NextFallbackTrace(policy="ignore", at=failing_since + timedelta(seconds=180))
+    assert third.next_fallback == NextFallbackTrace(policy="ignore", at=failing_since + timedelta(seconds=180))
     web.reconcile(down, down, down, after=59)
     assert web.trace.metrics[0].next_fallback == queue.next_fallback, "the time stays"
     web.reconcile(down, down, down, after=1)
@@ -264,9 +265,9 @@ def test_samples_have_their_values_and_their_age() -> None:
     web.now += timedelta(seconds=7)
     web.reconcile(series(3, 4), one(50), used([2000]))
     queue, requests, rate = (each.sample for each in web.trace.metrics)
-    assert queue == trace.SampleTrace(timestamp=START, age_seconds=7, values=("3", "4"))
-    assert requests == trace.SampleTrace(timestamp=START, age_seconds=7, value="50")
-    assert rate == trace.SampleTrace(timestamp=START, age_seconds=7)
+    assert queue == SampleTrace(timestamp=START, age_seconds=7, values=("3", "4"))
+    assert requests == SampleTrace(timestamp=START, age_seconds=7, value="50")
+    assert rate == SampleTrace(timestamp=START, age_seconds=7)
 
 
 def test_a_sample_that_is_newer_than_its_reconcile_has_no_negative_age() -> None:
@@ -274,7 +275,7 @@ def test_a_sample_that_is_newer_than_its_reconcile_has_no_negative_age() -> None
     web.now -= timedelta(milliseconds=8)
     web.reconcile(series(7))
     [metric] = web.trace.metrics
-    assert metric.sample == trace.SampleTrace(timestamp=START, age_seconds=0, values=("7",))
+    assert metric.sample == SampleTrace(timestamp=START, age_seconds=0, values=("7",))
 
 
 def test_a_ratio_that_is_not_a_number_is_left_out_of_the_json() -> None:

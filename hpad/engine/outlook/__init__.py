@@ -7,7 +7,7 @@ many decisions, so it is made on request only.
 
 from collections.abc import Iterator, Mapping
 
-from hpad.engine import decide, trace
+from hpad.engine import decide
 from hpad.engine.addresses import addresses
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.outlook import after, pods, stops
@@ -15,11 +15,12 @@ from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
 from hpad.engine.outlook.scheduled import scheduled
 from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, STEP, Outlook
-from hpad.engine.outlook.words import clock, names, replicas
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
-from hpad.engine.trace.metrics import fault
+from hpad.engine.stage import STABILIZATION
+from hpad.engine.trace.metrics import OF_PODS, SPEC, fault
 from hpad.engine.turn import Reconcile
+from hpad.engine.words import clock, names, replicas
 
 
 def outlook(record: Reconcile) -> tuple[Outlook, ...]:
@@ -69,7 +70,7 @@ def _when(state: Next, step: Step, recommended: int) -> str:
     if step.at is None:
         return "with the next reconcile"
     at, grows = clock(step.at, state.view.now), recommended > state.count
-    if step.held_by == after.WINDOW:
+    if step.held_by == STABILIZATION:
         return f"once the {'scale-up' if grows else 'scale-down'} window frees at {at}"
     return f"once the {'scaleUp' if grows else 'scaleDown'} policies allow it at {at}"
 
@@ -96,7 +97,7 @@ def _unread(state: Next) -> Iterator[Outlook]:
     indices = [index for index, each in enumerate(proposals) if any(each is other for other in missing)]
     faults = {fault(proposals[index], answers[index]) for index in indices}
     metrics = tuple(named(state, missing))
-    readable = f"{names(metrics)} can be {'measured' if faults <= {trace.PODS, trace.SPEC} else 'read'}"
+    readable = f"{names(metrics)} can be {'measured' if faults <= {OF_PODS, SPEC} else 'read'}"
     # What a metric policy would give depends on the values of the failing metrics.
     without = {index: replaced(proposals[index], None) for index in indices}
     recommended = None if has_policy(state) else _recommended(state, without)

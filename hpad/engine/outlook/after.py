@@ -10,30 +10,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus
-from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY, DirectionRules
+from hpad.engine.behavior import DirectionRules
 from hpad.engine.decide import counted
-from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.recommend import Recommendation
 from hpad.engine.restrain import restrain
 from hpad.engine.settle import next_history
+from hpad.engine.stage import restraints
 from hpad.engine.trace.behavior import after as end_of
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
-WINDOW: Final = "window"
-POLICIES: Final = "policies"
-MAXIMUM: Final = "maximum"
-MINIMUM: Final = "minimum"
-NO_ZERO: Final = "no zero"
-"""What keeps the count from following a recommendation."""
-
-_LIMITS: Final = {
-    SCALE_UP_LIMIT: POLICIES,
-    SCALE_DOWN_LIMIT: POLICIES,
-    TOO_MANY: MAXIMUM,
-    TOO_FEW: MINIMUM,
-    ZERO_DISABLED: NO_ZERO,
-}
 _MOMENT: Final = timedelta(microseconds=1)
 _LAST: Final = datetime.max.replace(tzinfo=UTC) - _MOMENT
 _NOTHING: Final = timedelta(0)
@@ -77,7 +63,7 @@ class Next(msgspec.Struct, frozen=True):
 
 
 class Step(NamedTuple):
-    """The next change: the count, the time after which it comes, and what keeps it until then.
+    """The next change: the count, the time after which it comes, and what keeps it until then (`hpad.engine.stage`).
 
     `at` is None where the change comes with the next reconcile.
     """
@@ -152,10 +138,8 @@ def _decided(state: Next, recommended: int, at: datetime | None) -> _Decided:
     then = msgspec.structs.replace(state.bounded, now=(at or state.view.now) + _MOMENT)
     asked = Recommendation(replicas=recommended, leader=None, invalid=0, failed=None, error=None)
     restrained = restrain(then, asked)
-    held_by = WINDOW if restrained.deciding is not None else ""
-    if restrained.limits_hold:
-        held_by = _LIMITS[restrained.limited[0]]
-    return _Decided(counted(then, restrained), held_by)
+    count = counted(then, restrained)
+    return _Decided(count, next((each.holds for each in reversed([*restraints(restrained, count)]) if each.holds), ""))
 
 
 def _times(state: Next) -> list[datetime]:

@@ -10,8 +10,9 @@ from hpad.engine.outlook import after, thresholds
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.readings import counted
 from hpad.engine.outlook.types import BLOCKED, GROWTH, SHRINKING, Outlook, Threshold
-from hpad.engine.outlook.words import clock, crossing, names, span
 from hpad.engine.propose import Proposal
+from hpad.engine.stage import DOWN_LIMIT, MAXIMUM, MINIMUM, UP_LIMIT
+from hpad.engine.words import WITHOUT_ZERO, clock, names, span
 
 _MOST: Final = 4
 """Metrics in one sentence."""
@@ -107,12 +108,11 @@ def failing(state: Next) -> list[Proposal]:
 def _block(state: Next, recommended: int) -> str:
     holder, up = after.holder(state, recommended), recommended > state.count
     low, high = state.bounded.limits
-    if holder == after.MAXIMUM:
+    if holder == MAXIMUM:
         return f"maxReplicas is {high}"
-    if holder == after.NO_ZERO:
-        return "minReplicas 0 counts as 1 while the feature gate HPAScaleToZero is off"
-    if holder == after.MINIMUM:
-        return f"minReplicas is {low}"
+    if holder == MINIMUM:
+        by_gate = state.bounded.scale_to_zero_disabled and low == 1
+        return WITHOUT_ZERO if by_gate else f"minReplicas is {low}"
     rules = state.rules(up=up)
     is_disabled = rules is not None and rules.select == DISABLED
     field = f"spec.behavior.{'scaleUp' if up else 'scaleDown'}"
@@ -144,7 +144,7 @@ def _without_threshold(state: Next, index: int) -> Iterator[Outlook]:
 
 
 def _joined(crossings: _Crossings, last: str, state: Next) -> str:
-    found = [crossing(proposal, threshold, settled=state.settled) for proposal, threshold in crossings]
+    found = [thresholds.crossing(proposal, threshold, settled=state.settled) for proposal, threshold in crossings]
     if len(found) > _MOST:
         found = [*found[: _MOST - 1], f"{len(found) - _MOST + 1} more metrics cross theirs"]
     return f" {last} ".join(found)
@@ -161,6 +161,6 @@ def _ready(crossings: _Crossings, state: Next) -> str:
 def _wait(step: Step, state: Next, *, up: bool) -> str:
     """Returns for how long a reading has to stay, and from when on policies allow the step."""
     window, since = state.window(up=up).total_seconds(), ""
-    if step.at is not None and step.held_by == after.POLICIES:
+    if step.at is not None and step.held_by in (UP_LIMIT, DOWN_LIMIT):
         since = f", from {clock(step.at, state.view.now)} on"
     return f" for {span(window)}{since}" if window else since

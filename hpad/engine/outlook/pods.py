@@ -13,10 +13,10 @@ from hpad.engine.outlook import readings
 from hpad.engine.outlook.after import Next
 from hpad.engine.outlook.readings import Counted
 from hpad.engine.outlook.thresholds import first_where
-from hpad.engine.outlook.words import names
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import after_fallback
 from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.words import names
 
 
 class Waiting(NamedTuple):

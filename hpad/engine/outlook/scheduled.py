@@ -4,8 +4,8 @@ import msgspec
 
 from hpad.engine import schedule, trace
 from hpad.engine.outlook.types import SCHEDULE, Outlook
-from hpad.engine.outlook.words import clock
 from hpad.engine.view import View
+from hpad.engine.words import clock
 
 
 def foreseen(made: trace.Trace) -> trace.Trace:

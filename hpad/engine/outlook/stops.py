@@ -3,10 +3,10 @@
 from hpad.engine.decide import Decision
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
 from hpad.engine.outlook.types import STOPPED, Outlook
-from hpad.engine.outlook.words import clock
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import TOO_LARGE, View
+from hpad.engine.words import clock
 
 
 def stopped(record: Reconcile) -> Outlook | None:

@@ -5,9 +5,11 @@ that do not count yet, and activation.
 """
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Final
 
-from hpad.api.quantity import MAX_INT32, Quantity
+from hpad.api import amounts
+from hpad.api.quantity import MAX_INT32, Quantity, parse_milli
 from hpad.engine.addresses import addresses
 from hpad.engine.outlook import readings
 from hpad.engine.outlook.after import Next
@@ -16,6 +18,7 @@ from hpad.engine.propose import Proposal
 from hpad.engine.spec import AVERAGE_VALUE, UTILIZATION, CompiledMetric
 
 _LARGEST: Final = 2**62
+_RELATIONS: Final = {ABOVE: "above", AT_LEAST: "at least", BELOW: "below", AT_MOST: "at most"}
 
 
 def growth(state: Next, index: int) -> Threshold | None:
@@ -96,3 +99,38 @@ def _threshold(state: Next, index: int, *forms: tuple[str, int]) -> Threshold:
 def _roundness(value: int) -> tuple[int, bool]:
     """Orders numbers: fewer digits before the trailing zeros are rounder, then multiples of 5."""
     return len(str(value).rstrip("0")), value % 5 != 0
+
+
+def crossing(proposal: Proposal, threshold: Threshold, *, settled: bool) -> str:
+    """Returns a threshold with the present reading: "cpu is above 55% (now 53%)".
+
+    `settled`: the count has just changed, so the reading per pod or per replica is no longer the present one.
+    """
+    metric = proposal.metric
+    text = f"{threshold.metric} is {_RELATIONS[threshold.relation]} {_amount(metric, threshold)}"
+    notes = [*_share(metric, threshold), *_now(proposal, threshold, settled=settled)]
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def _amount(metric: CompiledMetric, threshold: Threshold) -> str:
+    if metric.kind == UTILIZATION:
+        return f"{threshold.amount}%"
+    text = amounts.exact(parse_milli(threshold.amount), metric.unit)
+    return f"{text} per pod" if metric.of_pods else text
+
+
+def _share(metric: CompiledMetric, threshold: Threshold) -> list[str]:
+    """Returns the share of one replica in the total of a threshold."""
+    if threshold.pods is None or threshold.pods < 2:
+        return []
+    share = Fraction(parse_milli(threshold.amount), threshold.pods)
+    return [f"{amounts.rounded(share, 0, metric.unit)} per replica"]
+
+
+def _now(proposal: Proposal, threshold: Threshold, *, settled: bool) -> list[str]:
+    value, metric = readings.reading(proposal), proposal.metric
+    if value is None or (settled and metric.of_pods):
+        return []
+    if metric.kind == UTILIZATION:
+        return [f"now {value}%"]
+    return [f"now {amounts.rounded(value, parse_milli(threshold.amount), metric.unit)}"]

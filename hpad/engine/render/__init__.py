@@ -6,12 +6,16 @@ from typing import Final
 
 from hpad.engine import trace
 from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
-from hpad.engine.outlook.words import clock, replicas, span
-from hpad.engine.render.count import count_lines
-from hpad.engine.render.metrics import metric_lines
+from hpad.engine.render.pods import pod_lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
+from hpad.engine.stage import INVALID_METRICS, WRITE, WRITE_FAILED
+from hpad.engine.trace.metric_types import MetricTrace
+from hpad.engine.turn import TimingTrace
+from hpad.engine.words import clock, replicas, span
 
 _WIDTH: Final = 11
+_STAGE_WIDTH: Final = 16
+"""Columns of the names of the stages."""
 _BULLET: Final = "  - "
 _ON: Final = " on"
 """Follows a time from which on something holds."""
@@ -35,11 +39,11 @@ def lines(
         yield BLANK
         yield line(Span("Metrics:", STRONG))
         for metric in made.metrics:
-            yield from metric_lines(metric, made, all_pods=all_pods, hint=hint)
+            yield from _metric(metric, all_pods=all_pods, hint=hint)
     if made.halt is None:
         yield BLANK
         yield line(Span("Replicas:", STRONG))
-        yield from count_lines(made)
+        yield from _stages(made.stages)
     yield from _tail(made)
     if outlooks:
         yield BLANK
@@ -78,6 +82,41 @@ def _mood(made: trace.Trace) -> str:
     return GOOD if made.write is not None and made.write.outcome == trace.WRITTEN else PLAIN
 
 
+def _metric(metric: MetricTrace, *, all_pods: bool, hint: str) -> Iterator[Line]:
+    """Yields one metric. `hint` says how to see all pods of a long list."""
+    style = BAD if metric.proposal is None else WARN if metric.fallback is not None else PLAIN
+    yield line("  ", Span(metric.address, STRONG), " ", Span(metric.verdict, style), hang=4)
+    for fact in metric.facts:
+        text = Span(fact.text, BAD if fact.text == metric.error else PLAIN)
+        yield labelled(fact.label, text, indent=4, width=_WIDTH)
+    yield from pod_lines(metric, all_pods=all_pods, hint=hint)
+
+
+def _stages(stages: Sequence[trace.StageTrace]) -> Iterator[Line]:
+    """Yields a row per stage, with the count after it; a stage that changed the count is marked."""
+    digits = max(len(str(stage.replicas)) for stage in stages if stage.replicas is not None)
+    before: int | None = None
+    for stage in stages:
+        changed = stage.replicas is not None and before is not None and stage.replicas != before
+        style, text_style = _styles(stage, changed=changed)
+        count = "-" if stage.replicas is None else str(stage.replicas)
+        head = f"  {stage.label:<{_STAGE_WIDTH}}"
+        hang = len(head) + digits + 2
+        yield line(head, Span(f"{count:>{digits}}", style), "  ", Span(stage.text, text_style), hang=hang)
+        for each in stage.more:
+            yield line(" " * hang, Span(each, QUIET), hang=hang + 2)
+        before = stage.replicas
+
+
+def _styles(stage: trace.StageTrace, *, changed: bool) -> tuple[str, str]:
+    """Returns the styles of the count and of the text of a stage."""
+    if stage.held_by in (INVALID_METRICS, WRITE_FAILED):
+        return BAD, PLAIN
+    if stage.stage == WRITE and stage.replicas is not None:
+        return WARN if stage.held_by else GOOD, PLAIN
+    return (WARN, PLAIN) if changed else (PLAIN, QUIET)
+
+
 def _tail(made: trace.Trace) -> Iterator[Line]:
     if made.events or made.timing is not None:
         yield BLANK
@@ -94,7 +133,7 @@ def _events(events: Sequence[trace.EventTrace]) -> Iterator[Span]:
         yield Span(f"{', ' if index else ''}{event.reason} ({event.type})", style)
 
 
-def _timing(timing: trace.TimingTrace) -> str:
+def _timing(timing: TimingTrace) -> str:
     stages = ("observe", "gather", "act", "publish")
     parts = ", ".join(f"{stage} {_seconds(getattr(timing, stage))}" for stage in stages)
     return f"{parts}; {_seconds(timing.late)} late"

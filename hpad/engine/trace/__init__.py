@@ -10,28 +10,8 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine.trace.metric_types import BUG as BUG
-from hpad.engine.trace.metric_types import CLUSTER as CLUSTER
-from hpad.engine.trace.metric_types import IGNORED as IGNORED
-from hpad.engine.trace.metric_types import LACKING as LACKING
-from hpad.engine.trace.metric_types import MISSING as MISSING
-from hpad.engine.trace.metric_types import PODS as PODS
-from hpad.engine.trace.metric_types import READY as READY
-from hpad.engine.trace.metric_types import SOURCE as SOURCE
-from hpad.engine.trace.metric_types import SPEC as SPEC
-from hpad.engine.trace.metric_types import UNLISTED as UNLISTED
-from hpad.engine.trace.metric_types import UNREADY as UNREADY
-from hpad.engine.trace.metric_types import ActivationTrace as ActivationTrace
-from hpad.engine.trace.metric_types import FallbackTrace as FallbackTrace
-from hpad.engine.trace.metric_types import MetricTargetTrace as MetricTargetTrace
-from hpad.engine.trace.metric_types import MetricTrace as MetricTrace
-from hpad.engine.trace.metric_types import NextFallbackTrace as NextFallbackTrace
-from hpad.engine.trace.metric_types import PodTrace as PodTrace
-from hpad.engine.trace.metric_types import SampleTrace as SampleTrace
-from hpad.engine.trace.metric_types import Step
-from hpad.engine.trace.metric_types import ToleranceTrace as ToleranceTrace
-from hpad.engine.trace.metric_types import UsageTrace as UsageTrace
-from hpad.engine.turn import TimingTrace as TimingTrace
+from hpad.engine.trace.metric_types import MetricTrace, Step
+from hpad.engine.turn import TimingTrace
 
 WRITTEN: Final = "written"
 FAILED: Final = "failed"
@@ -264,12 +244,28 @@ class EventTrace(Step, frozen=True):
     message: str
 
 
+class StageTrace(Step, frozen=True):
+    """A stage from the metrics to the written count, in words: the count after it (None: there is none), and why.
+
+    `stage` is its name, and `label` that for people. `held_by` is the reason, as in the series, for which the target
+    does not get the count that its metrics ask for ("": not because of this stage).
+    """
+
+    stage: str
+    label: str
+    replicas: int | None = None
+    text: str = ""
+    more: tuple[str, ...] = ()
+    held_by: str = ""
+
+
 class Trace(Step, frozen=True):
     """One decision, stage by stage. A stage that was not reached is None.
 
-    `sentence` says the same in one sentence. `action` is scale_up, scale_down or none. `reason` is that of the rescale
-    event ("": none). `error` is the error of the reconcile. `behavior` and `past`, where metrics were measured, are the
-    rules for both directions and what they look at. `gates` are the feature gates that are on.
+    `sentence` says the same in one sentence, and `stages` in one line each. `action` is scale_up, scale_down or none.
+    `reason` is that of the rescale event ("": none). `error` is the error of the reconcile. `behavior` and `past`,
+    where metrics were measured, are the rules for both directions and what they look at. `gates` are the feature gates
+    that are on.
     """
 
     namespace: str
@@ -279,6 +275,7 @@ class Trace(Step, frozen=True):
     action: str
     target: TargetTrace
     replicas: ReplicasTrace
+    stages: tuple[StageTrace, ...] = ()
     pause: PauseTrace | None = None
     reason: str = ""
     error: str = ""

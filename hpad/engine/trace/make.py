@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine import trace
+from hpad.engine import holds, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
@@ -15,6 +15,7 @@ from hpad.engine.examine import Clamp, Halt
 from hpad.engine.settle import Outcome, sentence
 from hpad.engine.trace import behavior
 from hpad.engine.trace.metrics import SourceOf, metrics
+from hpad.engine.trace.stages import rows
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
@@ -27,6 +28,13 @@ def make_trace(done: Reconcile, source_of: SourceOf | None = None, most_pods: in
 
     `source_of` names the metric source of a query.
     """
+    made = _numbers(done, source_of, most_pods)
+    stages = holds.stages(done.view, done.decision, done.outcome)
+    return msgspec.structs.replace(made, stages=tuple(rows(made, stages)))
+
+
+def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None) -> trace.Trace:
+    """Returns the trace without its stages."""
     view, decision, settlement = done.view, done.decision, done.settlement
     verdict, recommendation, restrained = decision.verdict, decision.recommendation, decision.restrained
     target, scale = view.hpa.spec.scale_target_ref, view.scale

@@ -1,24 +1,8 @@
 """The types of the metrics in a trace; `hpad.engine.trace` has the other types, and describes the format."""
 
 from datetime import datetime
-from typing import Final
 
 import msgspec
-
-READY: Final = "ready"
-UNREADY: Final = "unready"
-MISSING: Final = "missing"
-IGNORED: Final = "ignored"
-LACKING: Final = "lacking"
-UNLISTED: Final = "unlisted"
-"""The groups of pods. LACKING: without the container of the metric. UNLISTED: a value of a pod that is not listed."""
-
-SPEC: Final = "spec"
-SOURCE: Final = "source"
-CLUSTER: Final = "cluster"
-PODS: Final = "pods"
-BUG: Final = "bug"
-"""What has to change so that a failing metric can be read."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -114,6 +98,13 @@ class ActivationTrace(Step, frozen=True):
     measured: int | None = None
 
 
+class FactTrace(Step, frozen=True):
+    """A fact about a metric in words."""
+
+    label: str
+    text: str
+
+
 class MetricTrace(Step, frozen=True):
     """One metric: sample, pods, usage and proposal, or the error.
 
@@ -122,6 +113,7 @@ class MetricTrace(Step, frozen=True):
     clause for people. `api_error` is the error as Kubernetes words it in the error of the whole reconcile, and `fault`
     names what has to change: the spec, the source, the cluster, the pods or the program ("bug"). `unit` is "cores",
     "bytes" or "" (a count). `exact` is what the metric would propose without the tolerance, for a metric policy.
+    `verdict` says after the address what the metric asks for, and `facts` how that follows from its sample.
     """
 
     address: str
@@ -129,6 +121,8 @@ class MetricTrace(Step, frozen=True):
     name: str
     label: str
     text: str
+    verdict: str = ""
+    facts: tuple[FactTrace, ...] = ()
     unit: str = ""
     source: str = ""
     target: MetricTargetTrace | None = None

@@ -3,21 +3,36 @@
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from hpad.api.amounts import Unit
 from hpad.api.quantity import Format, Quantity
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, Query, Sample
-from hpad.engine import trace
 from hpad.engine.addresses import addresses
 from hpad.engine.propose import Proposal, sample_type, tolerances, untolerated
 from hpad.engine.recommend import activates, last_good_until, next_fallback
 from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.trace.facts import facts, verdict
+from hpad.engine.trace.metric_types import (
+    ActivationTrace,
+    FallbackTrace,
+    MetricTargetTrace,
+    MetricTrace,
+    NextFallbackTrace,
+    SampleTrace,
+    ToleranceTrace,
+    UsageTrace,
+)
 from hpad.engine.trace.pods import PodTraces, pod_traces
 from hpad.engine.view import View
 
 Answer = Sample | AdapterError
+SPEC: Final = "spec"
+SOURCE: Final = "source"
+OF_PODS: Final = "pods"
+"""What has to change so that a failing metric can be read; as the `blame` of an AdapterError, and the pods."""
 SourceOf = Callable[[Query], str]
 
 
@@ -27,31 +42,32 @@ def metrics(
     proposals: Sequence[Proposal],
     source_of: SourceOf | None,
     most_pods: int | None,
-) -> tuple[trace.MetricTrace, ...]:
+) -> tuple[MetricTrace, ...]:
     """Returns the metrics in the order of the spec, each with up to `most_pods` pods; () where none was measured."""
     names = addresses(view.spec.metrics)
-    return tuple(
-        msgspec.structs.replace(
-            _metric(view, answers[index], proposal, most_pods),
+    found = []
+    for index, (answer, proposal) in enumerate(zip(answers, proposals, strict=False)):
+        made = msgspec.structs.replace(
+            _metric(view, answer, proposal, most_pods),
             address=names[index],
             source="" if source_of is None or proposal.metric.error is not None else source_of(proposal.metric.query),
             fallback=_fallback(view, index, proposal),
             next_fallback=_next_fallback(view, index, proposal),
             activation=_activation(view, index, proposal),
         )
-        for index, proposal in enumerate(proposals)
-    )
+        words = tuple(facts(view, answer, proposal, made))
+        found.append(msgspec.structs.replace(made, verdict=verdict(proposal), facts=words))
+    return tuple(found)
 
 
-def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | None) -> trace.MetricTrace:
-    """Returns the metric without its address, its source and its policies."""
+def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | None) -> MetricTrace:
+    """Returns the metric without its address, its source, its policies and its words."""
     metric, usage, error = proposal.metric, proposal.usage, proposal.error
     exact = None
     if error is None and view.controls.metric_policy is not None:
         exact = untolerated(view, proposal)
     shown = PodTraces() if isinstance(answer, AdapterError) else pod_traces(view, metric, answer, usage, most_pods)
-    proposes = error is None or (bool(proposal.fallback) and not proposal.ignored)
-    return trace.MetricTrace(
+    return MetricTrace(
         address="",
         type=metric.type,
         name=metric.name,
@@ -64,7 +80,7 @@ def _metric(view: View, answer: Answer, proposal: Proposal, most_pods: int | Non
         pods_omitted=shown.omitted,
         usage=_usage(proposal),
         tolerance=_tolerance(view, proposal),
-        proposal=proposal.replicas if proposes else None,
+        proposal=proposal.proposed,
         error=proposal.cause,
         api_error=proposal.failure,
         fault=fault(proposal, answer),
@@ -77,40 +93,40 @@ def fault(proposal: Proposal, answer: Answer) -> str:
     if proposal.error is None:
         return ""
     if proposal.metric.error is not None:
-        return trace.SPEC
+        return SPEC
     if isinstance(answer, AdapterError):
         return answer.blame
-    return trace.PODS if isinstance(answer, sample_type(proposal.metric)) else trace.SOURCE
+    return OF_PODS if isinstance(answer, sample_type(proposal.metric)) else SOURCE
 
 
 def _quantity(milli: int, form: Format = Format.DECIMAL_SI) -> str:
     return str(Quantity.from_milli(milli, form))
 
 
-def _target(metric: CompiledMetric) -> trace.MetricTargetTrace | None:
+def _target(metric: CompiledMetric) -> MetricTargetTrace | None:
     if not metric.kind:
         return None
     amount = str(metric.amount) if metric.kind == UTILIZATION else _quantity(metric.amount)
-    return trace.MetricTargetTrace(type=metric.kind, amount=amount)
+    return MetricTargetTrace(type=metric.kind, amount=amount)
 
 
-def _sample(sample: Sample, now: datetime) -> trace.SampleTrace:
+def _sample(sample: Sample, now: datetime) -> SampleTrace:
     # A sample that was taken while this reconcile ran, or by a clock that is ahead, is new.
     age = max(0.0, (now - sample.timestamp).total_seconds())
     if isinstance(sample, ObjectSample):
-        return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=_quantity(sample.value))
+        return SampleTrace(timestamp=sample.timestamp, age_seconds=age, value=_quantity(sample.value))
     if isinstance(sample, ExternalSample):
         values = tuple(map(_quantity, sample.values))
-        return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age, values=values)
+        return SampleTrace(timestamp=sample.timestamp, age_seconds=age, values=values)
     assert isinstance(sample, PodSample)
-    return trace.SampleTrace(timestamp=sample.timestamp, age_seconds=age)
+    return SampleTrace(timestamp=sample.timestamp, age_seconds=age)
 
 
-def _usage(proposal: Proposal) -> trace.UsageTrace | None:
+def _usage(proposal: Proposal) -> UsageTrace | None:
     usage, metric = proposal.usage, proposal.metric
     if usage is None:
         return None
-    return trace.UsageTrace(
+    return UsageTrace(
         value=None if usage.value is None else _quantity(usage.value, metric.format),
         percent=usage.percent,
         total=None if usage.total is None else _quantity(usage.total, metric.format),
@@ -124,18 +140,18 @@ def _number(ratio: float) -> float | None:
     return ratio if math.isfinite(ratio) else None
 
 
-def _tolerance(view: View, proposal: Proposal) -> trace.ToleranceTrace | None:
+def _tolerance(view: View, proposal: Proposal) -> ToleranceTrace | None:
     if proposal.usage is None:
         return None
     allowed = tolerances(view)
-    return trace.ToleranceTrace(down=allowed.down, up=allowed.up, within=proposal.tolerated)
+    return ToleranceTrace(down=allowed.down, up=allowed.up, within=proposal.tolerated)
 
 
-def _fallback(view: View, index: int, proposal: Proposal) -> trace.FallbackTrace | None:
+def _fallback(view: View, index: int, proposal: Proposal) -> FallbackTrace | None:
     if not proposal.fallback:
         return None
     policy = view.fallback_policies[index]
-    return trace.FallbackTrace(
+    return FallbackTrace(
         policy=str(policy.fallback),
         effect=proposal.fallback,
         ignored=proposal.ignored,
@@ -143,20 +159,20 @@ def _fallback(view: View, index: int, proposal: Proposal) -> trace.FallbackTrace
     )
 
 
-def _next_fallback(view: View, index: int, proposal: Proposal) -> trace.NextFallbackTrace | None:
+def _next_fallback(view: View, index: int, proposal: Proposal) -> NextFallbackTrace | None:
     if proposal.error is None or not view.fallback_policies:
         return None
     upcoming = next_fallback(view, index, proposal)
     if upcoming is None:
         return None
     policy = view.fallback_policies[index]
-    return trace.NextFallbackTrace(policy=str(policy.fallback), at=upcoming.at, replicas=upcoming.replicas)
+    return NextFallbackTrace(policy=str(policy.fallback), at=upcoming.at, replicas=upcoming.replicas)
 
 
-def _activation(view: View, index: int, proposal: Proposal) -> trace.ActivationTrace | None:
+def _activation(view: View, index: int, proposal: Proposal) -> ActivationTrace | None:
     if not view.fallback_policies or not activates(view, proposal):
         return None
     threshold = view.fallback_policies[index].activation
     if threshold is None:
         return None
-    return trace.ActivationTrace(threshold=_quantity(threshold), measured=proposal.measured)
+    return ActivationTrace(threshold=_quantity(threshold), measured=proposal.measured)

@@ -1,13 +1,13 @@
 """The pods of one metric in a trace: what each pod counted as, and with which value."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hpad.api.pod import Pod
 from hpad.api.quantity import Quantity
 from hpad.api.sample import PodSample, PodValue, Sample
-from hpad.engine import trace
 from hpad.engine.pods import (
+    IGNORED,
     MISSING,
     READY,
     UNREADY,
@@ -21,13 +21,18 @@ from hpad.engine.pods import (
     standing,
 )
 from hpad.engine.spec import UTILIZATION, CompiledMetric
+from hpad.engine.trace.metric_types import PodTrace
 from hpad.engine.view import View
+
+LACKING: Final = "lacking"
+UNLISTED: Final = "unlisted"
+"""The groups of pods beside those of `hpad.engine.pods`: without the container of the metric; not listed."""
 
 
 class PodTraces(NamedTuple):
     """The pods of one metric, and the number of pods that were left out."""
 
-    pods: tuple[trace.PodTrace, ...] = ()
+    pods: tuple[PodTrace, ...] = ()
     omitted: int = 0
 
 
@@ -92,12 +97,10 @@ def _assumed(
     return {name: found[name] for name in (*groups.missing, *groups.unready) if name in found}
 
 
-def _listed(
-    view: View, metric: CompiledMetric, pod: Pod, sample: PodSample, assumed: Mapping[str, int]
-) -> trace.PodTrace:
+def _listed(view: View, metric: CompiledMetric, pod: Pod, sample: PodSample, assumed: Mapping[str, int]) -> PodTrace:
     value = sample.values.get(pod.name)
     counts = standing(pod, value, metric.is_cpu, view.now, view.tunables)
-    return trace.PodTrace(
+    return PodTrace(
         name=pod.name,
         group=counts.group,
         why=counts.why,
@@ -109,12 +112,12 @@ def _listed(
     )
 
 
-def _lacking(view: View, metric: CompiledMetric, pod: Pod) -> trace.PodTrace:
+def _lacking(view: View, metric: CompiledMetric, pod: Pod) -> PodTrace:
     counts = standing(pod, None, metric.is_cpu, view.now, view.tunables)
     why = f"it has no container {metric.query.container}"
     if counts.group == MISSING:
-        return trace.PodTrace(name=pod.name, group=trace.LACKING, why=why)
-    return trace.PodTrace(name=pod.name, group=trace.IGNORED, why=why if counts.group == UNREADY else counts.why)
+        return PodTrace(name=pod.name, group=LACKING, why=why)
+    return PodTrace(name=pod.name, group=IGNORED, why=why if counts.group == UNREADY else counts.why)
 
 
 def _unlisted(pods: Sequence[Pod], values: Mapping[str, PodValue]) -> Sequence[str]:
@@ -122,10 +125,10 @@ def _unlisted(pods: Sequence[Pod], values: Mapping[str, PodValue]) -> Sequence[s
     return [name for name in values if name not in listed]
 
 
-def _of_unlisted(name: str, value: PodValue) -> trace.PodTrace:
-    return trace.PodTrace(
+def _of_unlisted(name: str, value: PodValue) -> PodTrace:
+    return PodTrace(
         name=name,
-        group=trace.UNLISTED,
+        group=UNLISTED,
         why="the source has a value for it, but the selector of the target does not list it",
         value=str(Quantity.from_milli(value.value)),
         timestamp=value.timestamp,

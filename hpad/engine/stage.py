@@ -1,0 +1,106 @@
+"""The stages from the metrics to the written count: the one list that all texts about a decision are made from."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
+from hpad.engine.deletion_costs import Spared
+from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
+from hpad.engine.restrain import Restrained
+
+NOW: Final = "now"
+HALT: Final = "halt"
+METRICS: Final = "metrics"
+WINDOWS: Final = "windows"
+POLICIES: Final = "policies"
+BOUNDS: Final = "bounds"
+BUSY: Final = "busy"
+WRITE: Final = "write"
+"""The names of the stages, in their order."""
+
+TARGET_UNREADABLE: Final = "target_unreadable"
+STALE: Final = "stale_cache"
+STOPPED: Final = "disabled"
+INVALID_SELECTOR: Final = "invalid_selector"
+SHARED_PODS: Final = "ambiguous_selector"
+INVALID_METRICS: Final = "invalid_metrics"
+TOLERANCE: Final = "tolerance"
+STABILIZATION: Final = "stabilization"
+UP_LIMIT: Final = "scale_up_limit"
+DOWN_LIMIT: Final = "scale_down_limit"
+MAXIMUM: Final = "maximum"
+MINIMUM: Final = "minimum"
+BUSY_PODS: Final = "busy_pods"
+IN_DRY_RUN: Final = "dry_run"
+IN_SHADOW: Final = "shadow"
+IS_PAUSED: Final = "paused"
+COMPETING_HPA: Final = "competing_hpa"
+WRITE_FAILED: Final = "write_failed"
+REASONS: Final = (
+    TARGET_UNREADABLE, STALE, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE, STABILIZATION,
+    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
+)  # fmt: skip
+"""What may hold a count, in the order of the stages: label values of a series."""
+
+
+class Stage(msgspec.Struct, frozen=True, gc=False):
+    """One stage: the count after it (None: there is none), and why.
+
+    `clause` is what the sentence says about it; "" where it changed nothing, and for the metrics, whose clauses
+    `hpad.engine.explain` makes. `holds` is the reason, one of REASONS, for which the target does not get the count that
+    its metrics ask for ("": it does not hold the count). A stage may cut what an earlier one holds, and hold nothing.
+    """
+
+    name: str
+    replicas: int | None
+    clause: str = ""
+    holds: str = ""
+
+
+_LIMITS: Final = {
+    SCALE_UP_LIMIT: (POLICIES, UP_LIMIT),
+    SCALE_DOWN_LIMIT: (POLICIES, DOWN_LIMIT),
+    TOO_MANY: (BOUNDS, MAXIMUM),
+    TOO_FEW: (BOUNDS, MINIMUM),
+    ZERO_DISABLED: (BOUNDS, MINIMUM),
+}
+"""The stage that limits the count, and what it is, by the reason of the condition ScalingLimited."""
+
+
+def halted(verdict: Halt) -> Stage:
+    """Returns the only stage where nothing was measured."""
+    if verdict.kind == UNREACHABLE:
+        holds = STALE if verdict.reason == STALE_CACHE else TARGET_UNREADABLE
+    elif verdict.kind == DISABLED:
+        holds = STOPPED
+    else:
+        holds = SHARED_PODS if verdict.reason == AMBIGUOUS_SELECTOR else INVALID_SELECTOR
+    return Stage(HALT, None, holds=holds)
+
+
+def restraints(found: Restrained, count: int) -> Iterator[Stage]:
+    """Yields windows, policies, minimum and maximum. `count` is that after all of them."""
+    window = "" if found.deciding is None else STABILIZATION
+    yield Stage(WINDOWS, found.stabilized, found.stabilization, window)
+    limiting, limit = _LIMITS.get(found.limited[0], ("", ""))
+    holds = limit if found.limits_hold else ""
+    if limiting == POLICIES:
+        # From zero, the minimum overrules the policies.
+        yield Stage(POLICIES, found.replicas, found.limit, holds if count == found.replicas else "")
+    else:
+        yield Stage(POLICIES, found.stabilized)
+    if count != found.replicas:
+        yield Stage(BOUNDS, count, f"the minimum is {count}", MINIMUM)
+    elif limiting == BOUNDS:
+        yield Stage(BOUNDS, count, found.limit, holds)
+    else:
+        yield Stage(BOUNDS, count)
+
+
+def spared(found: Spared) -> Stage:
+    """Returns the floor at the busy pods."""
+    if not found.held:
+        return Stage(BUSY, found.replicas)
+    return Stage(BUSY, found.replicas, f"{found.holding}: hpad.io/keep-busy keeps {found.replicas}", BUSY_PODS)
