@@ -1,7 +1,4 @@
-"""Watch caches: store the objects of a resource, call back on changes, and decide which of two versions is newer.
-
-`PodCache` finds the pods of a selector by an index.
-"""
+"""Watch caches: store the objects of a resource, call back on changes, and decide which of two versions is newer."""
 
 import asyncio
 import contextlib
@@ -10,15 +7,10 @@ import traceback
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Generic, TypeVar
 
-import msgspec
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.api.pod import Pod
-from hpad.api.selector import Selector
-from hpad.kube import codec, paths
 from hpad.kube.codec import DecodedObject
-from hpad.kube.pod_index import Index
 from hpad.kube.reflector import Kind, Reflector, later
 from hpad.kube.watch import WatchScope
 
@@ -190,33 +182,3 @@ class Cache(Generic[T]):
 
         An exception ends the cache: decisions on an index that has missed a change would be wrong.
         """
-
-
-class PodCache(Cache[Pod]):
-    """All pods; pods of one template share one label mapping. `marked`: hpad has set their deletion cost."""
-
-    def __init__(self, scope: WatchScope) -> None:
-        super().__init__(scope, Kind(paths.PODS, codec.pod))
-        self._labels = Index()
-        self._values = self._labels.pods
-        self.marked: set[Key] = set()
-
-    def put(self, decoded: DecodedObject[Pod], *, listed: bool = False) -> None:
-        stored, pod = self.get(decoded.key), decoded.value
-        if stored is not None and stored.labels == pod.labels and stored.owner == pod.owner:
-            pod = msgspec.structs.replace(pod, labels=stored.labels, owner=stored.owner)
-        else:
-            pod = self._labels.sharing(pod)
-        super().put(msgspec.structs.replace(decoded, value=pod), listed=listed)
-
-    def select(self, namespace: str, selector: Selector) -> list[Pod]:
-        """Returns the namespace's pods that match, sorted by name."""
-        return self._labels.select(namespace, selector)
-
-    def _index(self, key: Key, old: Pod | None, new: DecodedObject[Pod] | None) -> None:
-        pod = None if new is None else new.value
-        self._labels.replace(old, pod)
-        if pod is not None and pod.is_marked and not pod.deleted:
-            self.marked.add(key)
-        elif self.marked:
-            self.marked.discard(key)

@@ -15,12 +15,12 @@ from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.clock import Clock
 from hpad.engine.view import Competitor
-from hpad.kube import deletion_cost, errors, events, hpa_bytes, owners, paths, scale
-from hpad.kube import status as hpa_status
-from hpad.kube.cache import Cache, PodCache
+from hpad.kube import errors, events, hpas, owners, paths, pods, scale
+from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
-from hpad.kube.hpa_cache import HpaCache
+from hpad.kube.hpas import HpaCache
+from hpad.kube.pods import PodCache
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
 
@@ -77,7 +77,7 @@ class Cluster:
         self._competitors = Competitors(clock, self._others, alone=alone)
         self.hpas = HpaCache(
             scope,
-            Kind(paths.HPAS, hpa_bytes.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
+            Kind(paths.HPAS, hpas.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
             params={"labelSelector": hpa_selector} if hpa_selector else None,
             bug=bug,
             status_written=self._competitors.status_written,
@@ -191,8 +191,8 @@ class Cluster:
 
     async def set_deletion_cost(self, pod: Pod, cost: int, allowed: Allowed | None = None) -> None:
         """Sets and marks the deletion cost of a pod in one attempt. Raises as `write_scale` does."""
-        body = deletion_cost.setting(set_by_hpad(pod.deletion_cost, cost, self.clock.now()))
-        await self._patch(pod, body, deletion_cost.MERGE, allowed)
+        body = pods.cost_patch(set_by_hpad(pod.deletion_cost, cost, self.clock.now()))
+        await self._patch(pod, body, pods.MERGE_PATCH, allowed)
 
     async def remove_deletion_cost(self, pod: Pod, allowed: Allowed | None = None) -> None:
         """Restores the user's cost of a marked pod in one attempt.
@@ -200,7 +200,7 @@ class Cluster:
         Raises as `write_scale` does; ApiError with status 422 if the pod has another cost or mark meanwhile.
         """
         if pod.deletion_cost is not None:
-            await self._patch(pod, deletion_cost.removing(pod.deletion_cost), deletion_cost.JSON, allowed)
+            await self._patch(pod, pods.cost_removal(pod.deletion_cost), pods.JSON_PATCH, allowed)
 
     async def _patch(self, pod: Pod, body: bytes, content_type: str, allowed: Allowed | None) -> None:
         path = paths.PODS.object(Key(pod.namespace, pod.name))
@@ -210,7 +210,7 @@ class Cluster:
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
     ) -> HorizontalPodAutoscaler:
         """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
-        written = await hpa_status.write(self.client, self.hpas, hpa, status, allowed)
+        written = await hpas.write_status(self.client, self.hpas, hpa, status, allowed)
         if self.hpas.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
             self.hpas.offer(written)
         return written.value

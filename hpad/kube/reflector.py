@@ -1,7 +1,7 @@
 """Keeps a cache equal to a collection of the API server: lists it, watches it, and lists again when a watch expires.
 
 A list is read as a stream if the server supports that (KEP-3157, streaming lists), else in pages. The reflector is a
-state machine: each state has one step, which may set a delay before the next one, and `reflector_states.TRANSITIONS`
+state machine: each state has one step, which may set a delay before the next one, and `TRANSITIONS`
 names the next state for each outcome of a step.
 """
 
@@ -10,14 +10,14 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from hpad.api.metadata import Key
 from hpad.kube import codec, errors, paths, watch
-from hpad.kube.reflector_states import TRANSITIONS, Outcome, State
 from hpad.kube.watch import WatchScope
 from hpad.telemetry.episode import Episodes
 
@@ -28,6 +28,46 @@ _STORED = frozenset({watch.ADDED, watch.MODIFIED})
 _MOST_REFUSALS = 3  # refused watches in a row until a list is read
 _MOST_ABSENCES = 2  # attempts without an answer in a row: the server may have been restored from a backup
 _UNREADABLE = 1024  # unreadable objects that are logged separately
+
+
+class State(Enum):
+    """What a reflector does."""
+
+    IDLE = "idle"
+    STREAMING = "listing as a stream"
+    PAGING = "listing in pages"
+    WATCHING = "watching"
+    CHECKING = "checking whether the server still knows the last version"
+    STOPPED = "stopped"
+
+
+class Outcome(Enum):
+    """How a step ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    UNSUPPORTED = "not supported by the server"
+    LOST = "connection lost, or ended by the server before its time"
+    EXPIRED = "the version is not known to the server"
+    CANCELLED = "cancelled"
+
+
+TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
+    (State.IDLE, Outcome.DONE): State.STREAMING,
+    (State.STOPPED, Outcome.DONE): State.STREAMING,
+    (State.STREAMING, Outcome.DONE): State.WATCHING,
+    (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
+    (State.STREAMING, Outcome.FAILED): State.PAGING,
+    (State.PAGING, Outcome.DONE): State.WATCHING,
+    (State.PAGING, Outcome.FAILED): State.PAGING,
+    (State.WATCHING, Outcome.DONE): State.WATCHING,
+    (State.WATCHING, Outcome.FAILED): State.WATCHING,
+    (State.WATCHING, Outcome.LOST): State.CHECKING,
+    (State.WATCHING, Outcome.EXPIRED): State.STREAMING,
+    (State.CHECKING, Outcome.DONE): State.WATCHING,
+    (State.CHECKING, Outcome.EXPIRED): State.STREAMING,
+    **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
+}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from support.engine import external, resource
 
 from hpad.api import limits
-from hpad.kube import codec
+from hpad.kube import codec, hpas
 from hpad.records.format import Scenario, converted
 
 _REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -49,7 +49,7 @@ _LARGE = hpa(metrics=[external("m", value="1") | {"x": "y" * 70_000}])
     ],
 )
 def test_a_larger_hpa_is_refused_and_nothing_large_is_left_of_it(raw: bytes, fault: str) -> None:
-    found = codec.hpa(raw).value
+    found = hpas.hpa(raw).value
     assert found.spec.refused == fault
     assert found.spec.max_replicas == 7
     assert (found.spec.metrics, found.spec.behavior) == ((), None)
@@ -68,23 +68,23 @@ def test_the_selector_of_a_metric_has_at_most_a_hundred_requirements_and_4096_ch
         "type": "External",
         "external": {"metric": {"name": "m", "selector": selector}, "target": {"type": "Value"}},
     }
-    assert bool(codec.hpa(hpa(metrics=[metric])).value.spec.refused) is refused
+    assert bool(hpas.hpa(hpa(metrics=[metric])).value.spec.refused) is refused
 
 
 def test_as_much_as_the_limits_allow_is_taken() -> None:
     metrics = [external("m" * 300, value="1")] * 100
-    found = codec.hpa(hpa({f"l{number}": "" for number in range(256)}, metrics=metrics, behavior=policies(100))).value
+    found = hpas.hpa(hpa({f"l{number}": "" for number in range(256)}, metrics=metrics, behavior=policies(100))).value
     assert found.spec.refused == ""
     assert limits.within(found) is found
     assert len(found.spec.metrics) == 100
 
 
 def test_of_the_annotations_only_those_of_hpad_are_kept() -> None:
-    assert codec.hpa(hpa()).value.metadata.annotations == {"hpad.io/c": "d"}
+    assert hpas.hpa(hpa()).value.metadata.annotations == {"hpad.io/c": "d"}
 
 
 def test_a_recorded_hpa_that_was_refused_is_refused_again() -> None:
-    refused = codec.hpa(hpa(metrics=[external("m", value="1")] * 101)).value
+    refused = hpas.hpa(hpa(metrics=[external("m", value="1")] * 101)).value
     recorded = msgspec.json.decode(msgspec.json.encode(refused))
     assert converted({"id": "x", "hpa": recorded, "steps": []}, Scenario, "").hpa.spec.refused == refused.spec.refused
 

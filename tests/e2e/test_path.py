@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTED = re.compile(r"`((?:hpad|adapters)/[^`]+\.py)`")
-MOST = 41
+MOST = 40
 BESIDE = {
     *("hpad/api/", "hpad/telemetry/", "hpad/daemon/", "hpad/adapter", "hpad/clock.py", "hpad/kube/auth/"),
     *(
@@ -18,8 +18,7 @@ BESIDE = {
         "hpad/kube/paths.py",
         "hpad/kube/events.py",
     ),
-    *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py", "hpad/kube/pod_index.py"),
-    *("hpad/kube/events.py", "hpad/kube/hpa_bytes.py", "hpad/kube/shared.py"),
+    *("hpad/kube/competitors.py", "hpad/kube/managed_fields.py", "hpad/kube/limiter.py", "hpad/kube/pods.py"),
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/engine/marks.py", "hpad/controller/report.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/decisions/"),

@@ -9,9 +9,9 @@ from support.kube_caches import HPA, HPAS, hpa, lists, names, page, synced
 from support.scripted_server import QUICK, failure, hangs, line, resets, says, streams, until
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, watch
-from hpad.kube.cache import Cache, PodCache
-from hpad.kube.pod_index import Index
+from hpad.kube import codec, hpas, watch
+from hpad.kube.cache import Cache
+from hpad.kube.pods import Index, PodCache
 from hpad.kube.watch import WatchScope
 
 
@@ -147,7 +147,7 @@ async def test_a_written_object_is_not_replaced_by_an_earlier_version(script, ca
     script.on("GET", HPAS + "?watch", streams(*changes, then="hang"))
     running(cache.run())
     await synced(cache)
-    written = codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}')
+    written = hpas.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}')
     cache.offer(written)
     await until(lambda: names(cache) == ["a", "b"])
     assert cache.get(Key("n", "a")).spec.max_replicas == 8
@@ -159,7 +159,7 @@ async def test_the_echo_of_a_written_object_is_not_decoded(script, client, runni
 
     def decode(raw):
         decoded.append(codec.meta(raw).resource_version)
-        return codec.hpa(raw)
+        return hpas.hpa(raw)
 
     cache = Cache(WatchScope(client, options=QUICK), dataclasses.replace(HPA, decode=decode))
     script.on("GET", HPAS, page(hpa("a", 1)))
@@ -174,7 +174,7 @@ async def test_the_echo_of_a_written_object_is_not_decoded(script, client, runni
     script.on("GET", HPAS + "?watch", streams(*changes, then="hang"))
     running(cache.run())
     await synced(cache)
-    cache.offer(codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}'))
+    cache.offer(hpas.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"15"},"spec":{"maxReplicas":8}}'))
     await until(lambda: names(cache) == [])
     assert decoded == ["1", "16", "", "17"]
 
@@ -244,7 +244,7 @@ async def test_a_list_replaces_an_object_of_the_same_version_with_other_content(
 
 async def test_a_list_does_not_undo_a_write_of_the_same_version(script, cache, running):
     """An object that was written while the list was read comes from the answer to the write."""
-    written = codec.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"spec":{"maxReplicas":8}}')
+    written = hpas.hpa(b'{"metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"spec":{"maxReplicas":8}}')
 
     async def late(request):
         cache.offer(written)

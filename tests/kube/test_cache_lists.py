@@ -10,8 +10,9 @@ from support.kube_caches import HPAS, hpa, names, page, synced
 from support.scripted_server import QUICK, failure, hangs, line, says, streams, until
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, scale
-from hpad.kube.cache import Cache, PodCache
+from hpad.kube import hpas, scale
+from hpad.kube.cache import Cache
+from hpad.kube.pods import PodCache
 from hpad.kube.watch import WatchScope
 
 DEPLOYMENT = scale.WATCHED[0]
@@ -45,7 +46,7 @@ async def test_a_list_is_read_as_a_stream_if_the_server_supports_it(script, cach
         line("DELETED", hpa("c", 9)), line("ADDED", hpa("b", 3)), complete(12), then="hang",
     ))  # fmt: skip
     script.on("GET", HPAS + "?watch", hangs)
-    cache.put(codec.hpa(json.dumps(hpa("old", 1)).encode()))
+    cache.put(hpas.hpa(json.dumps(hpa("old", 1)).encode()))
     running(cache.run())
     await synced(cache)
     assert names(cache) == ["a", "b"]

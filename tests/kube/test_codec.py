@@ -11,7 +11,7 @@ from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, dec_hook, t
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Wire, from_wire
 from hpad.api.pod import to_builtins as pod_to_builtins
-from hpad.kube import codec
+from hpad.kube import codec, hpas, pods
 
 
 def pod(**changes):
@@ -31,7 +31,7 @@ def pod(**changes):
 
 def test_recorded_pods_are_read(recorded):
     body = recorded("scenario/pod_running")["body"]
-    decoded = codec.pod(json.dumps(body).encode())
+    decoded = pods.pod(json.dumps(body).encode())
     ready = next(each for each in body["status"]["conditions"] if each["type"] == "Ready")
     assert decoded.key == Key(body["metadata"]["namespace"], body["metadata"]["name"])
     assert decoded.version == body["metadata"]["resourceVersion"]
@@ -48,11 +48,11 @@ def test_recorded_pages_are_read(recorded, name):
     page = codec.page(json.dumps(body).encode())
     assert page.metadata.continue_ == body["metadata"].get("continue", "")
     assert page.metadata.resource_version == body["metadata"]["resourceVersion"]
-    assert [codec.pod(raw).key.name for raw in page.items] == [each["metadata"]["name"] for each in body["items"]]
+    assert [pods.pod(raw).key.name for raw in page.items] == [each["metadata"]["name"] for each in body["items"]]
 
 
 def test_a_pod_keeps_the_fields_that_decisions_read():
-    decoded = codec.pod(
+    decoded = pods.pod(
         pod(
             metadata__deletionTimestamp="2026-01-01T00:00:00Z",
             status__startTime="2026-01-01T00:00:05Z",
@@ -78,16 +78,16 @@ def test_a_pod_keeps_the_fields_that_decisions_read():
 
 
 def test_the_readiness_of_a_pod_without_the_condition_is_unknown():
-    decoded = codec.pod(pod()).value
+    decoded = pods.pod(pod()).value
     assert decoded.ready is None
     assert decoded.ready_since is None
     assert not decoded.deleted
 
 
 def test_pod_level_requests_are_read():
-    decoded = codec.pod(pod(spec__resources={"requests": {"cpu": "1"}})).value
+    decoded = pods.pod(pod(spec__resources={"requests": {"cpu": "1"}})).value
     assert decoded.pod_requests == {"cpu": 1000}
-    assert codec.pod(pod(spec__resources={"limits": {"cpu": "1"}})).value.pod_requests is None
+    assert pods.pod(pod(spec__resources={"limits": {"cpu": "1"}})).value.pod_requests is None
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_pod_level_requests_are_read():
 )
 def test_a_pod_with_too_many_containers_is_one_without_requests(spec):
     """To read 10,000 of them twice held up the event loop for a quarter of a second."""
-    read = codec.pod(json.dumps({"metadata": {"name": "p", "namespace": "evil"}, "spec": spec}).encode()).value
+    read = pods.pod(json.dumps({"metadata": {"name": "p", "namespace": "evil"}, "spec": spec}).encode()).value
     assert [each.requests for each in read.containers] == [{}]
     assert read.containers[0].name == "(more than 1,000, or too long requests)"
     assert read.pod_requests is None
 
 
 def test_equal_requests_are_one_object():
-    one, two = codec.pod(pod()).value, codec.pod(pod(metadata__name="b")).value
+    one, two = pods.pod(pod()).value, pods.pod(pod(metadata__name="b")).value
     assert one.containers is two.containers
     assert one.namespace is two.namespace
 
@@ -118,12 +118,12 @@ def test_equal_requests_are_one_object():
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"<html>", pod()[:-3], pod(metadata__name=7)])
 def test_bytes_that_are_no_pod_are_refused(body):
     with pytest.raises(codec.UNDECODABLE):
-        codec.pod(body)
+        pods.pod(body)
 
 
 def test_an_error_does_not_quote_the_object():
     with pytest.raises(codec.UNDECODABLE) as caught:
-        codec.pod(b'{"metadata":{"name":["s3cret"]}}')
+        pods.pod(b'{"metadata":{"name":["s3cret"]}}')
     assert "s3cret" not in str(caught.value)
 
 
@@ -131,7 +131,7 @@ def test_recorded_hpas_keep_every_field(recorded):
     items = recorded("hpa/list_v2")["body"]["items"]
     assert len(items) > 5
     for item in items:
-        decoded = codec.hpa(json.dumps(item).encode())
+        decoded = hpas.hpa(json.dumps(item).encode())
         assert decoded.key == Key(item["metadata"]["namespace"], item["metadata"]["name"])
         assert decoded.version == item["metadata"]["resourceVersion"]
         assert to_builtins(decoded.value)["spec"] == item["spec"]
@@ -141,7 +141,7 @@ def test_recorded_hpas_keep_every_field(recorded):
 def test_an_hpa_with_a_broken_quantity_is_refused():
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Value", "value": "12x"}}}
     with pytest.raises(codec.UNDECODABLE, match="quantit"):
-        codec.hpa(json.dumps({"metadata": {"name": "a"}, "spec": {"metrics": [metric]}}).encode())
+        hpas.hpa(json.dumps({"metadata": {"name": "a"}, "spec": {"metrics": [metric]}}).encode())
 
 
 def test_a_watched_deployment_has_the_scale_the_server_answers(recorded):
@@ -185,7 +185,7 @@ def test_hpas_share_what_they_have_in_common() -> None:
         }
         metadata = {"name": name, "namespace": "shop"}
         document = {"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
-        return codec.hpa(msgspec.json.encode(document)).value
+        return hpas.hpa(msgspec.json.encode(document)).value
 
     one, other, unlike = decoded("web", "1Ki"), decoded("api", "1Ki"), decoded("web", "1024")
     assert one.spec.metrics is other.spec.metrics
@@ -200,7 +200,7 @@ def test_hpas_share_what_they_have_in_common() -> None:
     [("10.1.2.3", "10.1.2.3"), ("fd00::12", "fd00::12"), ("", ""), ("10.1.2", ""), ("::1\0", ""), ("127.0.0.1 ", "")],
 )
 def test_the_address_of_a_pod_is_kept_as_a_number(text, address):
-    assert codec.pod(pod(status__podIP=text)).value.address_text == address
+    assert pods.pod(pod(status__podIP=text)).value.address_text == address
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_address_of_a_pod_is_kept_as_a_number(text, address):
     ],
 )
 def test_the_deletion_cost_of_a_pod(annotations, expected):
-    decoded = codec.pod(pod(metadata__annotations=annotations)).value
+    decoded = pods.pod(pod(metadata__annotations=annotations)).value
     assert decoded.deletion_cost == expected
     again = from_wire(msgspec.convert(pod_to_builtins(decoded, datetime.now(UTC)), Wire, dec_hook=dec_hook))
     assert again.deletion_cost == expected
@@ -225,6 +225,6 @@ def test_the_deletion_cost_of_a_pod(annotations, expected):
 @pytest.mark.parametrize("annotations", [None, 7, {DELETION_COST: 7}, {DELETION_COST: None}])
 def test_annotations_of_a_pod_that_are_no_texts_are_no_annotations_or_make_it_unreadable(annotations):
     try:
-        assert codec.pod(pod(metadata__annotations=annotations)).value.deletion_cost is None
+        assert pods.pod(pod(metadata__annotations=annotations)).value.deletion_cost is None
     except codec.UNDECODABLE:
         assert annotations is not None

@@ -7,13 +7,13 @@ import tracemalloc
 import pytest
 
 from hpad.engine.spec import compiled_spec
-from hpad.kube import codec, hpa_bytes
+from hpad.kube import hpas
 from hpad.kube.cluster import Cluster
 
 _VERSIONS = itertools.count(1)
 
 
-def version(goal="1Ki", *, name="web", replicas=1, decode=codec.hpa):
+def version(goal="1Ki", *, name="web", replicas=1, decode=hpas.hpa):
     """The next version of the HPA, as the API server writes it."""
     target = {"type": "AverageValue", "averageValue": goal}
     return decode(
@@ -36,7 +36,7 @@ def take(cluster, record):
     return cluster.hpas.get(record.key)
 
 
-DECODERS = pytest.mark.parametrize("decode", [codec.hpa, hpa_bytes.decode], ids=["the object", "with its bytes"])
+DECODERS = pytest.mark.parametrize("decode", [hpas.hpa, hpas.decode], ids=["the object", "with its bytes"])
 
 
 @DECODERS

@@ -11,7 +11,7 @@ import pytest
 from kubernetes_asyncio import client as generated
 
 from hpad.api.hpa import from_builtins
-from hpad.kube import codec, events, hpa_bytes
+from hpad.kube import codec, events, hpas
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ async def test_a_scale_passes_the_generated_model(through, recorded):
 @pytest.mark.parametrize("name", ["get_v2_with_status", "get_v2_every_metric_type_behavior", "get_v2_behavior_full"])
 async def test_a_status_passes_the_generated_model(through, recorded, name):
     body = recorded(f"hpa/{name}")["body"]
-    found = codec.hpa(json.dumps(body).encode())
-    original, written = hpa_bytes.original(json.dumps(body).encode()), hpa_bytes.encode(found.value.status)
-    whole = json.loads(hpa_bytes.body(original, found.version, written))
+    found = hpas.hpa(json.dumps(body).encode())
+    original, written = hpas.original(json.dumps(body).encode()), hpas.encode(found.value.status)
+    whole = json.loads(hpas.body(original, found.version, written))
     sent = whole["status"]
     back = through(without_nulls(whole), "V2HorizontalPodAutoscaler")["status"]
     assert from_builtins({"status": back}).status == found.value.status

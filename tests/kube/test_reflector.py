@@ -22,8 +22,7 @@ from support.scripted_server import (
 from hpad.kube import reflector
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
-from hpad.kube.reflector import Reflector
-from hpad.kube.reflector_states import Outcome, State
+from hpad.kube.reflector import Outcome, Reflector, State
 from hpad.kube.watch import WatchScope
 
 STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"

@@ -7,9 +7,9 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.kube import codec, hpa_bytes, paths, status
+from hpad.kube import codec, hpas, paths
 from hpad.kube.errors import ApiError
-from hpad.kube.hpa_cache import HpaCache
+from hpad.kube.hpas import HpaCache
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import WatchScope
 
@@ -21,12 +21,12 @@ def raw(body):
 def put(body, new_status):
     """The body of the PUT that gives the recorded object another status."""
     version = body["metadata"].get("resourceVersion", "")
-    return json.loads(hpa_bytes.body(hpa_bytes.original(raw(body)), version, hpa_bytes.encode(new_status)))
+    return json.loads(hpas.body(hpas.original(raw(body)), version, hpas.encode(new_status)))
 
 
 def test_an_api_server_answers_with_the_very_bytes_of_the_status_that_was_sent(recorded):
     answered = recorded("hpa/status_put_200")["body"]
-    sent = hpa_bytes.encode(from_builtins(answered).status)
+    sent = hpas.encode(from_builtins(answered).status)
     assert sent == json.dumps(answered["status"], separators=(",", ":")).encode()
 
 
@@ -40,17 +40,17 @@ class Holder:
     def __init__(self, client):
         self.client = client
         self.cache = HpaCache(
-            WatchScope(client), Kind(paths.HPAS, hpa_bytes.decode, lambda hpa: hpa.metadata.resource_version)
+            WatchScope(client), Kind(paths.HPAS, hpas.decode, lambda hpa: hpa.metadata.resource_version)
         )
 
     def take(self, body):
         """Offers the object to the cache; the object decoded, whether the cache stored it or not."""
-        decoded = hpa_bytes.decode(raw(body))
+        decoded = hpas.decode(raw(body))
         self.cache.put(decoded)
         return decoded.value
 
     async def write(self, stored, new_status):
-        return (await status.write(self.client, self.cache, stored, new_status)).value
+        return (await hpas.write_status(self.client, self.cache, stored, new_status)).value
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_write_changes_the_status_alone(recorded):
     sent = put(before, new_status)
     assert without(sent, "status", "metadata") == without(before, "status", "metadata")
     assert sent["metadata"] == without(before["metadata"], "managedFields")
-    assert codec.hpa(raw(sent)).value.status == new_status
+    assert hpas.hpa(raw(sent)).value.status == new_status
 
 
 def test_an_item_of_a_list_gets_its_kind_and_api_version(recorded):
@@ -85,7 +85,7 @@ def test_the_old_status_is_removed(recorded):
     body = recorded("hpa/get_v2_with_status")["body"]
     assert body["status"]["conditions"]
     empty = HorizontalPodAutoscalerStatus(desired_replicas=0)
-    assert codec.hpa(raw(put(body, empty))).value.status == empty
+    assert hpas.hpa(raw(put(body, empty))).value.status == empty
 
 
 def test_unknown_fields_of_a_newer_server_are_kept(recorded):
@@ -97,7 +97,7 @@ def test_unknown_fields_of_a_newer_server_are_kept(recorded):
 @pytest.mark.parametrize("odd", [{}, {"metadata": 1}, {"metadata": {}, "status": []}])
 def test_bytes_that_are_no_object_are_refused(odd):
     with pytest.raises(codec.UNDECODABLE):
-        hpa_bytes.original(raw(odd))
+        hpas.original(raw(odd))
 
 
 def test_an_object_without_a_status_is_accepted():
@@ -111,7 +111,7 @@ async def test_a_write_returns_the_object_as_written(script, client, holder, rec
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
     new_status = HorizontalPodAutoscalerStatus(last_scale_time=datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC))
-    assert await holder.write(stored, new_status) == codec.hpa(raw(answer)).value
+    assert await holder.write(stored, new_status) == hpas.hpa(raw(answer)).value
     sent = json.loads(script.bodies[0])
     assert script.headers[0]["Content-Type"] == "application/json"
     assert sent["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -168,9 +168,9 @@ async def test_the_answer_to_a_write_brings_version_and_status_and_keeps_the_res
     before, answer = recorded("hpa/get_before_status")["body"], recorded("hpa/status_put_200")["body"]
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await status.write(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    done = await hpas.write_status(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
     assert done.version == answer["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
-    assert done.value == codec.hpa(raw(answer)).value
+    assert done.value == hpas.hpa(raw(answer)).value
     assert done.value.spec is stored.spec, "decoded again"
     assert done.original is holder.cache.original(stored.metadata.key)
 
@@ -181,8 +181,8 @@ async def test_what_a_webhook_changes_in_a_write_is_sent_with_the_next_one(scrip
     answer["metadata"][where] = {"by": "webhook"}
     stored = holder.take(before)
     script.on("PUT", path_of(before), says(answer))
-    done = await status.write(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
-    assert done.value == codec.hpa(raw(answer)).value
+    done = await hpas.write_status(holder.client, holder.cache, stored, HorizontalPodAutoscalerStatus())
+    assert done.value == hpas.hpa(raw(answer)).value
     holder.cache.offer(done)
     await holder.write(done.value, HorizontalPodAutoscalerStatus())
     assert json.loads(script.bodies[-1])["metadata"][where] == {"by": "webhook"}

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, errors, watch
+from hpad.kube import codec, errors, hpas, pods, watch
 from hpad.store import record
 
 NESTED = b"[" * 200_000
 INSIDE = b'{"metadata": {"name": "a", "managedFields": ' + NESTED
 
 
-@pytest.mark.parametrize("decode", [codec.hpa, codec.pod, codec.target, codec.replication_controller])
+@pytest.mark.parametrize("decode", [hpas.hpa, pods.pod, codec.target, codec.replication_controller])
 def test_a_deeply_nested_object_is_undecodable(decode: Callable[[bytes], Any]) -> None:
     with pytest.raises(codec.UNDECODABLE):
         decode(INSIDE)

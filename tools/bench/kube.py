@@ -21,11 +21,11 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.daemon import process
-from hpad.kube import codec, hpa_bytes, paths, status
+from hpad.kube import codec, hpas, paths, pods
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cache import PodCache
 from hpad.kube.client import Client
-from hpad.kube.hpa_cache import HpaCache
+from hpad.kube.hpas import HpaCache
+from hpad.kube.pods import PodCache
 from hpad.kube.reflector import Kind
 from hpad.kube.session import Request, Session
 from hpad.kube.watch import WatchScope
@@ -82,7 +82,7 @@ def watched() -> None:
     size, before, began = sum(map(len, bodies)), resident(), time.process_time()
     for body in bodies:
         for raw in codec.page(body).items or ():
-            record = codec.pod(raw)
+            record = pods.pod(raw)
             cache.put(record, listed=True)
     spent, kept = time.process_time() - began, resident() - before
     each = f"{spent / PODS * 1e6:.1f} µs and {kept / PODS:,.0f} bytes of {size / PODS:,.0f} kept"
@@ -100,12 +100,14 @@ async def written() -> None:
 
 async def put(client: Client) -> float:
     """Writes statuses by PUT; returns µs of CPU of client and server per write."""
-    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, hpa_bytes.decode, lambda hpa: hpa.metadata.resource_version))
-    cache.put(hpa_bytes.decode(await client.request("GET", path())))
+    cache = HpaCache(WatchScope(client), Kind(paths.HPAS, hpas.decode, lambda hpa: hpa.metadata.resource_version))
+    cache.put(hpas.decode(await client.request("GET", path())))
     (held,) = cache.values()
     began = time.process_time()
     for number in range(WRITES):
-        written = await status.write(client, cache, held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9))
+        written = await hpas.write_status(
+            client, cache, held, HorizontalPodAutoscalerStatus(desired_replicas=number % 9)
+        )
         cache.offer(written)
         held = written.value
     return (time.process_time() - began) / WRITES * 1e6
@@ -116,7 +118,7 @@ async def patched(client: Client) -> float:
     began = time.process_time()
     for number in range(WRITES):
         body = msgspec.json.encode({"status": {"desiredReplicas": number % 9, "currentMetrics": None}})
-        codec.hpa(await client.request("PATCH", path("status"), body=body, content_type="application/merge-patch+json"))
+        hpas.hpa(await client.request("PATCH", path("status"), body=body, content_type="application/merge-patch+json"))
     return (time.process_time() - began) / WRITES * 1e6
 
 

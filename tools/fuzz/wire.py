@@ -12,7 +12,7 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
-from hpad.kube import codec, errors, watch
+from hpad.kube import codec, errors, hpas, pods, watch
 from hpad.sources import answers
 from hpad_adapters.custom_metrics import CustomMetrics
 from hpad_adapters.external_metrics import ExternalMetrics
@@ -37,14 +37,14 @@ def watched(data: bytes) -> None:
     for line in whole:
         with contextlib.suppress(errors.ApiError):
             change = watch.decode(line)
-            for decode in (codec.hpa, codec.pod, codec.meta):
+            for decode in (hpas.hpa, pods.pod, codec.meta):
                 with contextlib.suppress(*codec.UNDECODABLE):
                     decode(change.object)
 
 
 def objects(data: bytes) -> None:
     """Each decoder returns a value or raises one of UNDECODABLE; a page has a resourceVersion."""
-    for decode in (codec.hpa, codec.pod, codec.target, codec.replication_controller, codec.meta):
+    for decode in (hpas.hpa, pods.pod, codec.target, codec.replication_controller, codec.meta):
         with contextlib.suppress(*codec.UNDECODABLE):
             decode(data)
     with contextlib.suppress(errors.ApiError):
