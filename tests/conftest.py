@@ -77,11 +77,18 @@ def logs_as_before() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-@pytest.fixture(autouse=True)
-def no_blocking_calls() -> Iterator[BlockBuster]:
+@pytest.fixture(autouse=True, scope="session")
+def blocker() -> Iterator[BlockBuster]:
     """A blocking call of ours inside a coroutine fails the test."""
-    with blockbuster_ctx("hpad") as blocker:
-        yield blocker
+    with blockbuster_ctx("hpad") as made:
+        yield made
+
+
+@pytest.fixture
+def no_blocking_calls(blocker: BlockBuster) -> Iterator[BlockBuster]:
+    """For tests that deactivate this check for themselves."""
+    yield blocker
+    blocker.activate()
 
 
 @pytest.hookimpl(trylast=True)

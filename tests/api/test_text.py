@@ -52,7 +52,10 @@ FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/sources/answers.py"}
 
 def _conversions(path: Path) -> list[int]:
     """Returns the lines of f-strings with `!r`, except those in `__repr__`."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    if "!r" not in text:
+        return []
+    tree = ast.parse(text)
     own = {
         id(node)
         for function in ast.walk(tree)

@@ -12,6 +12,7 @@ OURS = (
     "HPAD_CRASH_SEEDS",
     "HPAD_CRASH_TROUBLES",
     "HPAD_LIVES",
+    "HPAD_TEMPLATES",
 )
 """Variables for developers; see CONTRIBUTING.md."""
 _READ = (

@@ -54,9 +54,10 @@ def _in_field(kind: Type, value: Any, field: str, path: str, named: str | None =
         elements = _elements(kind, value)
         if elements is None:
             yield _cannot(value, field, _go_type(kind))
+        element = kind.element
         for each in elements or ():
             if each is not None:
-                yield from _in_field(kind.element, each, field, path)
+                yield from _in_field(element, each, field, path)
     elif kind.name in _TIMES or kind.name == _QUANTITY:
         yield from _special(kind.name, value, field)
     elif (schema := schemas.of_type(kind)) is None:

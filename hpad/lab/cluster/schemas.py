@@ -97,6 +97,8 @@ def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 
 
 def _unknown_in(kind: Type, value: Any, path: str) -> Iterator[str]:
+    if kind.name in _SCALARS:
+        return
     if kind.around.startswith("[]"):
         for index, each in enumerate(value if isinstance(value, list) else ()):
             yield from _unknown_in(kind.element, each, f"{path}[{index}]")

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
@@ -125,14 +125,14 @@ class Server:
         if address.resource in reviews.KINDS:
             reviewer, body = reviews.Reviewer(self.authenticator, self.clock), await self._body(request, address)
             answer = reviewer.answer(address.resource, address.namespace or "", user, body.object)
-            return web.json_response(answer, status=201)
+            return _json(answer, status=201)
         if address.resource.virtual:
-            return web.json_response(self.usage.answer(self.store, address, request.query))
+            return _json(self.usage.answer(self.store, address, request.query))
         if verb == "watch":
             return await self._watch(request, address)
         if verb == "list":
             found = reads.page(self.store, address, request.query)
-            return web.json_response(self._form(request, address).many(found))
+            return _json(self._form(request, address).many(found))
         if verb == "create":
             return await self._create(request, address)
         if verb == "deletecollection":
@@ -164,7 +164,7 @@ class Server:
             async with contextlib.aclosing(self.hub.events(address, request.path_qs, request.query)) as events:
                 async for event in events:
                     await self.hub.flowing.wait()
-                    await response.write(json.dumps(form.event(event, first=first)).encode() + b"\n")
+                    await response.write(msgspec.json.encode(form.event(event, first=first)) + b"\n")
                     first = False
             await response.write_eof()
         return response
@@ -184,7 +184,7 @@ class Server:
         namespace = address.namespace or ("" if not address.resource.namespaced else "default")
         created = self._writer(request, address).create(address.resource, namespace, body.object)
         shown = self._form(request, address).one(created)
-        return web.json_response(shown, status=201, headers=body.warnings)
+        return _json(shown, status=201, headers=body.warnings)
 
     async def _on_object(self, request: web.Request, address: paths.Address, verb: str) -> web.StreamResponse:
         if verb in ("update", "patch"):
@@ -198,11 +198,7 @@ class Server:
             return await self._log(request, obj)
         if verb == "get":
             reads.check_not_ahead(self.store, request.query)
-            return (
-                self._shown(address, obj)
-                if address.subresource
-                else web.json_response(self._form(request, address).one(obj))
-            )
+            return self._shown(address, obj) if address.subresource else _json(self._form(request, address).one(obj))
         raw = await request.read()
         # the object may have changed while the body arrived
         old = self.store.get(address.resource, address.namespace or "", address.name)
@@ -248,7 +244,7 @@ class Server:
     def _shown(
         self, address: paths.Address, obj: Object, status: int = 200, headers: CIMultiDict[str] | None = None
     ) -> web.Response:
-        return web.json_response(
+        return _json(
             self.writer.live(address.resource, obj, address.version, address.subresource),
             status=status,
             headers=headers,
@@ -274,7 +270,7 @@ class Server:
             return self._shown(address, remaining or obj)
         details = {**errors.named(address.resource, address.name), "uid": obj["metadata"]["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-        return web.json_response(status)
+        return _json(status)
 
     async def _delete_collection(self, request: web.Request, address: paths.Address) -> web.StreamResponse:
         how = bodies.delete_options(request.query, await request.read())
@@ -282,14 +278,20 @@ class Server:
         writer = self.writer.dry() if how.dry_run else self.writer
         for obj in found.items:
             writer.delete(address.resource, obj, how)
-        return web.json_response(reads.render(address, found))
+        return _json(reads.render(address, found))
 
     async def _body(self, request: web.Request, address: paths.Address) -> bodies.Body:
         return bodies.read(request.content_type, await request.read(), address, request.query)
 
 
+def _json(value: Object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, headers=headers, content_type="application/json"
+    )
+
+
 def _refusal(problem: errors.ApiError) -> web.Response:
-    return web.json_response(problem.status(), status=problem.code, headers=problem.headers)
+    return _json(problem.status(), status=problem.code, headers=problem.headers)
 
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
