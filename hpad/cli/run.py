@@ -16,8 +16,8 @@ import structlog
 from hpad import settings as hpad_settings
 from hpad.cli import flags
 from hpad.clock import LoopClock
-from hpad.daemon import app, garbage, logs, process, saving
-from hpad.daemon.log_writer import Writer
+from hpad.daemon import app, logs, process, saving
+from hpad.daemon.logs import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
 from hpad.records.format import RecordingError
@@ -110,11 +110,11 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
         stack.enter_context(process.StallDetector(daemon.telemetry.process.stalls.observe))
         notifying = asyncio.create_task(notifier.run(daemon.clock, daemon.ready, daemon.status))
         stack.callback(notifying.cancel)
-        garbage.collect_seldom()
+        process.collect_seldom()
         process.switch_threads_quickly()
         if not await process.run_until(stop, daemon.start()):
             return
-        garbage.keep_all()
+        process.keep_all()
         stack.push_async_callback(daemon.stop)
         reload = functools.partial(_reload, daemon, read, writer, notifier)
         await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reload))

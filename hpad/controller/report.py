@@ -17,8 +17,7 @@ from hpad.engine.propose import Proposal
 from hpad.engine.spec import UTILIZATION, CompiledMetric
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN, HPAD, Competitor, Shadow, View, yields_to
-from hpad.telemetry.controller import ControllerSeries
-from hpad.telemetry.decisions import DecisionSeries, HpaFigures, MetricFigures
+from hpad.telemetry.controller import ControllerSeries, DecisionSeries, HpaFigures, MetricFigures
 
 _SPAN: Final = re.compile(r"\b(\d+(\.\d+)?(h|m|s|ms|µs))+\b")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import Self
 
 import msgspec
@@ -10,16 +11,19 @@ import structlog
 from hpad import __version__
 from hpad.clock import Clock, SystemClock
 from hpad.daemon import assembly, process
+from hpad.daemon.assembly import Components
 from hpad.daemon.lifecycle import Component, Lifecycle
-from hpad.daemon.status import WAITING, Status
 from hpad.election import owner
 from hpad.kube import access, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.auth.kubeconfig import load_cluster_config
+from hpad.serve import page
+from hpad.serve.api import Shown
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
 from hpad.settings import TABLE, Settings
+from hpad.sources.limits import SOURCE_STATES
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
@@ -31,6 +35,70 @@ RELOADABLE = frozenset({*(row.field for row in TABLE.values() if row.setting.rel
 FLUSH_SECONDS = 2.0
 _FIRST_REMINDER, _NEXT_REMINDERS = 5.0, 30.0
 """Seconds until the first log line about a cluster that does not answer, and between later ones."""
+WAITING = "waiting for the cluster and the HPAs"
+
+
+class DaemonStatus:
+    """Reads the components. `settings` returns the settings in force; `started` is set once the controller runs."""
+
+    def __init__(self, components: Components, settings: Callable[[], Settings], started: asyncio.Event) -> None:
+        self._components = components
+        self._settings = settings
+        self._started = started
+
+    def sentence(self) -> str:
+        """Returns one sentence on the activity of hpad, with the first problem."""
+        problem = self.problems()[:1]
+        if not self._started.is_set():
+            return ": ".join(["Waiting for the cluster and the HPAs", *problem])
+        return "; ".join([self._activity(), *problem])
+
+    def mode(self) -> page.Mode:
+        """Returns the head of the status page."""
+        coordinator, settings = self._components.coordinator, self._settings()
+        facts = (
+            "no leader election" if coordinator is None else coordinator.role,
+            "HPAs of the API server"
+            if settings.manifests is None
+            else f"HPAs of the manifests in {settings.manifests}",
+            f"version {__version__}",
+        )
+        return page.Mode(doing=self._activity(), facts=facts, dry_run=settings.dry_run)
+
+    def unready(self) -> list[str]:
+        """Returns the reasons why hpad is not ready; none if it is.
+
+        A standby replica is ready. A cluster that is lost later does not make hpad unready
+        again.
+        """
+        if not self._started.is_set():
+            return [WAITING, *self.problems()]
+        coordinator = self._components.coordinator
+        # A replica that has never read the Lease could not take over.
+        if coordinator is None or coordinator.holder_known or not coordinator.trouble:
+            return []
+        return [coordinator.trouble]
+
+    def problems(self) -> list[str]:
+        """Returns problems with watches, the Lease, the store and manifest files, one sentence each."""
+        coordinator, store, files = self._components.coordinator, self._components.store, self._components.folder
+        found = list(self._components.cluster.troubles)
+        if coordinator is not None and coordinator.trouble is not None:
+            found.append(coordinator.trouble)
+        if isinstance(store, persistent.PersistentStore) and store.trouble is not None:
+            found.append(f"a restart would lose the state of the HPAs: {store.trouble}")
+        if files is not None:
+            found += [files.trouble] if files.trouble else []
+            found += [problem.at(file) for file, problems in files.errors.items() for problem in problems]
+        return [text.encode("utf-8", "backslashreplace").decode() for text in found]  # file names are arbitrary bytes
+
+    def _activity(self) -> str:
+        coordinator = self._components.coordinator
+        count = len(self._components.hpas.keys())
+        if coordinator is not None:
+            return coordinator.describe(count)
+        verb = "Deciding for" if self._settings().dry_run else "Scaling by"
+        return f"{verb} {count} HPA{'' if count == 1 else 's'}"
 
 
 class App:
@@ -54,7 +122,7 @@ class App:
         self.telemetry = Telemetry()
         self.components: assembly.Components
         self.server: Server | None = None
-        self._status: Status
+        self._status: DaemonStatus
         self._versions: access.VersionFollower
         self._version: tuple[int, int] | None = None
         self._cluster_config = cluster_config
@@ -130,7 +198,7 @@ class App:
         return self._status.sentence() if self._lifecycle else "Starting"
 
     def unready(self) -> list[str]:
-        """Returns the reasons why hpad is not ready (see Status)."""
+        """Returns the reasons why hpad is not ready (see DaemonStatus)."""
         return self._status.unready()
 
     def problems(self) -> list[str]:
@@ -142,25 +210,25 @@ class App:
         self.components = made = assembly.build(
             settings, cluster_config, self.clock, self.telemetry, self._reflector_options
         )
-        self._status = Status(made, lambda: self.settings, self._controller_started)
+        self._status = DaemonStatus(made, lambda: self.settings, self._controller_started)
         self._versions = access.VersionFollower(made.api, self._follow_version)
         self.telemetry.before_scrape(self._refresh_series)
         if settings.listen is not None:
             self.server = Server(
                 settings.listen,
-                source=made.hpas,
-                store=made.store,
-                decisions=made.decisions,
-                telemetry=self.telemetry,
-                unready=self._status.unready,
-                problems=self._status.problems,
-                mode=self._status.mode,
-                reports=made.metrics.reports,
-                replicas=owner.alone if made.coordinator is None else made.coordinator.owner.replicas,
+                Shown(
+                    made.hpas,
+                    made.store,
+                    made.decisions,
+                    made.recent,
+                    reports=made.metrics.reports,
+                    replicas=owner.alone if made.coordinator is None else made.coordinator.owner.replicas,
+                ),
+                self._status,
+                self.telemetry,
                 serving=settings.serving,
                 reviewer=Reviewer(made.cluster.client, self.clock),
                 clock=self.clock,
-                recent=made.recent,
             )
 
     def _start_order(self) -> list[Component]:
@@ -265,7 +333,7 @@ class App:
         assembly.apply(new, self.components)
 
     def _refresh_series(self) -> None:
-        self.telemetry.sources.report(self.components.metrics.reports())
+        self.telemetry.sources.report(self.components.metrics.reports(), SOURCE_STATES)
         kept = self.components.decisions.usage()
         self.telemetry.decision_history.report(
             memory=kept.memory, disk=kept.disk, dropped=kept.dropped, saved=not kept.trouble

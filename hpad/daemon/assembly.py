@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -28,8 +29,7 @@ from hpad.settings import Settings, hpas
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
-from hpad.store.backend import Backend
-from hpad.store.store import InMemory, Store
+from hpad.store.store import Backend, InMemory, Store
 from hpad.telemetry import Telemetry
 
 
@@ -57,6 +57,16 @@ class Components:
     costs: CostRemoval
 
 
+class _Given(NamedTuple):
+    """What all components are built from. `identity` names this process in the election, "" without one."""
+
+    settings: Settings
+    cluster_config: ClusterConfig
+    clock: Clock
+    telemetry: Telemetry
+    identity: str
+
+
 def build(
     settings: Settings,
     cluster_config: ClusterConfig,
@@ -65,20 +75,19 @@ def build(
     reflector_options: watch.ReflectorOptions | None = None,
 ) -> Components:
     """Builds the components. `reflector_options` are the timeouts and backoffs of lists and watches."""
-    identity = lease.identity() if settings.election.enabled else ""
-    api = _api(settings, cluster_config, clock, telemetry, identity)
-    watched = _cluster(settings, api, clock, telemetry, reflector_options)
-    files = _folder(settings, watched, clock)
+    given = _Given(settings, cluster_config, clock, telemetry, lease.identity() if settings.election.enabled else "")
+    api = _api(given)
+    watched = _cluster(given, api, reflector_options or watch.ReflectorOptions())
+    files = _folder(given, watched)
     hpas: HpaSource = watched.hpas if files is None else files
     metrics = manager.Sources(gatherer(settings, watched, clock, telemetry), clock)
-    recorder = (
-        None if settings.record is None else writer.RecordingWriter(settings.record, clock, settings.record_limit)
-    )
+    limit = settings.record_limit
+    recorder = None if settings.record is None else writer.RecordingWriter(settings.record, clock, limit)
     kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
     decisions = _decisions(settings, metrics, clock)
-    coordinator = _coordinator(settings, cluster_config, clock, telemetry, identity)
+    coordinator = _coordinator(given)
     owner: Owner = ALONE if coordinator is None else coordinator.owner
-    store = _store(settings, cluster_config.namespace, api, telemetry, clock, owner)
+    store = _store(given, api, owner)
     reconciler = Reconciler(
         options=options(settings, metrics),
         clock=clock,
@@ -88,16 +97,8 @@ def build(
         telemetry=telemetry,
         keepers=Keepers((kept,) if recorder is None else (recorder, kept), decisions),
     )
-    period = settings.sync_period.total_seconds()
-    controller = Controller(
-        hpas,
-        reconciler,
-        telemetry,
-        clock,
-        period=period,
-        workers=settings.workers,
-        owner=owner,
-    )
+    period, workers = settings.sync_period.total_seconds(), settings.workers
+    controller = Controller(hpas, reconciler, telemetry, clock, period=period, workers=workers, owner=owner)
     takeover = None
     if coordinator is not None:
         takeover = Takeover(hpas, controller, store, clock, release=decisions.release)
@@ -172,74 +173,53 @@ def gatherer(settings: Settings, watched: cluster.Cluster, clock: Clock, telemet
     )
 
 
-def _api(
-    settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
-) -> client.Client:
-    qps = settings.kube_api_qps
+def _api(given: _Given) -> client.Client:
+    qps, identity = given.settings.kube_api_qps, given.identity
     return client.Client(
-        cluster_config,
-        clock,
+        given.cluster_config,
+        given.clock,
         user_agent=f"hpad/{__version__} ({identity})" if identity else client.USER_AGENT,
-        observe=telemetry.controller.requested,
-        limiter=None if qps is None else client.Limiter(clock, qps),
+        observe=given.telemetry.controller.requested,
+        limiter=None if qps is None else client.Limiter(given.clock, qps),
     )
 
 
-def _cluster(
-    settings: Settings,
-    api: client.Client,
-    clock: Clock,
-    telemetry: Telemetry,
-    reflector_options: watch.ReflectorOptions | None,
-) -> cluster.Cluster:
-    election = settings.election
-    return cluster.Cluster(
-        api,
-        clock,
+def _cluster(given: _Given, api: client.Client, options: watch.ReflectorOptions) -> cluster.Cluster:
+    settings = given.settings
+    watching = cluster.Watching(
         namespaces=settings.namespaces,
         hpa_selector=settings.hpa_selector,
-        watch_hpas=settings.manifests is None,
-        alone=not election.enabled,
-        watch_others=settings.manifests is not None or bool(settings.hpa_selector),
-        reflector_options=reflector_options,
+        hpas=settings.manifests is None,
+        others=settings.manifests is not None or bool(settings.hpa_selector),
+        alone=not settings.election.enabled,
         max_staleness=settings.max_staleness.total_seconds(),
-        bug=telemetry.process.bugs.inc,
+        options=options,
     )
+    return cluster.Cluster(api, watching, bug=given.telemetry.process.bugs.inc)
 
 
-def _folder(settings: Settings, watched: cluster.Cluster, clock: Clock) -> folder.Folder | None:
+def _folder(given: _Given, watched: cluster.Cluster) -> folder.Folder | None:
+    settings = given.settings
     if settings.manifests is None:
         return None
-    files = folder.Folder(settings.manifests, clock, scale_to_zero=settings.tunables.gates.HPAScaleToZero)
+    files = folder.Folder(settings.manifests, given.clock, scale_to_zero=settings.tunables.gates.HPAScaleToZero)
     files.subscribe(watched.hpa_changed)
     return files
 
 
-def _takes_part(settings: Settings) -> bool:
-    """Returns whether this process takes part in an election: a dry run must not keep another replica from leading."""
-    return settings.election.enabled and not settings.dry_run
-
-
-def _coordinator(
-    settings: Settings, cluster_config: ClusterConfig, clock: Clock, telemetry: Telemetry, identity: str
-) -> Coordinator | None:
-    if not _takes_part(settings):
+def _coordinator(given: _Given) -> Coordinator | None:
+    """Returns what takes part in an election: in a dry run nothing, or it would keep another replica from leading."""
+    election, telemetry, clock = given.settings.election, given.telemetry, given.clock
+    if not election.enabled or given.settings.dry_run:
         return None
     # A client of its own: renewals of the Lease must not wait for the rate limit of other requests.
     agent, observe = f"hpad/{__version__}/leader-election", telemetry.controller.requested_by_election
-    api = client.Client(cluster_config, clock, user_agent=agent, observe=observe)
-    return Coordinator(api, settings.election, telemetry, clock, identity=identity)
+    api = client.Client(given.cluster_config, clock, user_agent=agent, observe=observe)
+    return Coordinator(api, election, telemetry, clock, identity=given.identity)
 
 
-def _store(
-    settings: Settings,
-    home: str,
-    api: client.Client,
-    telemetry: Telemetry,
-    clock: Clock,
-    owner: Owner,
-) -> Store:
-    """Returns the store. `home` is as for `store_namespace`."""
+def _store(given: _Given, api: client.Client, owner: Owner) -> Store:
+    settings, clock = given.settings, given.clock
     if settings.store.kind == "memory" or settings.dry_run:
         if not settings.store.chosen and not settings.dry_run:
             log = structlog.get_logger("hpad.daemon.app")
@@ -248,9 +228,10 @@ def _store(
     if settings.store.kind == "sqlite" and settings.store.path is not None:
         backend: Backend = sqlite.Sqlite(settings.store.path, clock)
     else:
-        allowed = functools.partial(require, owner)
-        backend = configmaps.ConfigMaps(api, store_namespace(settings, home), settings.store.name, allowed)
-    return persistent.PersistentStore(backend, clock, telemetry, _save_intervals(settings), lambda: owner.leading)
+        namespace = store_namespace(settings, given.cluster_config.namespace)
+        backend = configmaps.ConfigMaps(api, namespace, settings.store.name, functools.partial(require, owner))
+    intervals = _save_intervals(settings)
+    return persistent.PersistentStore(backend, clock, given.telemetry, intervals, lambda: owner.leading)
 
 
 def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionLog:

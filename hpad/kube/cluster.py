@@ -5,7 +5,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from hpad.api import duration
 from hpad.api.deletion_cost import set_by_hpad
@@ -13,7 +13,6 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, H
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
-from hpad.clock import Clock
 from hpad.engine.view import Competitor
 from hpad.kube import errors, events, hpas, owners, paths, pods, scale
 from hpad.kube.cache import Cache
@@ -43,42 +42,49 @@ class Api:
             raise AdapterError(error.message, "spec" if in_spec else "cluster", lasting=not error.passing) from error
 
 
+class Watching(NamedTuple):
+    """What a Cluster watches, and for how long it trusts that.
+
+    `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs. Without `hpas`
+    the HPAs come from files. With `others` the HPAs that other controllers own are watched as well, for `competitors`.
+    `alone`: no other hpad replica writes. Reads fail if the watch of pods or HPAs has received nothing for
+    `max_staleness` seconds. `options` are the timeouts and backoffs of lists and watches.
+    """
+
+    namespaces: Sequence[str] = ()
+    hpa_selector: str = ""
+    hpas: bool = True
+    others: bool = False
+    alone: bool = True
+    max_staleness: float = math.inf
+    options: ReflectorOptions = ReflectorOptions()
+
+
+EVERYTHING: Final = Watching()
+
+
 class Cluster:
     """Caches of HPAs, pods and scale targets, kept up to date by `run`; writes of scales, statuses and events.
 
-    `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs. Without
-    `watch_hpas` the HPAs come from files: `hpas` stays empty and counts as synced. With `watch_others` the HPAs that
-    other controllers own are watched as well, for `competitors`. `alone`: no other hpad replica writes.
-    A kind of target is watched once an HPA refers to it. Reads fail if the watch of pods or HPAs has received nothing
-    for `max_staleness` seconds.
-    `bug` is called whenever a subscriber of the HPAs raises.
+    Where the HPAs come from files, `hpas` stays empty and counts as synced. A kind of target is watched once an HPA
+    refers to it. `bug` is called whenever a subscriber of the HPAs raises.
     """
 
     def __init__(
-        self,
-        client: Client,
-        clock: Clock,
-        *,
-        namespaces: Sequence[str] = (),
-        hpa_selector: str = "",
-        watch_hpas: bool = True,
-        watch_others: bool = False,
-        alone: bool = True,
-        reflector_options: ReflectorOptions | None = None,
-        max_staleness: float = math.inf,
-        bug: Callable[[], None] | None = None,
+        self, client: Client, watching: Watching = EVERYTHING, *, bug: Callable[[], None] | None = None
     ) -> None:
+        selector = watching.hpa_selector
         self.client = client
-        self.clock = clock
+        self.clock = client.clock
         self.api = Api(client)
         self.event_recorder = events.EventRecorder(client)
-        scope = WatchScope(client, namespaces, reflector_options or ReflectorOptions())
-        self._others = OtherHpas(scope, hpa_selector if watch_hpas else None) if watch_others else None
-        self._competitors = Competitors(clock, self._others, alone=alone)
+        scope = WatchScope(client, watching.namespaces, watching.options)
+        self._others = OtherHpas(scope, selector if watching.hpas else None) if watching.others else None
+        self._competitors = Competitors(self.clock, self._others, alone=watching.alone)
         self.hpas = HpaCache(
             scope,
             Kind(paths.HPAS, hpas.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
-            params={"labelSelector": hpa_selector} if hpa_selector else None,
+            params={"labelSelector": selector} if selector else None,
             bug=bug,
             status_written=self._competitors.status_written,
         )
@@ -86,10 +92,10 @@ class Cluster:
         self.pods = PodCache(scope)
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
         self._competitors.watch(self.targets)
-        self._scales = scale.Scales(client, self.targets, max_staleness)
-        self._owners = owners.Owners(self.targets, self.follow, clock, max_staleness)
-        self._max_staleness = max_staleness
-        self._namespaces = tuple(namespaces)
+        self._scales = scale.Scales(client, self.targets, watching.max_staleness)
+        self._owners = owners.Owners(self.targets, self.follow, self.clock, watching.max_staleness)
+        self._max_staleness = watching.max_staleness
+        self._namespaces = tuple(watching.namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
         self._running: list[Cache[Any] | PodCache] = [self.pods]
         self._optional: list[Cache[Any]] = [*self.targets.values()]  # may be refused by the server
@@ -97,7 +103,7 @@ class Cluster:
         if self._others is not None:
             self._running.append(self._others.cache)
             self._optional.append(self._others.cache)
-        if watch_hpas:
+        if watching.hpas:
             self._needed.append(self.hpas)
             self._running.append(self.hpas)
         else:

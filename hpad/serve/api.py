@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from aiohttp import web
@@ -16,7 +16,9 @@ from hpad.api.problem import Invalid
 from hpad.api.text import harmless_json
 from hpad.clock import Clock
 from hpad.decisions.entry import Entry
+from hpad.decisions.log import DecisionLog
 from hpad.decisions.subscription import Subscription
+from hpad.election import owner
 from hpad.election.leader import Replica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
@@ -24,6 +26,7 @@ from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
 from hpad.records import recent
+from hpad.records.recent import RecentReconciles
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
@@ -39,8 +42,8 @@ from hpad.serve.api_types import (
 )
 from hpad.serve.listing import listed
 from hpad.serve.operations import OPERATIONS, PREFIX
+from hpad.sources.limits import SourceReport
 from hpad.store.store import Store
-from hpad.telemetry.series import SourceReport
 
 KUBERNETES: Final = "1.36"
 """The version of Kubernetes whose HPA controller hpad follows."""
@@ -72,35 +75,38 @@ Asked = Mapping[str, Any]
 Answering = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
 
 
+class Shown(NamedTuple):
+    """What the API shows. `decisions` and `recent` are the past decisions and the last reconciles, None: none are kept.
+
+    `reports` returns the state of the metric sources, and `replicas` the known processes, this one first.
+    """
+
+    source: summary.HpaSource
+    store: Store
+    decisions: Decisions | None = None
+    recent: RecentReconciles | None = None
+    reports: Callable[[], Sequence[SourceReport]] = tuple
+    replicas: Callable[[], Sequence[Replica]] = owner.alone
+
+
 class Api:
     """The handlers of the paths. `streams` has the clients that follow the decisions.
 
-    `status` returns what this process does, `dry_run` whether it writes nothing, and `reports` the state of the metric
-    sources. `replicas` returns the known processes, this one first. `last` has the last reconciles.
+    `status` returns what this process does, and `dry_run` whether it writes nothing.
     """
 
     def __init__(
-        self,
-        source: summary.HpaSource,
-        store: Store,
-        decisions: Decisions,
-        *,
-        clock: Clock,
-        status: Callable[[], Status],
-        dry_run: Callable[[], bool],
-        reports: Callable[[], Sequence[SourceReport]],
-        replicas: Callable[[], Sequence[Replica]],
-        last: recent.RecentReconciles | None = None,
+        self, shown: Shown, *, clock: Clock, status: Callable[[], Status], dry_run: Callable[[], bool]
     ) -> None:
-        self._source = source
-        self._store = store
-        self._decisions = decisions
+        self._source = shown.source
+        self._store = shown.store
+        self._decisions = decisions = shown.decisions or DecisionLog()
         self._clock = clock
         self._status = status
         self._dry_run = dry_run
-        self._reports = reports
-        self._replicas = replicas
-        self._last = last
+        self._reports = shown.reports
+        self._replicas = shown.replicas
+        self._last = shown.recent
         self._answers: dict[str, bytes] = {}
         self.streams = stream.Streams(decisions, self._summary, encode)
 

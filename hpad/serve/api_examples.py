@@ -22,7 +22,7 @@ from hpad.engine.outlook.types import STEP, Outlook
 from hpad.engine.stage import UP_LIMIT
 from hpad.engine.trace import ReplicasTrace, TargetTrace, Trace
 from hpad.serve import api_types
-from hpad.telemetry.series import SourceReport
+from hpad.sources.limits import SourceReport
 
 NAMESPACE: Final = "shop"
 NAME: Final = "checkout"

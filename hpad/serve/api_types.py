@@ -14,7 +14,7 @@ from hpad.api.hpa import (
 from hpad.decisions.entry import Entry
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
-from hpad.telemetry.series import SourceReport
+from hpad.sources.limits import SourceReport
 
 FAILING: Final = "failing"
 AT_MAX: Final = "atMax"

@@ -6,8 +6,8 @@ import errno
 import functools
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Final, Protocol, cast
 
 import structlog
 from aiohttp import web
@@ -15,20 +15,13 @@ from aiohttp.typedefs import Handler
 
 from hpad.api.text import harmless
 from hpad.clock import Clock, SystemClock
-from hpad.decisions.log import DecisionLog
-from hpad.election import owner
-from hpad.election.leader import Replica
-from hpad.records.recent import RecentReconciles
 from hpad.serve import ServeError as ServeError
 from hpad.serve import api, authentication, document, hosts, limits, page, stream, tls
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.operations import PREFIX
-from hpad.serve.summary import HpaSource
 from hpad.settings.model import Serving
-from hpad.store.store import Store
 from hpad.telemetry import CONTENT_TYPE, Telemetry
-from hpad.telemetry.series import SourceReport
 
 DOCUMENT: Final = document.document()
 PROBES: Final = ("/livez", "/readyz", "/healthz")
@@ -44,49 +37,36 @@ _HEADERS: Final = {
 }
 
 
+class Present(Protocol):
+    """What hpad does at present. `unready`: the reasons why it is not ready; `problems`: each in one sentence."""
+
+    def unready(self) -> list[str]: ...
+    def problems(self) -> list[str]: ...
+    def mode(self) -> page.Mode: ...
+
+
 class Server:
     """Listens after `start`; `url` is then its address.
 
-    `unready` returns the reasons why hpad is not ready, `problems` present problems, `mode` what it does, and `reports`
-    the state of the metric sources. `serving` configures TLS and authentication; neither by default. `reviewer` is
-    needed if `serving.review` is set. `recent` has the last reconciles.
+    `serving` configures TLS and authentication; neither by default. `reviewer` is needed if `serving.review` is set.
     """
 
     def __init__(
         self,
         address: tuple[str, int],
-        *,
-        source: HpaSource,
-        store: Store,
-        decisions: api.Decisions | None = None,
+        shown: api.Shown,
+        present: Present,
         telemetry: Telemetry,
-        unready: Callable[[], list[str]],
-        mode: Callable[[], page.Mode],
-        problems: Callable[[], list[str]] = list,
-        reports: Callable[[], Sequence[SourceReport]] = tuple,
-        replicas: Callable[[], Sequence[Replica]] = owner.alone,
+        *,
         serving: Serving = Serving(),  # noqa: B008  # frozen
         reviewer: Reviewer | None = None,
         clock: Clock | None = None,
-        recent: RecentReconciles | None = None,
     ) -> None:
         self._address = address
         self._telemetry = telemetry
-        self._unready = unready
-        self._problems = problems
-        self._mode = mode
+        self._present = present
         self._clock: Clock = clock or SystemClock()
-        self._api = api.Api(
-            source,
-            store,
-            DecisionLog() if decisions is None else decisions,
-            status=self._status,
-            dry_run=lambda: mode().dry_run,
-            reports=reports,
-            replicas=replicas,
-            clock=self._clock,
-            last=recent,
-        )
+        self._api = api.Api(shown, status=self._status, dry_run=lambda: present.mode().dry_run, clock=self._clock)
         self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
         self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
         self._authenticator = authentication.Authenticator(
@@ -235,7 +215,8 @@ class Server:
         return web.Response(body=DOCUMENT.page, content_type="text/html", charset="utf-8")
 
     def _status(self) -> Status:
-        mode, unready, problems = self._mode(), tuple(self._unready()), tuple(self._problems())
+        present = self._present
+        mode, unready, problems = present.mode(), tuple(present.unready()), tuple(present.problems())
         return Status(doing=mode.doing, facts=mode.facts, dry_run=mode.dry_run, unready=unready, problems=problems)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -247,7 +228,7 @@ class Server:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         """Lists the reasons only without authentication, because they name files and servers."""
-        reasons = self._unready()
+        reasons = self._present.unready()
         shown = reasons if self._authenticator.open and self._names_this_machine(request) else ["not ready"]
         lines = map(harmless, shown if reasons else ["ok"])
         return web.Response(text="\n".join(lines) + "\n", status=503 if reasons else 200)

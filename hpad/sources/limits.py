@@ -7,14 +7,13 @@ monotonic clock.
 
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
 from hpad import settings
 from hpad.adapter import AdapterError, Query
-from hpad.telemetry.series import OK as CLOSED
-from hpad.telemetry.series import OPEN, TRIAL
 
 TIMEOUT = 10.0
 PERIOD = 15.0
@@ -24,6 +23,47 @@ _BUDGET = 0.9
 """Part of that wait in which a call ends in any case, so that its answer still arrives in time."""
 _FRESH = 1 / 3
 _DEFAULTS = settings.SourceLimits()
+SOURCE_STATES: Final = ("ok", "failing", "open", "trial", "idle", "broken")
+OK, FAILING, OPEN, TRIAL, IDLE, BROKEN = SOURCE_STATES
+"""failing: the last call returned nothing; open, trial: states of the circuit breaker; idle: never asked; broken: the
+source could not be set up."""
+_WEIGHT: Final = 0.2
+"""Weight of the last call in the moving average of durations."""
+
+
+class SourceReport(msgspec.Struct, kw_only=True, rename="camel"):
+    """State and counts of one metric source, for its series and for `hpad sources`. The source updates them.
+
+    `latency` is the moving average of the duration of calls, in seconds; `hits` counts answers given without a call.
+    """
+
+    name: str
+    adapter: str
+    state: str = IDLE
+    last_error: str | None = None
+    last_error_at: datetime | None = None
+    latency: float | None = None
+    calls: int = 0
+    retries: int = 0
+    asked: int = 0
+    hits: int = 0
+    errors: dict[str, int] = {}
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Part of the queries that were answered without a call, from 0 to 1; None before the first query."""
+        return self.hits / self.asked if self.asked else None
+
+    def called(self, seconds: float, *, alive: bool) -> None:
+        """Counts a call; `alive`: it returned a sample, or a reason why one metric has none."""
+        self.calls += 1
+        self.state = OK if alive else FAILING
+        self.latency = seconds if self.latency is None else self.latency + _WEIGHT * (seconds - self.latency)
+
+    def erred(self, error: AdapterError, at: datetime) -> None:
+        """Counts a query that was answered with an error."""
+        self.errors[error.blame] = self.errors.get(error.blame, 0) + 1
+        self.last_error, self.last_error_at = error.message, at
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,11 +236,11 @@ class Breaker:
         self._until = 0.0
         self._rest_factor = 1
         self._last: AdapterError | None = None
-        self.state = CLOSED
+        self.state = OK
 
     def refusal(self, now: float) -> AdapterError | None:
         """Returns why no call may be made now; None if one may. The text stays the same until the state changes."""
-        if self.state == CLOSED or (self.state == OPEN and now >= self._until):
+        if self.state == OK or (self.state == OPEN and now >= self._until):
             return None
         last = self._last or AdapterError("")
         again = f"{self._rest * self._rest_factor:g}s"
@@ -217,7 +257,7 @@ class Breaker:
 
     def succeeded(self) -> None:
         """Closes the breaker: the source returned a sample, or a reason why one metric has none."""
-        self.state, self._count, self._rest_factor = CLOSED, 0, 1
+        self.state, self._count, self._rest_factor = OK, 0, 1
 
     def failed(self, began: float, error: AdapterError) -> None:
         """Counts a call that began at `began` and returned nothing."""

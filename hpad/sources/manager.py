@@ -12,10 +12,10 @@ from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
 from hpad.sources import limits, plugins
 from hpad.sources.call import BLOCKING_SECONDS
+from hpad.sources.limits import BROKEN, SourceReport
 from hpad.sources.redact import Redactor
 from hpad.sources.routes import Offer, Plan
 from hpad.sources.source import Observer, Source
-from hpad.telemetry.series import BROKEN, SourceReport
 
 
 class _Opened(msgspec.Struct, frozen=True):

@@ -15,9 +15,8 @@ from hpad.adapter import Adapter, AdapterError, Answer, HPAIdentity, Log, Query
 from hpad.clock import Clock
 from hpad.sources import answers, call
 from hpad.sources.answers import AnswerCache
-from hpad.sources.limits import Breaker, Limits, RateLimit, SlowQueries
+from hpad.sources.limits import OK, Breaker, Limits, RateLimit, SlowQueries, SourceReport
 from hpad.sources.redact import Redactor
-from hpad.telemetry.series import OK, SourceReport
 
 _MOST_FAILED = 1 << 14
 """Number of failing queries that are remembered, those that failed last."""

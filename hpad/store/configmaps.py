@@ -96,7 +96,7 @@ class _Box:
 
 
 class ConfigMaps:
-    """A storage backend for `store.persistent`; the protocol `backend.Backend` describes the methods.
+    """A storage backend for `store.persistent`; the protocol `store.Backend` describes the methods.
 
     Each write calls `allowed` where it is handed over, which raises NotAllowed if this process may not save any more.
     """

@@ -41,7 +41,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.engine.history import EARLY_SECONDS, NOTHING, Memory, assessed, closed, invalidated, loaded, reopened
 from hpad.store import record
-from hpad.store.backend import Backend
+from hpad.store.store import Backend
 from hpad.telemetry import Telemetry
 
 GRACE = timedelta(hours=1)

@@ -56,7 +56,7 @@ def check(path: Path) -> None:
 
 
 class Sqlite:
-    """A `backend.Backend` in a file of at most `most_bytes` bytes; its folder is created if necessary."""
+    """A `store.Backend` in a file of at most `most_bytes` bytes; its folder is created if necessary."""
 
     def __init__(self, path: Path, clock: Clock, *, most_bytes: int = MOST_BYTES) -> None:
         self.name = str(path)

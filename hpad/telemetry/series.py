@@ -2,22 +2,98 @@
 
 import asyncio
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
-import msgspec
 import prometheus_client
 from prometheus_client import registry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from hpad import __version__
 from hpad.api.sample import AdapterError
-from hpad.telemetry import plain
 
 KUBERNETES: Final = "horizontal_pod_autoscaler_controller_"
 """Prefix of the series that the Kubernetes controller exports too (pkg/controller/podautoscaler/monitor/metrics.go)."""
 _DURATION_BUCKETS: Final = tuple(0.001 * 2**k for k in range(15))
+
+
+class Counts(registry.Collector):
+    """A counter for each combination of label values, which a reconcile updates: plain numbers until a scrape.
+
+    Those of prometheus_client find their series by a lock and a table of labels, and take another lock for each number:
+    with some fifteen updates for each reconcile this was a twentieth of its CPU time. All updates come from the event
+    loop; a thread may collect meanwhile.
+    """
+
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._head = name, text, labels
+        self._counts: dict[tuple[str, ...], float] = {}
+
+    def create(self, *values: str) -> None:
+        """Creates the series of these label values, at zero."""
+        self._counts.setdefault(values, 0)
+
+    def count(self, *values: str) -> None:
+        """Adds one to the series of these label values."""
+        self._counts[values] = self._counts.get(values, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        name, text, labels = self._head
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, number in self._counts.copy().items():
+            family.add_metric(values, number)
+        yield family
+
+
+class Observations:
+    """One histogram: the number of observations up to each bound, and their sum."""
+
+    __slots__ = ("_bounds", "_numbers", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._numbers = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, amount: float) -> None:
+        """Adds one observation."""
+        self._numbers[bisect_left(self._bounds, amount)] += 1
+        self._sum += amount
+
+    def cumulated(self) -> tuple[list[tuple[str, float]], float]:
+        """Returns the observations up to each bound, which is text, and the sum of all."""
+        whole, buckets, total = self._numbers.copy(), [], 0
+        for bound, number in zip((*self._bounds, float("inf")), whole, strict=True):
+            total += number
+            text = str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # the library has no hint there
+            buckets.append((text, float(total)))
+        return buckets, self._sum
+
+
+class Histograms(registry.Collector):
+    """A histogram for each combination of label values, as `Counts`; `bounds` are the upper bounds, ascending."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
+        self._head = name, text, labels
+        self._bounds = tuple(bounds)
+        self._of: dict[tuple[str, ...], Observations] = {}
+
+    def of(self, *values: str) -> Observations:
+        """Returns the histogram of these label values, which exists from then on."""
+        found = self._of.get(values)
+        if found is None:
+            found = self._of[values] = Observations(self._bounds)
+        return found
+
+    def collect(self) -> Iterator[Metric]:
+        name, text, labels = self._head
+        family = HistogramMetricFamily(name, text, labels=labels)
+        for values, found in self._of.copy().items():
+            buckets, total = found.cumulated()
+            family.add_metric(values, buckets, total)
+        yield family
 
 
 class SeriesFactory:
@@ -26,17 +102,17 @@ class SeriesFactory:
     def __init__(self, to: registry.CollectorRegistry) -> None:
         self.registry = to
 
-    def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> plain.Counts:
+    def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> Counts:
         """Makes counters that a reconcile updates."""
-        made = plain.Counts(name, text, labels)
+        made = Counts(name, text, labels)
         self.registry.register(made)
         return made
 
     def histograms(
         self, name: str, text: str, labels: Sequence[str] = (), bounds: Sequence[float] = _DURATION_BUCKETS
-    ) -> plain.Histograms:
+    ) -> Histograms:
         """Makes histograms that a reconcile updates."""
-        made = plain.Histograms(name, text, labels, bounds)
+        made = Histograms(name, text, labels, bounds)
         self.registry.register(made)
         return made
 
@@ -52,55 +128,25 @@ class SeriesFactory:
         return prometheus_client.Histogram(name, text, labels, registry=self.registry, buckets=buckets)
 
 
-SOURCE_STATES: Final = ("ok", "failing", "open", "trial", "idle", "broken")
-OK, FAILING, OPEN, TRIAL, IDLE, BROKEN = SOURCE_STATES
-"""failing: the last call returned nothing; open, trial: states of the circuit breaker; idle: never asked; broken: the
-source could not be set up."""
 BLAMES: Final = ("spec", "source", "cluster", "bug")
-_WEIGHT: Final = 0.2
-"""Weight of the last call in the moving average of durations."""
 
 
-class SourceReport(msgspec.Struct, kw_only=True, rename="camel"):
-    """State and counts of one metric source, for its series and for `hpad sources`. The source updates them.
-
-    `latency` is the moving average of the duration of calls, in seconds; `hits` counts answers given without a call.
-    """
+class SourceFigures(Protocol):
+    """What a metric source reports: its state, and how often it was asked, gave a kept answer, and tried again."""
 
     name: str
-    adapter: str
-    state: str = IDLE
-    last_error: str | None = None
-    last_error_at: datetime | None = None
-    latency: float | None = None
-    calls: int = 0
-    retries: int = 0
-    asked: int = 0
-    hits: int = 0
-    errors: dict[str, int] = {}
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Part of the queries that were answered without a call, from 0 to 1; None before the first query."""
-        return self.hits / self.asked if self.asked else None
-
-    def called(self, seconds: float, *, alive: bool) -> None:
-        """Counts a call; `alive`: it returned a sample, or a reason why one metric has none."""
-        self.calls += 1
-        self.state = OK if alive else FAILING
-        self.latency = seconds if self.latency is None else self.latency + _WEIGHT * (seconds - self.latency)
-
-    def erred(self, error: AdapterError, at: datetime) -> None:
-        """Counts a query that was answered with an error."""
-        self.errors[error.blame] = self.errors.get(error.blame, 0) + 1
-        self.last_error, self.last_error_at = error.message, at
+    state: str
+    asked: int
+    hits: int
+    retries: int
 
 
 class SourceSeries(registry.Collector):
     """Calls to metric sources, and the last report of each source."""
 
     def __init__(self, make: SeriesFactory) -> None:
-        self._reports: Sequence[SourceReport] = ()
+        self._reports: Sequence[SourceFigures] = ()
+        self._states: Sequence[str] = ()
         make.registry.register(self)
         text = "Duration of a call to a metric source"
         self._answers = make.histograms("hpad_source_answer_seconds", text, ["source"])
@@ -112,7 +158,7 @@ class SourceSeries(registry.Collector):
         hits = CounterMetricFamily("hpad_source_cache_hits", "Metrics answered without a call", labels=["source"])
         retries = CounterMetricFamily("hpad_source_retries", "Attempts after a failed one", labels=["source"])
         for each in self._reports:
-            for name in SOURCE_STATES:
+            for name in self._states:
                 state.add_metric([each.name, name], float(each.state == name))
             asked.add_metric([each.name], each.asked)
             hits.add_metric([each.name], each.hits)
@@ -125,9 +171,9 @@ class SourceSeries(registry.Collector):
         for blame in BLAMES:
             self._errors.create(name, blame)
 
-    def report(self, reports: Sequence[SourceReport]) -> None:
-        """Replaces the reports of all sources."""
-        self._reports = reports
+    def report(self, reports: Sequence[SourceFigures], states: Sequence[str]) -> None:
+        """Replaces the reports of all sources; `states` are those that a source may have."""
+        self._reports, self._states = reports, states
 
     def answered(self, source: str, seconds: float, error: AdapterError | None) -> None:
         """Counts one call to a source."""

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from hpad.daemon import garbage
+from hpad.daemon import process
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def restored():
 
 
 def test_ten_thousand_objects_cause_no_search():
-    garbage.collect_seldom()
+    process.collect_seldom()
     gc.collect()
     before = [each["collections"] for each in gc.get_stats()]
     kept = [[number] for number in range(10_000)]
@@ -26,7 +26,7 @@ def test_ten_thousand_objects_cause_no_search():
 
 def test_what_exists_at_the_end_of_start_up_is_not_searched_but_still_freed():
     kept = [[number] for number in range(1_000)]
-    garbage.keep_all()
+    process.keep_all()
     frozen = gc.get_freeze_count()
     assert frozen >= 1_000
     assert not any(each is kept for each in gc.get_objects())

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from hpad.daemon import logs, process
-from hpad.daemon.log_writer import Writer
+from hpad.daemon.logs import Writer
 
 
 class Pipe(NamedTuple):

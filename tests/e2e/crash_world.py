@@ -19,7 +19,7 @@ from hpad.clock import SystemClock
 from hpad.engine.turn import Reconcile
 from hpad.kube import errors
 from hpad.records.format import Step
-from hpad.store.backend import Backend
+from hpad.store.store import Backend
 
 
 class StepClock:

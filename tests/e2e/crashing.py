@@ -51,8 +51,7 @@ from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.records.format import Scenario, Step, decode_scenario, decode_step
 from hpad.store import configmaps, persistent, sqlite
-from hpad.store.backend import Backend
-from hpad.store.store import InMemory, Store
+from hpad.store.store import Backend, InMemory, Store
 from hpad.telemetry import Telemetry
 
 LONG = 500

@@ -76,7 +76,7 @@ async def test_a_repeated_event_that_has_expired_is_created_again(script, record
 
 
 async def test_the_counts_of_an_object_that_was_created_again_start_at_one(script, client, clock, running):
-    cluster = Cluster(client, clock)
+    cluster = Cluster(client)
     running(cluster.event_recorder.run())
     script.on("POST", PATH, says({}, 201))
     for uid in ("first", "second"):

@@ -41,7 +41,7 @@ DECODERS = pytest.mark.parametrize("decode", [hpas.hpa, hpas.decode], ids=["the 
 
 @DECODERS
 async def test_a_change_of_the_status_keeps_the_spec_object_and_its_compiled_form(client, clock, decode):
-    cluster = Cluster(client, clock)
+    cluster = Cluster(client)
     stored = take(cluster, version(decode=decode))
     compiled = compiled_spec(stored)
     newer = take(cluster, version(replicas=2, decode=decode))
@@ -54,7 +54,7 @@ async def test_a_change_of_the_status_keeps_the_spec_object_and_its_compiled_for
 @DECODERS
 async def test_a_changed_spec_replaces_the_stored_one(client, clock, decode):
     """Also by an equal spec with another text: hpad shows quantities as they were written."""
-    cluster = Cluster(client, clock)
+    cluster = Cluster(client)
     for goal in ("1Ki", "2Ki", "2048", "2Ki"):
         stored = take(cluster, version(goal, decode=decode))
         assert str(stored.spec.metrics[0].external.target.average_value) == goal
@@ -63,7 +63,7 @@ async def test_a_changed_spec_replaces_the_stored_one(client, clock, decode):
 
 async def test_a_change_of_the_status_replaces_little_memory(client, clock):
     """Less than half of the bytes of an HPA with its compiled spec is new after a change of the status."""
-    cluster = Cluster(client, clock)
+    cluster = Cluster(client)
     names = [f"app-{number}" for number in range(200)]
 
     def allocated(replicas):

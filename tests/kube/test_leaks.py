@@ -29,7 +29,7 @@ def head(name):
 
 
 async def test_no_container_keeps_entries_of_deleted_objects(client, clock):
-    cluster = Cluster(client, clock)
+    cluster = Cluster(client)
     kept = {cluster.hpas: hpa, cluster.targets["apps", "Deployment"]: deployment, cluster.pods: pod}
     empty = containers(cluster)
     names = [f"app-{number}" for number in range(MANY)]

@@ -12,7 +12,7 @@ from hpad.api.pod import Owner, Pod
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
-from hpad.kube.cluster import Cluster
+from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
 from hpad.kube.owners import Owners
 from hpad.kube.scale import WATCHED
@@ -60,7 +60,7 @@ async def cluster(script: Any, client: Any, clock: Any, running: Any) -> Cluster
     for path, items in lists.items():
         script.on("GET", path, says({"metadata": {"resourceVersion": "1"}, "items": items}))
         script.on("GET", path + "?watch", hangs)
-    cluster = Cluster(client, clock, reflector_options=QUICK)
+    cluster = Cluster(client, Watching(options=QUICK))
     running(cluster.run())
     await asyncio.wait_for(cluster.ready(), 60)
     return cluster

@@ -9,7 +9,7 @@ from support.scripted_server import QUICK, failure, hangs, line, says, streams, 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.sample import AdapterError
 from hpad.kube import scale
-from hpad.kube.cluster import Cluster
+from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -36,7 +36,7 @@ async def cluster(script, client, clock, recorded, running):
         if path != DEPLOYMENTS:
             script.on("GET", path, says({"metadata": {"resourceVersion": "1"}, "items": None}))
             script.on("GET", path + "?watch", hangs)
-    cluster = Cluster(client, clock, reflector_options=QUICK)
+    cluster = Cluster(client, Watching(options=QUICK))
     return cluster
 
 
@@ -285,7 +285,7 @@ async def test_a_kind_is_watched_once_an_hpa_refers_to_it(script, cluster, runni
 async def test_reads_fail_if_the_watch_of_pods_is_too_old(script, client, clock, running, cluster):
     """Outdated pods prevent decisions; an outdated target does not, because it can be read with GET."""
     script.on("GET", DEPLOYMENTS + "?watch", hangs)
-    limited = Cluster(client, clock, reflector_options=QUICK, max_staleness=60)
+    limited = Cluster(client, Watching(options=QUICK, max_staleness=60))
     await begin(limited, running)
     assert (await limited.read_scale("fix", ref("Deployment"))).metadata["name"] == "rv"
     clock.skipped += 61
@@ -295,7 +295,7 @@ async def test_reads_fail_if_the_watch_of_pods_is_too_old(script, client, clock,
 
 async def test_reads_fail_for_a_namespace_that_is_not_watched(client, clock):
     """An HPA from a file may be in any namespace. Without a watch its target would seem to have no pods."""
-    narrow = Cluster(client, clock, reflector_options=QUICK, namespaces=("shop", "bank"), watch_hpas=False)
+    narrow = Cluster(client, Watching(options=QUICK, namespaces=("shop", "bank"), hpas=False))
     error = await refused(narrow.read_scale("fix", ref("Deployment")))
     assert error.message == 'hpad does not watch the namespace "fix": its setting `namespaces` names shop, bank'
 

@@ -12,7 +12,7 @@ from hpad.clock import SystemClock
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.kube.cluster import Cluster
+from hpad.kube.cluster import Cluster, Watching
 from hpad.lab import cluster as lab
 
 QUICK = watch.ReflectorOptions(
@@ -45,7 +45,7 @@ async def follow(running):
 
         async def start(url, reflector_options=QUICK):
             client = await stack.enter_async_context(Client(ClusterConfig(url), SystemClock(), timeout=1.0))
-            cluster = Cluster(client, client.clock, reflector_options=reflector_options)
+            cluster = Cluster(client, Watching(options=reflector_options))
             running(cluster.run())
             return cluster
 

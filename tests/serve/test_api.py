@@ -16,7 +16,7 @@ from hpad.election.leader import Replica
 from hpad.engine.view import ScaleError
 from hpad.serve.page import Mode
 from hpad.settings.model import Serving
-from hpad.telemetry.series import SourceReport
+from hpad.sources.limits import SourceReport
 
 WEB = "hpas/default/web"
 

@@ -13,6 +13,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.engine.history import Memory
 from hpad.serve import page
+from hpad.serve.api import Shown
 from hpad.serve.server import ServeError, Server
 from hpad.store.store import InMemory
 from hpad.telemetry import Telemetry
@@ -55,12 +56,9 @@ async def client() -> AsyncIterator[Client]:
         store, reasons = InMemory(), list[str]()
         server = Server(
             ("127.0.0.1", 0),
-            source=Source(hpa("web"), hpa("api")),
-            store=store,
-            telemetry=Telemetry(),
-            unready=lambda: reasons,
-            mode=lambda: MODE,
-            problems=lambda: [NASTY],
+            Shown(Source(hpa("web"), hpa("api")), store),
+            http_server.Present(lambda: reasons, lambda: [NASTY], lambda: MODE),
+            Telemetry(),
         )
         await server.start()
         stack.push_async_callback(server.stop)
@@ -92,12 +90,7 @@ async def test_the_error_of_an_address_in_use_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = Server(
-            ("127.0.0.1", port),
-            source=Source(),
-            store=InMemory(),
-            telemetry=Telemetry(),
-            unready=lambda: [],
-            mode=lambda: MODE,
+            ("127.0.0.1", port), Shown(Source(), InMemory()), http_server.Present(mode=lambda: MODE), Telemetry()
         )
         with pytest.raises(ServeError, match=f"cannot listen on 127.0.0.1:{port}"):
             await server.start()

@@ -13,8 +13,8 @@ from support.virtual_time import in_virtual_time, now
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, Query
+from hpad.sources import limits
 from hpad.sources.limits import Breaker
-from hpad.telemetry import series
 
 
 @in_virtual_time
@@ -34,7 +34,7 @@ async def test_a_failing_source_is_called_about_once_per_rest():
     assert calls[15:20] == [28, 42, 56, 70, 71]  # a tenth of a rest may be missing: 13.5 seconds
     assert answers[20] == AdapterError('the broker is down; source "mine" keeps failing and is asked again every 15s')
     assert isinstance(answers[70], ExternalSample)
-    assert source.report("x").state == series.OK
+    assert source.report("x").state == limits.OK
 
 
 @in_virtual_time
@@ -79,10 +79,10 @@ async def test_a_metric_that_never_failed_is_asked_while_the_breaker_is_open():
     for _ in range(20):
         await source.ask(A)
         await asyncio.sleep(1)
-    assert source.report("x").state == series.OPEN
+    assert source.report("x").state == limits.OPEN
     assert await source.ask(B) == DOWN or "keeps failing" in str(await source.ask(B))
     assert isinstance(await source.ask(C), ExternalSample)
-    assert source.report("x").state == series.OK
+    assert source.report("x").state == limits.OK
 
 
 @in_virtual_time
@@ -128,7 +128,7 @@ def test_during_a_trial_call_other_calls_are_refused():
     breaker.begin()
     breaker.succeeded()
     assert breaker.refusal(45.0) is None
-    assert breaker.state == series.OK
+    assert breaker.state == limits.OK
 
 
 @in_virtual_time

@@ -16,15 +16,15 @@ from hpad.clock import Clock
 from hpad.election import owner
 from hpad.election.owner import Replica
 from hpad.records.recent import RecentReconciles
-from hpad.serve.api import Decisions
+from hpad.serve.api import Decisions, Shown
 from hpad.serve.authentication import Reviewer
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.serve.summary import HpaSource
 from hpad.settings.model import Serving
+from hpad.sources.limits import SourceReport
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
-from hpad.telemetry.series import SourceReport
 
 MODE = Mode(doing="Scaling by 0 HPAs")
 
@@ -40,6 +40,20 @@ class NoHpas:
 
     def keys(self) -> list[Key]:
         return [hpa.metadata.key for hpa in self.values()]
+
+
+class Present:
+    """What hpad does at present, by functions."""
+
+    def __init__(
+        self,
+        unready: Callable[[], list[str]] = list,
+        problems: Callable[[], list[str]] = list,
+        mode: Callable[[], Mode] = lambda: MODE,
+    ) -> None:
+        self.unready = unready
+        self.problems = problems
+        self.mode = mode
 
 
 @asynccontextmanager
@@ -64,19 +78,12 @@ async def opened(
     """Starts a server on that address, on a free port (0) or another, and stops it."""
     server = Server(
         (address, port),
-        source=source or NoHpas(),
-        store=store or InMemory(),
-        decisions=decisions,
-        telemetry=telemetry or Telemetry(),
-        unready=unready,
-        problems=problems,
-        replicas=replicas,
-        mode=lambda: mode,
-        reports=lambda: reports,
+        Shown(source or NoHpas(), store or InMemory(), decisions, recent, lambda: reports, replicas),
+        Present(unready, problems, lambda: mode),
+        telemetry or Telemetry(),
         serving=serving,
         reviewer=reviewer,
         clock=clock,
-        recent=recent,
     )
     await server.start()
     try:

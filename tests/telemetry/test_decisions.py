@@ -5,7 +5,7 @@ from prometheus_client import parser
 
 from hpad.api.metadata import Key
 from hpad.telemetry import Telemetry
-from hpad.telemetry.decisions import HpaFigures, MetricFigures
+from hpad.telemetry.controller import HpaFigures, MetricFigures
 
 WEB = Key("shop", "web")
 NOTHING = HpaFigures(1, 10, None, None, None, (), ())

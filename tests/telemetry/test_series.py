@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
+from hpad.sources.limits import SOURCE_STATES, SourceReport
 from hpad.telemetry import Telemetry
-from hpad.telemetry.series import SourceReport
 
 PREFIX = "horizontal_pod_autoscaler_controller_"
 
@@ -120,7 +120,7 @@ async def test_reports_are_counted() -> None:
 async def test_the_figures_of_sources_are_exported() -> None:
     telemetry = Telemetry()
     telemetry.sources.report(
-        [SourceReport(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)]
+        [SourceReport(name="broker", adapter="rabbitmq", state="open", asked=7, hits=4, retries=2)], SOURCE_STATES
     )
     text = (await telemetry.exposition()).decode()
     assert 'hpad_source_state{source="broker",state="open"} 1.0' in text

@@ -11,7 +11,7 @@ import prometheus_client
 
 from hpad.api.metadata import Key
 from hpad.telemetry import Telemetry
-from hpad.telemetry.decisions import HpaFigures, MetricFigures
+from hpad.telemetry.controller import HpaFigures, MetricFigures
 
 SHORT = "--short" in sys.argv[1:]
 HPAS = 20 if SHORT else 5_000

@@ -30,7 +30,7 @@ from hpad.kube import client
 from hpad.kube.auth import credentials
 from hpad.lab.cluster import Cluster
 from hpad.store import configmaps, persistent, sqlite
-from hpad.store.backend import Backend
+from hpad.store.store import Backend
 from hpad.telemetry import Telemetry
 
 SHORT = "--short" in sys.argv[1:]

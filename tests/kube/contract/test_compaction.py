@@ -19,7 +19,7 @@ from hpad.clock import SystemClock
 from hpad.kube import watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.kube.cluster import Cluster
+from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
@@ -87,7 +87,7 @@ async def test_a_watch_with_a_compacted_version(forgetful: Forgetful, running: A
     for name in ("stays", "changes", "goes"):
         await api.ask("POST", HPAS, hpa(name))
     async with relayed(api.client.config) as (relay, where), Client(where, SystemClock()) as client:
-        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
+        cluster = Cluster(client, Watching(namespaces=(api.namespace,), options=QUICK))
         running(cluster.run())
         await asyncio.wait_for(cluster.ready(), 60)
         seen_changes: list[tuple[str, bool, bool]] = []
@@ -142,7 +142,7 @@ async def test_a_list_with_a_compacted_continue_token(forgetful: Forgetful, runn
         limiter=Interfering(act),  # type: ignore[arg-type]  # a fake limiter
         observe=lambda method, host, code, seconds: codes.append(code),
     ) as client:
-        cluster = Cluster(client, client.clock, namespaces=(api.namespace,), reflector_options=QUICK)
+        cluster = Cluster(client, Watching(namespaces=(api.namespace,), options=QUICK))
         running(cluster.pods.run())
         await asyncio.wait_for(cluster.pods.synced.wait(), 60)
         listed = {item["metadata"]["name"] for item in (await api.ask("GET", PODS))["items"]}

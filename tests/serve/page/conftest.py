@@ -13,7 +13,7 @@ from support.fleet import END, Fleet
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
-from hpad.telemetry.series import SourceReport
+from hpad.sources.limits import SourceReport
 
 SOURCES = (
     SourceReport(
