@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, moments, output, paint, queue_rates, simulate, workload
+from hpad.cli import manifest, moments, output, paint, simulate, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
@@ -26,11 +26,9 @@ from hpad.records.spec_changes import Change, ChangeError
 from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Backlog
-from hpad.simulation.backtest import Candidate, Result
-from hpad.simulation.goal import Goal
+from hpad.simulation.backtest import Candidate, Goal, Result
 from hpad.simulation.history import REPLICAS, History, HistoryError
-from hpad.simulation.past import Past, PastModel
-from hpad.simulation.recorded import Runs
+from hpad.simulation.past import Past, PastModel, Runs
 from hpad.simulation.report import Report, page, span_of
 
 _DESCRIPTION = """\
@@ -93,7 +91,7 @@ def add_parser(commands: Any) -> None:
         help="an Object or External metric with an averageValue that falls as replicas grow; others do not depend on"
         " the count",
     )
-    queue_rates.add_argument(past)
+    workload.add_argument(past)
     past.add_argument("--startup", metavar="DURATION", type=workload.seconds, default=10.0, help="of a replica (10s)")
     past.add_argument(
         "--lag", metavar="DURATION", type=workload.seconds, default=0.0, help="until a value is seen (0s)"
@@ -195,13 +193,13 @@ def _modelled(result: Result) -> str:
 
 
 def _past(args: argparse.Namespace) -> Past:
-    return Past(args.startup, args.lag, frozenset(args.shared), queue_rates.parse(args.queue))
+    return Past(args.startup, args.lag, frozenset(args.shared), workload.parse(args.queue))
 
 
 def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Mapping[str, Backlog]) -> Iterator[str]:
     for name, metric in zip(history.named(hpa), compiled_spec(hpa).metrics, strict=True):
         if name in queues:
-            yield f"{name}: {queue_rates.assumption(queues[name])}"
+            yield f"{name}: {workload.assumption(queues[name])}"
         elif metric.of_pods or metric.kind == VALUE or name in shared:
             yield f"{name}: its total over the recorded replicas is the load, which the simulated ones share evenly"
         else:

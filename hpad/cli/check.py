@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from hpad.api import selector as selectors
 from hpad.api.conversion import annotations, older
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
-from hpad.cli import check_configuration, output
+from hpad.cli import output
 from hpad.engine import controls, spare
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import documents, hpas
@@ -145,8 +146,8 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
         return None
     if _may_be_configuration(document):
         unset = map(_unset, _placeholders(value))
-        errors = (*_placed(document, (*document.faults, *unset)), *check_configuration.errors(document))
-        warnings = tuple(check_configuration.warnings(document))
+        errors = (*_placed(document, (*document.faults, *unset)), *configuration_errors(document))
+        warnings = tuple(configuration_warnings(document))
         return Checked(document, "configuration", "", errors, warnings=warnings)
     if value and value.keys() <= settings.TABLE.keys():
         return _only_errors(document, "configuration", (Problem("", _MISPLACED),))
@@ -286,3 +287,44 @@ def _rows(document: Document, errors: tuple[Problem, ...]) -> list[dict[str, Any
         {"type": error.reason, "field": error.path, "message": error.text, "file": document.file, "line": error.line}
         for error in errors
     ]
+
+
+def configuration_errors(document: Document) -> Iterator[Problem]:
+    """Yields all errors of a configuration file and of its sources, each with its line.
+
+    Blocks: imports adapters, and reads the files that sources name.
+    """
+    from hpad.sources import plugins  # imported late, since `hpad check` of HPAs alone must start fast
+
+    file = Path(document.file)
+    if not file.is_file():
+        text = "configuration is checked from a file, not from standard input"
+        yield Problem("", text, document.line)
+        return
+    try:
+        settings.load(file, {}, {})
+    except settings.SettingsError as error:
+        for problem in error.problems:
+            yield document.placed(problem._replace(text=problem.text.removeprefix(f"{file}: ")))
+    # Sources are checked even if the settings have errors: one run of the command shows all problems.
+    for name, source in _known_sources(document.value):
+        for problem in plugins.check_settings(source):
+            yield document.placed(problem.inside(name).inside("sources"))
+
+
+def configuration_warnings(document: Document) -> Iterator[Problem]:
+    """Yields what this installation lacks for valid sources; the one that runs hpad may have it. Imports adapters."""
+    from hpad.sources import plugins  # imported late, as above
+
+    for name, source in _known_sources(document.value):
+        if lacking := plugins.lacking(source):
+            yield document.placed(Problem("", lacking).inside(name).inside("sources"))
+
+
+def _known_sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.SourceSettings]]:
+    """Yields the sources whose adapters are known, even if other fields are invalid."""
+    sources = value.get("sources")
+    for key, source in (sources if isinstance(sources, dict) else {}).items():
+        if isinstance(source, dict) and isinstance(adapter := source.get("adapter", key), str):
+            own = settings.of_adapter(source)
+            yield str(key), settings.SourceSettings(name=str(key), adapter=adapter, settings=own)

@@ -17,14 +17,13 @@ from hpad.api import hpa as v2
 from hpad.api.conversion import older
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Invalid, Problem
-from hpad.cli import check_configuration, output
+from hpad.cli import check, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
-from hpad.manifests.keda.conversion import Converted, Source
+from hpad.manifests.keda.conversion import Converted, Source, settings_document
 from hpad.manifests.keda.fields import Note
-from hpad.manifests.keda.settings import settings_document
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
 SETTINGS: Final = "hpad.yaml"
@@ -168,7 +167,7 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list
         path = Path(folder) / SETTINGS
         path.write_text(dumped(settings, "yaml"), encoding="utf-8")
         [document] = documents.read(path)
-        errors = [error.text.replace(f"{path}: ", "") for error in check_configuration.errors(document)]
+        errors = [error.text.replace(f"{path}: ", "") for error in check.configuration_errors(document)]
     triggers = {source.entry: source.path for source in sources}
     return [Problem(next((path for name, path in triggers.items() if name in text), ""), text) for text in errors]
 

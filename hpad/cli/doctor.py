@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import (
-    checks,
-    competing,
-    doctor_asleep,
-    doctor_controllers,
-    doctor_idle_first,
-    doctor_shadow,
-    flags,
-    output,
-)
+from hpad.cli import checks, competing, doctor_controllers, doctor_hpas, flags, output, shadow_report
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.kube import client, competitors, errors, scale
@@ -263,10 +254,10 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
         hpas, count = checks.decode_hpas(listed), len(listed)
         found = await doctor_controllers.check_controllers(api, settings, listed)
     states = await competing.target_states(api, hpas)
-    found += [*checks.check_zero(settings, hpas), *doctor_asleep.check_asleep(settings, hpas, states, api.clock.now())]
+    found += [*checks.check_zero(settings, hpas), *doctor_hpas.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)
-    found += await doctor_idle_first.check_idle_first(api, settings, hpas)
-    found += await doctor_shadow.check_shadow(settings, hpas, api.clock.now())
+    found += await doctor_hpas.check_idle_first(api, settings, hpas)
+    found += await shadow_report.check_shadow(settings, hpas, api.clock.now())
     return count, [*found, *await checks.check_sources(api, settings, hpas)]
 
 

@@ -1,8 +1,11 @@
 """`hpad explain`: why an HPA has its replica count, now or at an earlier time, and what would change it."""
 
 import argparse
+import json
 import re
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,14 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api.text import shown
-from hpad.cli import client, decision_list, moments, output, paint
+from hpad.cli import client, moments, output, paint
 from hpad.cli.fetch import Reader
 from hpad.cli.hpa_reader import Hpa, Json
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.render import lines
-from hpad.engine.render.text import Line
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
 from hpad.engine.trace import Trace
 from hpad.engine.words import span
 from hpad.records import save
@@ -111,14 +114,14 @@ def show(reader: Reader, args: argparse.Namespace) -> int:
         return _save(hpa, args.save)
     if listed:
         since = None if args.since is None else moments.parse("--since", args.since, _now()).isoformat()
-        return decision_list.show(hpa, hpa.entries(args.last or _MOST, since), args)
+        return show_list(hpa, hpa.entries(args.last or _MOST, since), args)
     if args.at is not None:
         at = moments.through_second(moments.parse("--at", args.at, _now()))
         _print(hpa.get("/decision", {"at": at.isoformat()}), args, past=True)
         return 0
     found = hpa.latest()
     _print(found, args)
-    return decision_list.watch(hpa, found, args) if args.watch else 0
+    return follow(hpa, found, args) if args.watch else 0
 
 
 def _save(hpa: Hpa, path: Path) -> int:
@@ -159,3 +162,73 @@ def _notes(found: Json) -> Iterator[str]:
     if found.get("dryRun"):
         yield "dry run: hpad decides, but writes nothing"
     yield from found.get("notes", ())
+
+
+WATCH_SECONDS: Final = 2.0
+_HEADS: Final = ("TIME", "REPLICAS", "RECONCILES", "FOR", "DECISION")
+_MOST_NEW: Final = 100
+"""Decisions between two looks; there is at most one per period."""
+
+
+def show_list(hpa: Hpa, entries: Sequence[Json], args: argparse.Namespace) -> int:
+    """Prints the entries of the decision history, the newest last; JSON and YAML have the newest first."""
+    if args.output != "text":
+        output.print_value({"items": list(entries)}, args.output)
+    elif not entries:
+        raise Failure(f"there is no decision for the HPA {hpa} in that time")
+    else:
+        paint.show_lines(rows(list(reversed(entries))), args.color)
+    return 0
+
+
+def rows(entries: Sequence[Json]) -> Iterator[Line]:
+    """Yields a table with one row per entry."""
+    yield from table([[Span(each, QUIET) for each in _HEADS], *(list(_cells(each)) for each in entries)], 0)
+
+
+def _cells(entry: Json) -> Iterator[Span]:
+    began, ended = (datetime.fromisoformat(entry[name]) for name in ("began", "ended"))
+    moved, style = entry["current"] != entry["desired"], _style(entry)
+    yield Span(f"{began:%Y-%m-%d %H:%M:%SZ}")
+    yield Span(f"{entry['current']} -> {entry['desired']}" if moved else str(entry["current"]), style)
+    yield Span(str(entry["turns"]))
+    yield Span(output.age((ended - began).total_seconds()) if entry["turns"] > 1 else "-")
+    yield Span(entry["sentence"], style)
+
+
+def _style(entry: Json) -> str:
+    if entry.get("error"):
+        return BAD
+    return GOOD if entry["current"] != entry["desired"] else PLAIN
+
+
+def follow(hpa: Hpa, shown: Json, args: argparse.Namespace) -> int:
+    """Prints each decision after the one in `shown`, until Ctrl-C. An hpad that does not answer is asked again."""
+    last, trouble = datetime.fromisoformat(shown["trace"]["time"]), ""
+    while True:
+        time.sleep(WATCH_SECONDS)
+        try:
+            found = hpa.entries(_MOST_NEW)
+        except Failure as failure:
+            if str(failure) != trouble:
+                print(f"hpad: {failure}; trying again", file=sys.stderr)
+            trouble = str(failure)
+            continue
+        trouble = ""
+        fresh = [each for each in reversed(found) if datetime.fromisoformat(each["began"]) > last]
+        for entry in fresh:
+            _print_one(entry, args)
+            last = datetime.fromisoformat(entry["began"])
+        sys.stdout.flush()
+
+
+def _print_one(entry: Json, args: argparse.Namespace) -> None:
+    """Prints a decision as one line of text or JSON, or as a YAML document."""
+    if args.output == "json":
+        print(json.dumps(entry, ensure_ascii=False))
+    elif args.output == "yaml":
+        print("---")
+        output.print_value(entry, args.output)
+    else:
+        head = f"{datetime.fromisoformat(entry['began']):%Y-%m-%d %H:%M:%SZ}  "
+        paint.show_lines([line(head, Span(entry["sentence"], _style(entry)), hang=len(head))], args.color)

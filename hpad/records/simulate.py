@@ -3,7 +3,7 @@
 State, status and the replica count run on under the new decisions. Metrics, pods and the rest of each step are those
 of the recording. They were measured with the recorded count: from the first turn that leaves another count, they are
 no longer what this workload would have had. No value is adjusted to the simulated count, since nobody knows how the
-workload would have answered, unless a model of the workload is given (`hpad.simulation.recorded`).
+workload would have answered, unless a model of the workload is given (`hpad.simulation.past`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -7,14 +7,14 @@ fields may be secrets, and are never shown.
 
 # "import X as X" makes a name part of this package (PEP 484).
 from hpad.settings.hpas import HpaEntry as HpaEntry
+from hpad.settings.loader import REMOVED as REMOVED
+from hpad.settings.loader import RENAMED as RENAMED
 from hpad.settings.loader import load as load
 from hpad.settings.loader import origins as origins
 from hpad.settings.model import BUILT_IN_SOURCES as BUILT_IN_SOURCES
 from hpad.settings.model import TABLE as TABLE
 from hpad.settings.model import Settings as Settings
-from hpad.settings.problems import SettingsError as SettingsError
-from hpad.settings.removed import REMOVED as REMOVED
-from hpad.settings.removed import RENAMED as RENAMED
+from hpad.settings.parsers import SettingsError as SettingsError
 from hpad.settings.sources import Match as Match
 from hpad.settings.sources import Route as Route
 from hpad.settings.sources import SourceLimits as SourceLimits

@@ -16,8 +16,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine import annotations, controls
 from hpad.settings import parsers, rows
-from hpad.settings.parsers import Json, Parser, takes
-from hpad.settings.problems import each
+from hpad.settings.parsers import Json, Parser, each, takes
 from hpad.settings.rows import Setting
 
 

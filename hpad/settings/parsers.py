@@ -4,8 +4,9 @@ A parser takes a value from YAML, an environment variable or a flag, and raises 
 expected form.
 """
 
+import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -15,10 +16,10 @@ import msgspec
 from hpad.api import duration as durations
 from hpad.api import selector as selectors
 from hpad.api.metadata import label_faults, subdomain_faults
+from hpad.api.problem import Invalid, problems_of
 from hpad.api.quantity import Quantity, QuantityError
 from hpad.api.text import shown
 from hpad.engine.view import Gates
-from hpad.settings.problems import hint
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -332,3 +333,39 @@ def labels(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(word, str) for pair in value.items() for word in pair):
         raise ValueError(f"{shown(value)} is not a mapping of labels to values such as {{queue: orders}}")
     return value
+
+
+_Read = TypeVar("_Read")
+
+
+class SettingsError(Invalid):
+    """One or more invalid settings. The paths of the problems are those in the file."""
+
+
+def each(parts: Iterable[tuple[str | int, Callable[[], _Read]]]) -> list[_Read]:
+    """Returns the results of all parsers. Raises Invalid with the problems of all that fail."""
+    read, found = [], []
+    for step, parse in parts:
+        try:
+            read.append(parse())
+        except ValueError as error:
+            found += [problem.inside(step) for problem in problems_of(error)]
+    if found:
+        raise Invalid(*found)
+    return read
+
+
+def hint(name: Any, known: tuple[str, ...]) -> str:
+    """Returns a suggestion for a misspelt name, else the list of known names."""
+    return near(name, known) or f"; there are {', '.join(known)}"
+
+
+def near(name: Any, known: tuple[str, ...]) -> str:
+    """Returns a suggestion for a misspelt name, or ""."""
+    close = meant(name, known)
+    return f"; did you mean {shown(close)}?" if close else ""
+
+
+def meant(name: Any, known: tuple[str, ...]) -> str | None:
+    """Returns the known name most similar to `name`, None if none is similar."""
+    return next(iter(difflib.get_close_matches(str(name), known, n=1)), None)

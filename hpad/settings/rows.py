@@ -14,8 +14,7 @@ import msgspec
 from hpad.api.problem import Invalid, Problem, path_of
 from hpad.api.text import shown
 from hpad.settings import parsers
-from hpad.settings.parsers import Json, Parser
-from hpad.settings.problems import each, hint
+from hpad.settings.parsers import Json, Parser, each, hint
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 

@@ -12,8 +12,7 @@ from hpad.api.sample import SOURCE_TYPES
 from hpad.api.text import shown
 from hpad.engine import fallback_policy
 from hpad.settings import parsers, rows
-from hpad.settings.parsers import takes
-from hpad.settings.problems import each, hint
+from hpad.settings.parsers import each, hint, takes
 from hpad.settings.rows import Setting
 
 STORES = ("memory", "sqlite", "cluster")

@@ -19,7 +19,7 @@ from msgspec import inspect
 from hpad.api.problem import Place, Problem, path_of, steps
 from hpad.api.secrets import hide_user_info
 from hpad.api.text import shown
-from hpad.settings.problems import hint, meant
+from hpad.settings.parsers import hint, meant
 from hpad.sources import redact
 
 _ANYTHING: tuple[Any, ...] = ("", 0, 1, False, [], {}, None)

@@ -16,9 +16,8 @@ from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import Api
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
-from hpad_adapters.custom_metrics import CustomMetrics
-from hpad_adapters.external_metrics import ExternalMetrics
 from hpad_adapters.lists import Settings
+from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics
 
 TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STAMP = "2026-01-01T12:00:00Z"

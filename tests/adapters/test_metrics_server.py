@@ -7,7 +7,7 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, PodSample, PodValue
 from hpad_adapters.lists import Settings
-from hpad_adapters.metrics_server import MetricsServer
+from hpad_adapters.metrics_apis import MetricsServer
 
 TIME = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CONTAINERS = {"app": {"cpu": "150m", "memory": "64Mi"}, "sidecar": {"cpu": "1", "memory": "1Mi"}}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hpad_adapters.rabbitmq.due import Due, Waiting
-from hpad_adapters.rabbitmq.recent import REPORTED, Recent
+from hpad_adapters.rabbitmq.clearing import REPORTED, Due, Recent, Waiting
 
 
 def rates(*reads: tuple[float, ...], goal: float = 100.0, startup: float = 20.0) -> list[float]:

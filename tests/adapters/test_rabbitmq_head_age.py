@@ -9,8 +9,8 @@ from support.rabbit_queues import queue, until
 
 from hpad.adapter import AdapterError, Context
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.head_age import head_age
 from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.values import head_age
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

@@ -11,7 +11,7 @@ import pytest
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad.lab.servers import ports
-from hpad.manifests.keda import scaledobject, settings
+from hpad.manifests.keda import conversion, scaledobject
 from hpad_adapters import rabbitmq
 
 pytestmark = pytest.mark.rabbitmq
@@ -323,7 +323,7 @@ async def test_a_converted_keda_trigger_reads_a_real_broker(broker, rabbit):
             },
         }
     )
-    [(name, settings_of)] = settings.settings_document([found])["sources"].items()
+    [(name, settings_of)] = conversion.settings_document([found])["sources"].items()
     own = {key: value for key, value in settings_of.items() if key not in ("adapter", "namespaces", "match")}
     credentials = {"username": "monitor", "password": "m0nitor:pw/ü"}
     source = rabbitmq.RabbitMQ(msgspec.convert(own | credentials | PATIENT, rabbitmq.Settings), rabbit)

@@ -61,7 +61,7 @@ EXPECTED = {
     10: "sources: queues: limits: rate: 0 is not a number above 0",
     11: "sources: queues: limits: unknown field 'freshness'; did you mean 'fresh'?",
     14: "sources: queues: match: [1]: types: there is no metric type 'Extern'; did you mean 'External'?",
-    18: "sources: queues: metrics.slow.queue.mode: 'size' is not one of",
+    18: "sources: queues: metrics[slow.queue].mode: 'size' is not one of",
     20: "sources: queues: metrics.other.queue_regex: '(' is not a regular expression",
     23: "sources: prom: url: 'ftp://prom' is not of the form",
     27: "sources: prom: metrics.a.query: the brackets do not match: a ( is never closed",
@@ -180,7 +180,10 @@ def test_keys_with_dots_have_lines(tmp_path: Path, capsys: pytest.CaptureFixture
     file = tmp_path / "hpad.yaml"
     file.write_text("sources:\n  a.b:\n    adapter: cron\n    metrics:\n      x.y: {start: '* * * * *'}\n")
     found = checked(capsys, file)
-    assert sorted(message.rpartition("x.y.")[2] for message in found[5]) == ["end: is missing", "replicas: is missing"]
+    assert sorted(message.rpartition("[x.y].")[2] for message in found[5]) == [
+        "end: is missing",
+        "replicas: is missing",
+    ]
 
 
 def test_each_rule_within_the_file_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.engine import Workload, external, resource, series, used
 
-from hpad.cli import decision_list, main
+from hpad.cli import explain, main
 from hpad.cli.fetch import Refusal
 from hpad.cli.output import Failure
 from hpad.decisions.entry import first
@@ -285,7 +285,7 @@ class Watched(Answers):
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_list, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(explain, "WATCH_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")

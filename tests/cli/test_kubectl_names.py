@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hpad.cli.kubectl import listing, names
+from hpad.cli.kubectl import names
 from hpad.cli.kubectl.names import Named
 from hpad.cli.output import Failure
 
@@ -64,7 +64,7 @@ class Pages:
 
 def test_all_pages_are_read() -> None:
     pages = Pages(WEB, SET, ROLLOUT)
-    assert listing.chosen(pages, "shop", []) == [WEB, SET, ROLLOUT]
+    assert names.chosen(pages, "shop", []) == [WEB, SET, ROLLOUT]
     assert pages.paths == [
         "/api/v1/hpas?limit=500&namespace=shop",
         "/api/v1/hpas?limit=500&namespace=shop&continue=1",
@@ -74,12 +74,12 @@ def test_all_pages_are_read() -> None:
 
 def test_a_name_narrows_the_search() -> None:
     pages = Pages(WEB)
-    assert listing.chosen(pages, None, [Named("web", "deployment")]) == [WEB]
+    assert names.chosen(pages, None, [Named("web", "deployment")]) == [WEB]
     assert pages.paths == ["/api/v1/hpas?limit=500&search=web"]
 
 
 def test_hpas_are_in_the_order_of_their_names_on_the_command_line() -> None:
-    assert listing.chosen(Pages(WEB, SET), "shop", [Named("web"), Named("web-hpa")]) == [SET, WEB]
+    assert names.chosen(Pages(WEB, SET), "shop", [Named("web"), Named("web-hpa")]) == [SET, WEB]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_hpas_are_in_the_order_of_their_names_on_the_command_line() -> None:
 )
 def test_a_missing_hpa_is_an_error(namespace: str | None, named: Named, message: str) -> None:
     with pytest.raises(Failure, match=f"^{message}$"):
-        listing.chosen(Pages(WEB), namespace, [WEB_NAME, named])
+        names.chosen(Pages(WEB), namespace, [WEB_NAME, named])
 
 
 WEB_NAME = Named("web-hpa")
@@ -100,6 +100,6 @@ WEB_NAME = Named("web-hpa")
 
 def test_one_hpa_is_needed_where_several_match() -> None:
     other = {**SET, "namespace": "staging"}
-    assert listing.only(Pages(WEB), "shop", WEB_NAME) == ("shop", "web-hpa")
+    assert names.only(Pages(WEB), "shop", WEB_NAME) == ("shop", "web-hpa")
     with pytest.raises(Failure, match=r"^several HPAs match web: shop/web, staging/web; name one"):
-        listing.only(Pages(SET, other), None, Named("web"))
+        names.only(Pages(SET, other), None, Named("web"))

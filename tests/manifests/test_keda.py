@@ -11,7 +11,7 @@ from hpad.api.hpa import from_builtins
 from hpad.api.problem import Invalid
 from hpad.cli import main
 from hpad.engine.annotations import PLAIN, Own
-from hpad.manifests.keda import scaledobject, settings
+from hpad.manifests.keda import conversion, scaledobject
 from hpad.manifests.keda.conversion import Converted
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "config" / "keda").glob("*.yaml"))
@@ -370,7 +370,7 @@ def test_the_error_for_an_invalid_scaled_object_has_the_field(value: dict[str, A
 def test_only_metrics_of_the_same_server_share_a_source() -> None:
     one = converted(trigger("rabbitmq", RABBITMQ), trigger("rabbitmq", RABBITMQ | {"queueName": "b", "vhostName": "v"}))
     other = converted(trigger("rabbitmq", RABBITMQ | {"timeout": "100"}), metadata={"namespace": "bank"})
-    sources = settings.settings_document([one, other])["sources"]
+    sources = conversion.settings_document([one, other])["sources"]
     assert list(sources) == ["rabbitmq-rabbitmq", "rabbitmq-rabbitmq-2"]
     assert list(sources["rabbitmq-rabbitmq"]["metrics"]) == ["shop-worker-s0-rabbitmq", "shop-worker-s1-rabbitmq"]
     assert [source["namespaces"] for source in sources.values()] == [["shop"], ["bank"]]

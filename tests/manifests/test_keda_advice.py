@@ -12,7 +12,7 @@ from support import http_stub, keda_corpus
 from hpad import testing
 from hpad.adapter import ExternalSample
 from hpad.cli import main
-from hpad.manifests.keda.names import UNSUPPORTED
+from hpad.manifests.keda.unsupported import UNSUPPORTED
 from hpad_adapters.http_json import HttpJson
 
 FOLDER = keda_corpus.FOLDER / "advice"

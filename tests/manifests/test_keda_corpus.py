@@ -9,7 +9,7 @@ from support.scaled_objects import scaled, trigger
 
 from hpad.cli import main
 from hpad.manifests.keda import authentication, scaledobject
-from hpad.manifests.keda.names import UNSUPPORTED
+from hpad.manifests.keda.unsupported import UNSUPPORTED
 
 NAMES = """
 activemq apache-kafka arangodb artemis-queue aws-cloudwatch aws-dynamodb aws-dynamodb-streams aws-kinesis-stream

@@ -29,7 +29,7 @@ from hpad.cli import convert
 from hpad.engine.annotations import PLAIN
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import scaledobject, settings
+from hpad.manifests.keda import conversion, scaledobject
 from hpad.manifests.keda.conversion import Converted
 
 Path = tuple[str | int, ...]
@@ -85,7 +85,7 @@ def result(document: dict[str, Any]) -> str:
         found = scaledobject.convert(document)
     except Invalid as wrong:
         return str(wrong)
-    return json.dumps([found.hpa, settings.settings_document([found])])
+    return json.dumps([found.hpa, conversion.settings_document([found])])
 
 
 def named(found: Converted, path: str) -> bool:
@@ -155,13 +155,13 @@ def test_the_result_is_valid(document: dict[str, Any]) -> None:
     assert [str(error) for error in loaded.errors] == []
     assert loaded.hpa is not None
     assert PLAIN.of(loaded.hpa).errors == ()
-    assert convert.settings_errors(settings.settings_document([found]), found.sources) == []
+    assert convert.settings_errors(conversion.settings_document([found]), found.sources) == []
 
 
 def test_the_settings_of_all_shapes_together_are_valid_and_lose_no_metric() -> None:
     taken: set[str] = set()
     found = [scaledobject.convert(document, taken) for document in [*SHAPES, *SHAPES]]
-    together = settings.settings_document(found)
+    together = conversion.settings_document(found)
     assert convert.settings_errors(together, ()) == []
     entries = [
         entry
@@ -257,7 +257,7 @@ def test_the_alias_of_a_redis_list_is_a_valid_label_value() -> None:
         "name": "redis_stream_pending",
         "selector": {"matchLabels": {"key": "shop-worker-s2-redis-streams", "group": "workers"}},
     }
-    [source] = settings.settings_document([found])["sources"].values()
+    [source] = conversion.settings_document([found])["sources"].values()
     assert source["keys"]["shop-worker-s0-redis"] == "jobs:mail"
     assert source["match"][0] == {
         "types": ["External"], "metrics": ["redis_list_length"], "labels": {"key": "shop-worker-s0-redis"},
@@ -270,7 +270,7 @@ def test_the_alias_of_a_redis_list_is_a_valid_label_value() -> None:
 )
 def test_a_value_location_becomes_a_path_of_hpad(location: str, path: str) -> None:
     found = scaledobject.convert(scaled(trigger("metrics-api", METRICS_API["metadata"] | {"valueLocation": location})))
-    [source] = settings.settings_document([found])["sources"].values()
+    [source] = conversion.settings_document([found])["sources"].values()
     assert source["metrics"] == {
         "shop-worker-s0-metrics-api": {"url": "http://api.shop:8080/stats", "path": path},
     }

@@ -12,8 +12,8 @@ from support.scaled_objects import CRON, METRICS_API, PROMETHEUS, RABBITMQ, REDI
 from hpad.api.problem import Invalid
 from hpad.cli import check, convert
 from hpad.manifests import documents
+from hpad.manifests.keda import conversion as of_keda
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda import settings as of_keda
 from hpad.manifests.keda.conversion import Converted
 
 KAFKA = trigger("kafka", {"bootstrapServers": "k:9092", "consumerGroup": "g", "topic": "t"})

@@ -18,7 +18,7 @@ from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import Scenario, decode_scenario
 from hpad.records.simulate import after
 from hpad.simulation import load, model
-from hpad.simulation.recorded import Runs
+from hpad.simulation.past import Runs
 from hpad.simulation.run import simulate
 from hpad.simulation.service import Service, ServiceModel
 

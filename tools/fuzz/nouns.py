@@ -23,7 +23,7 @@ from hpad.engine import addresses, annotations
 from hpad.engine.spec import compiled_spec
 from hpad.manifests import documents, hpas
 from hpad.manifests.keda import scaledobject
-from hpad.manifests.keda.settings import settings_document
+from hpad.manifests.keda.conversion import settings_document
 from hpad.records import replay
 from hpad.records.format import RecordingError
 from hpad.sources import plugins

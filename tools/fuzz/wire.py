@@ -14,10 +14,8 @@ from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
 from hpad.kube import codec, errors, hpas, pods, watch
 from hpad.sources import answers
-from hpad_adapters.custom_metrics import CustomMetrics
-from hpad_adapters.external_metrics import ExternalMetrics
 from hpad_adapters.http_json import documents, exposition, paths
-from hpad_adapters.metrics_server import MetricsServer
+from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics, MetricsServer
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
 

@@ -10,12 +10,11 @@ from hpad_adapters import extras
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.clearing import Goal
-from hpad_adapters.rabbitmq.consumers import Plan, PodWork
+from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL, MODES, UNSUMMABLE, Metric, compiled
 from hpad_adapters.rabbitmq.queues import Queue
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.unconsumed import Unconsumed
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader, TooManyQueuesError, Values
 
 METRICS = {

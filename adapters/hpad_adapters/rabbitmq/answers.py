@@ -1,12 +1,78 @@
 """Decodes queues and pages of queues. An odd value is a fault of its queue alone, not of the page."""
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from hpad.adapter import AdapterError
 from hpad.adapter_http import decoded
+from hpad_adapters.rabbitmq.broker import Broker
 from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.settings import Settings
+
+# The columns of the management API that are read, and what a broker keeps at all.
+#
+# Only what is read is requested, because the samples of a rate are long. Source: HTTP API reference of the
+# rabbitmq_management plugin.
+
+COUNTED = "name,vhost,type,state,leader,messages,messages_ready,messages_unacknowledged"
+OVERVIEW = {"columns": "rates_mode,disable_stats"}
+_RATES = ("publish", "deliver_get", "ack")
+_SAMPLES = (
+    "message_stats.publish_details.samples",
+    "message_stats.ack_details.samples",
+    "messages_unacknowledged_details.samples",
+)
+_SPACING_SECONDS = 5
+
+
+class Overview(msgspec.Struct):
+    """`rates_mode` is "none" where the broker keeps no rates; `disable_stats` where it keeps no statistics at all."""
+
+    rates_mode: str
+    disable_stats: bool | None = None
+
+    @property
+    def keeps_rates(self) -> bool:
+        """Whether the broker keeps rates."""
+        return self.rates_mode != "none" and not self.disable_stats
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether the broker says that it keeps statistics."""
+        return self.disable_stats is False
+
+
+_OVERVIEW = msgspec.json.Decoder(Overview)
+
+
+def overview(body: bytes, broker: Broker) -> Overview:
+    """Returns the overview; raises AdapterError."""
+    return decoded(_OVERVIEW, body, str(broker), "an overview")
+
+
+def statistics_columns(settings: Settings) -> Mapping[str, str]:
+    """Returns the parameters for rates, consumers, growth and age."""
+    part = "samples" if settings.smoothing else "avg_rate"
+    rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
+    age = ("head_message_timestamp", "arguments.x-max-priority")
+    return _over(settings, ("consumers", "consumer_capacity", *age, "messages_details.avg_rate", *rates))
+
+
+def sample_columns(settings: Settings) -> Mapping[str, str]:
+    """Returns the parameters for the samples from which the time of a message is measured."""
+    return _over(settings, ("consumers", "arguments.x-single-active-consumer", *_SAMPLES))
+
+
+def _over(settings: Settings, columns: tuple[str, ...]) -> Mapping[str, str]:
+    age = str(int(settings.rate_span.total_seconds()))
+    return {
+        "columns": ",".join((COUNTED, *columns)),
+        **{f"{kind}_age": age for kind in ("msg_rates", "lengths")},
+        **{f"{kind}_incr": str(_SPACING_SECONDS) for kind in ("msg_rates", "lengths")},
+    }
+
 
 _LONGEST_SHOWN = 40
 _ABSENT = (b'""', b"null")
@@ -72,3 +138,37 @@ def queue_of(body: bytes, name: str) -> Queue:
 def _cut(raw: bytes) -> str:
     text = raw.decode(errors="replace")
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+# Remembers the leader of each quorum queue: until a new one has counted, it reports the queue as empty.
+#
+# This is for brokers that keep no statistics, where nothing else tells such a zero from an empty queue.
+
+COUNTED_SECONDS = 10.0
+"""The time after which a leader has counted, which it does every five seconds (quorum_tick_interval)."""
+_MOST = 1 << 15
+"""Queues that are remembered; beyond, all are forgotten, and known again after the next reading."""
+_ALWAYS = float("-inf")
+
+
+class Leaders:
+    """The leaders by vhost and queue. `monotonic` returns seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._since: dict[tuple[str, str], tuple[str, float]] = {}
+
+    def note(self, queues: Iterable[Queue]) -> None:
+        """Remembers the leaders that these queues have now."""
+        for queue in queues:
+            leader, _ = self._since.get((queue.vhost, queue.name), ("", _ALWAYS))
+            if not queue.leader or queue.leader == leader:
+                continue
+            if len(self._since) >= _MOST:
+                self._since.clear()
+            self._since[queue.vhost, queue.name] = (queue.leader, self._monotonic() if leader else _ALWAYS)
+
+    def has_counted(self, queue: Queue) -> bool:
+        """Returns whether the leader is not known to be new."""
+        _, since = self._since.get((queue.vhost, queue.name), ("", _ALWAYS))
+        return self._monotonic() - since >= COUNTED_SECONDS

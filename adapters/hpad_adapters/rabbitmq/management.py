@@ -25,10 +25,19 @@ from urllib.parse import quote
 import msgspec
 
 from hpad.adapter import AdapterError, Context, or_error
-from hpad_adapters.rabbitmq.answers import Page, page_of, queue_of
+from hpad_adapters.rabbitmq.answers import (
+    COUNTED,
+    OVERVIEW,
+    Leaders,
+    Overview,
+    Page,
+    overview,
+    page_of,
+    queue_of,
+    sample_columns,
+    statistics_columns,
+)
 from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
-from hpad_adapters.rabbitmq.columns import COUNTED, OVERVIEW, Overview, overview, sample_columns, statistics_columns
-from hpad_adapters.rabbitmq.leaders import Leaders
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.name_filter import chunks, name_filter, possible
 from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, Queue

@@ -14,9 +14,19 @@ from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Tls
 from hpad_adapters.redis_servers.cluster import Cluster
-from hpad_adapters.redis_servers.connection import COMMON, Access, Fault, Guarded, ToMaster, ToSentinel
+from hpad_adapters.redis_servers.connection import (
+    COMMON,
+    Access,
+    Fault,
+    Guarded,
+    ToMaster,
+    ToSentinel,
+    by_request,
+    commands,
+    raw,
+    sent,
+)
 from hpad_adapters.redis_servers.requests import Reply, ReplyError, Request, ServerError, Servers
-from hpad_adapters.redis_servers.sending import by_request, commands, raw, sent
 from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, Address, RedisServers, address
 from hpad_adapters.trust import Trust
 

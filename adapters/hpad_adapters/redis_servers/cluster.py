@@ -10,9 +10,8 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
 from hpad.adapter import AdapterError, or_error
-from hpad_adapters.redis_servers.connection import COMMON, Access, Fault, Guarded, text
+from hpad_adapters.redis_servers.connection import COMMON, Access, Fault, Guarded, by_request, commands, sent, text
 from hpad_adapters.redis_servers.requests import Reply, Request, ServerError
-from hpad_adapters.redis_servers.sending import by_request, commands, sent
 from hpad_adapters.redis_servers.settings import Address, named
 
 SLOTS = 16384

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hpad.cli import completing
+from hpad.cli import completion
 from hpad.cli.kubectl import flags, make_parser
 from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _candidates(words: Sequence[str], begun: str) -> tuple[Iterable[str], int]:
     parser, _ = make_parser()
-    found = completing.place(parser, words, begun)
+    found = completion.place(parser, words, begun)
     if found.takes is None or found.words:
         return found.words, _NO_FILES
     if found.takes.dest in ("name", "names"):

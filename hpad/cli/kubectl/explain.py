@@ -4,7 +4,7 @@ import argparse
 from typing import Any, Final
 
 from hpad.cli import explain, moments
-from hpad.cli.kubectl import connection, flags, listing, names
+from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.kubectl.connection import Connection
 
 _DESCRIPTION: Final = """\
@@ -54,4 +54,4 @@ def chosen(opened: Connection, named: names.Named) -> tuple[str, str]:
     """Returns namespace and name of the HPA that the command line names; raises Failure."""
     if opened.namespace is not None and not named.kind:
         return opened.namespace, named.name
-    return listing.only(opened.reader, opened.namespace, named)
+    return names.only(opened.reader, opened.namespace, named)

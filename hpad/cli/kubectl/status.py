@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from hpad.cli import output
-from hpad.cli.kubectl import connection, flags, listing, names
+from hpad.cli.kubectl import connection, flags, names
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 
@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     if args.watch and args.output not in ("", "wide"):
         raise WrongUse(f"-w shows a table: leave out -o {args.output}")
     with connection.opened(args) as (reader, namespace):
-        found = listing.chosen(reader, namespace, named, args.selector)
+        found = names.chosen(reader, namespace, named, args.selector)
         if args.watch:
             table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
             table.show(found)
-            table.follow(lambda: listing.chosen(reader, namespace, named, args.selector))
+            table.follow(lambda: names.chosen(reader, namespace, named, args.selector))
     if args.output in ("json", "yaml"):
         flags.show(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
     elif not found:

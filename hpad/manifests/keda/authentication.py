@@ -11,9 +11,8 @@ import msgspec
 
 from hpad.api.problem import Invalid, required
 from hpad.manifests.keda.environment import Objects, Reference
-from hpad.manifests.keda.fields import Fields, Note
+from hpad.manifests.keda.fields import API_VERSION, Fields, Note
 
-API_VERSION: Final = "keda.sh/v1alpha1"
 TRIGGER: Final = "TriggerAuthentication"
 CLUSTER: Final = "ClusterTriggerAuthentication"
 FOLDER: Final = "/etc/hpad/secrets"

@@ -9,6 +9,8 @@ import msgspec
 
 from hpad.api.problem import Invalid, invalid
 
+API_VERSION: Final = "keda.sh/v1alpha1"
+SCALED_OBJECT: Final = "ScaledObject"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
 FALSE: Final = ("0", "f", "F", "false", "FALSE", "False")

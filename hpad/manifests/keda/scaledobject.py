@@ -10,14 +10,10 @@ from hpad.api import hpa as v2
 from hpad.api.problem import Invalid, required
 from hpad.manifests.keda import (
     authentication,
-    external,
-    fallbacks,
     kafka,
     metrics_api,
     modifiers,
-    names,
     nats,
-    parameters,
     policy,
     postgresql,
     prometheus,
@@ -27,16 +23,14 @@ from hpad.manifests.keda import (
     switches,
     timing,
     triggers,
-    workload,
+    unsupported,
 )
 from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known
 from hpad.manifests.keda.conversion import Conversion, Converted
 from hpad.manifests.keda.environment import Reference
-from hpad.manifests.keda.fields import Fields, without_null
+from hpad.manifests.keda.fields import API_VERSION, SCALED_OBJECT, Fields, without_null
 from hpad.manifests.keda.trigger import Trigger
 
-KIND: Final = "ScaledObject"
-API_VERSION: Final = "keda.sh/v1alpha1"
 _MAXIMUM: Final = 100
 TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "rabbitmq": rabbitmq.rabbitmq,
@@ -51,14 +45,14 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "cpu": triggers.resource,
     "memory": triggers.resource,
     "cron": triggers.cron,
-    "kubernetes-workload": workload.kubernetes_workload,
+    "kubernetes-workload": triggers.kubernetes_workload,
     "kafka": kafka.kafka,
     "apache-kafka": kafka.kafka,
     "postgresql": postgresql.postgresql,
     "nats-jetstream": nats.nats_jetstream,
     "aws-sqs-queue": sqs.sqs,
-    "external": external.external,
-    "external-push": external.external,
+    "external": triggers.external,
+    "external-push": triggers.external,
 }
 """The triggers that are carried over."""
 _UNCACHED: Final = ("cpu", "memory", "cron")
@@ -73,7 +67,7 @@ _ORIGINS: Final = {
 
 def is_scaled_object(value: Any) -> bool:
     """Returns whether a document is a ScaledObject of the version that `convert` reads."""
-    return isinstance(value, dict) and value.get("apiVersion") == API_VERSION and value.get("kind") == KIND
+    return isinstance(value, dict) and value.get("apiVersion") == API_VERSION and value.get("kind") == SCALED_OBJECT
 
 
 def convert(value: Mapping[str, Any], taken: set[str] | None = None, known: Known | None = None) -> Converted:
@@ -123,7 +117,7 @@ def _hpa(metadata: Fields, spec: Fields, conversion: Conversion, prefix: str) ->
     timing.note_idle(spec, conversion)
     policy.set_policy(own, timing.idle_minimum(spec) if minimum == 0 else 0, conversion, prefix, to_zero=minimum == 0)
     behavior = timing.cooldown(spec, _behavior(hpa_config, on), conversion, to_zero=minimum == 0)
-    fallback = fallbacks.fallback(spec, conversion)
+    fallback = policy.fallback(spec, conversion)
     _note_restoring(advanced, conversion)
     hpa_spec = {
         "scaleTargetRef": _target(target),
@@ -192,7 +186,7 @@ class _Triggers:
             if len(self._conversion.metrics) == before:
                 entry.skip()  # its note covers all of its fields
                 continue
-            parameters.note_unread(trigger)
+            unsupported.note_unread(trigger)
             entry.object("metadata").skip()
             if entry.text("name"):
                 self._conversion.names[entry.text("name")] = before
@@ -220,7 +214,7 @@ class _Triggers:
             path, kind = f"spec.triggers[{index}]", entry.text("type")
             metadata, name = entry.object("metadata"), entry.text("name") or f"s{index}-{kind}"
             if kind not in TRIGGERS:
-                text = f'a trigger of type "{kind}" is not carried over: {names.instead(kind, TRIGGERS)}'
+                text = f'a trigger of type "{kind}" is not carried over: {unsupported.instead(kind, TRIGGERS)}'
                 self._conversion.note_loss(path, text)
                 entry.skip()
                 continue

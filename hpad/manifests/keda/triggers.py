@@ -3,10 +3,16 @@
 Source: KEDA 2.21, "CPU", "Memory" and "Cron".
 """
 
+import re
 from typing import Any, Final
 
+from hpad.api import selector as selectors
 from hpad.api.problem import Invalid, invalid
-from hpad.manifests.keda.trigger import Trigger
+from hpad.api.selector import Operator, Requirement, SelectorError
+from hpad.engine import controls
+from hpad.manifests.keda.conversion import Source
+from hpad.manifests.keda.fields import split_url
+from hpad.manifests.keda.trigger import FROM_ENV, Trigger
 
 _UTILIZATION: Final = "Utilization"
 _AVERAGE: Final = "AverageValue"
@@ -40,3 +46,118 @@ def cron(trigger: Trigger) -> None:
     replicas = trigger.whole_number("desiredReplicas", trigger.needed("desiredReplicas"))
     window = {name: trigger.needed(name) for name in ("timezone", "start", "end")}
     trigger.external(trigger.source("cron", {**window, "replicas": replicas}), "1")
+
+
+# Converts KEDA's trigger `kubernetes-workload`.
+#
+# Source: KEDA 2.21, "Kubernetes Workload"; kubernetes_workload_scaler.go.
+
+_OPERATORS: Final = {
+    Operator.IN: "In",
+    Operator.NOT_IN: "NotIn",
+    Operator.NOT_EQUALS: "NotIn",
+    Operator.EXISTS: "Exists",
+    Operator.DOES_NOT_EXIST: "DoesNotExist",
+}
+_EQUAL: Final = (Operator.EQUALS, Operator.DOUBLE_EQUALS)
+
+
+def kubernetes_workload(trigger: Trigger) -> None:
+    """Adds the number of pods, or of their nodes; raises Invalid."""
+    text = trigger.needed("podSelector")
+    try:
+        requirements = selectors.parse(text).requirements
+    except SelectorError as error:
+        raise trigger.invalid("podSelector", text, str(error)) from None
+    value, activation = trigger.target("value"), trigger.number("activationValue")
+    selector = _selector(requirements)
+    if selector is None or not requirements:
+        reason = "a selector of a metric has =, !=, in, notin and the existence of labels, one of them at least"
+        trigger.note_loss("podSelector", f'"{text}" is not carried over, so neither is the trigger: {reason}')
+        return
+    metric = "workload_nodes" if trigger.metadata.truth("groupByNode") else "workload_pods"
+    source = Source(path=trigger.path, adapter="kubernetes-workload", metric=metric)
+    trigger.external(source, value, activation, selector)
+
+
+def _selector(requirements: tuple[Requirement, ...]) -> dict[str, Any] | None:
+    """Returns the LabelSelector of requirements; None for one that it cannot express."""
+    labels = {each.key: each.values[0] for each in requirements if each.operator in _EQUAL}
+    others = [each for each in requirements if each.operator not in _EQUAL]
+    if not all(each.operator in _OPERATORS for each in others):
+        return None
+    expressions = [
+        {"key": each.key, "operator": _OPERATORS[each.operator]}
+        | ({"values": list(each.values)} if each.values else {})
+        for each in others
+    ]
+    found = {"matchLabels": labels, "matchExpressions": expressions}
+    return {name: part for name, part in found.items() if part}
+
+
+# Converts KEDA's triggers `external` and `external-push` to hpad's adapter `keda-external`.
+#
+# Source: KEDA 2.21, "External" and "External Push"; external_scaler.go.
+
+_OWN: Final = ("scalerAddress", "enableTLS", "unsafeSsl")
+_SECRET: Final = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+_UNKNOWN_TARGET: Final = "1"
+
+
+def external(trigger: Trigger) -> None:
+    """Adds the only metric of the scaler; raises Invalid.
+
+    KEDA asks the scaler for the target. The HPA needs it, so it is paused until a person has written the target.
+    """
+    address = trigger.needed("scalerAddress")
+    host = split_url(f"//{address.removeprefix('dns:///').removeprefix('passthrough:///')}").hostname
+    if not host:
+        raise trigger.invalid("scalerAddress", address, "must be of the form host:port")
+    metric = {"metadata": _metadata(trigger, host), "name": trigger.owner}
+    source = trigger.source("keda-external", metric, host, _settings(trigger, address))
+    trigger.external(source, _UNKNOWN_TARGET)
+    if trigger.type == "external-push":
+        text = f"is carried over as external: hpad asks once per period ({controls.SYNC_PERIOD}: 1s in short ones)"
+        trigger.conversion.note_change(f"{trigger.path}.type", text)
+    if not trigger.in_formula:
+        trigger.conversion.own[controls.MODE] = controls.PAUSED
+        trigger.conversion.note_loss(
+            f"{trigger.path}.type",
+            f"the target of {source.metric} is not in the trigger: the scaler has it (GetMetricSpec). Write it "
+            f"into the HPA in place of {_UNKNOWN_TARGET}, and remove {controls.MODE}: {controls.PAUSED}",
+        )
+
+
+def _settings(trigger: Trigger, address: str) -> dict[str, Any]:
+    files = trigger.file_settings(caCert="ca", tlsClientCert="cert", tlsClientKey="key")
+    settings: dict[str, Any] = {"address": address, **files}
+    if files or trigger.metadata.truth("enableTLS"):
+        settings["tls"] = True
+        if trigger.metadata.truth("unsafeSsl"):
+            settings["insecure"] = True
+    else:
+        trigger.note_unneeded({"unsafeSsl": "it has an effect with TLS only"})
+    return settings
+
+
+def _metadata(trigger: Trigger, host: str) -> dict[str, Any]:
+    """Returns what is sent to the scaler: all metadata but the address, which hpad adds itself."""
+    found = {name: _value(trigger, name, host) for name in trigger.metadata if name != "scalerAddress"}
+    return {name: value for name, value in found.items() if value != ""}
+
+
+def _value(trigger: Trigger, name: str, host: str) -> str | dict[str, str]:
+    """Returns the value that is sent for an entry. KEDA sends the value of a variable under the name of its entry."""
+    if not name.endswith(FROM_ENV):
+        text = trigger.metadata.text(name)
+        return text if name in _OWN or not _SECRET.search(name) else _secret(trigger, name, host)
+    parameter = name.removesuffix(FROM_ENV)
+    if file := trigger.file(parameter, f"metadata.{name}.file"):
+        return {"file": file}
+    text = trigger.text(parameter)
+    return _secret(trigger, name, host) if text and _SECRET.search(name) else text
+
+
+def _secret(trigger: Trigger, name: str, host: str) -> dict[str, str]:
+    """Returns the variable of hpad that takes the place of a text that looks like a secret."""
+    return {"env": trigger.variable_of(trigger.metadata.at(name), host, re.sub(r"\W", "_", name))}

@@ -1,29 +1,41 @@
-"""Metrics of pods and other objects from custom.metrics.k8s.io, which prometheus-adapter and others serve.
+"""The metrics APIs of Kubernetes: custom.metrics.k8s.io, external.metrics.k8s.io and metrics.k8s.io.
 
-Reference: k8s.io/metrics, API custom.metrics.k8s.io/v1beta2 (v1beta1 is supported too).
+Reference: k8s.io/metrics, APIs custom.metrics.k8s.io/v1beta2 (v1beta1 is supported too),
+external.metrics.k8s.io/v1beta1 and metrics.k8s.io/v1beta1.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
+from urllib.parse import quote
 
 import msgspec
 
 from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
     OBJECT,
     PODS,
+    RESOURCE,
     AdapterError,
     Answer,
     Context,
     CrossVersionObjectReference,
+    ExternalMetricValueList,
+    ExternalSample,
     MetricValue,
     MetricValueList,
+    PodMetrics,
+    PodMetricsList,
+    PodSample,
     Query,
     Sample,
     custom_pod_sample,
+    external_sample,
     fetch_failed,
     object_sample,
     or_error,
+    pod_sample,
 )
 from hpad_adapters import lists
 
@@ -66,7 +78,7 @@ class _Resources(msgspec.Struct, frozen=True):
 
 _GROUPS = msgspec.json.Decoder(_Groups)
 _RESOURCES = msgspec.json.Decoder(_Resources)
-_LIST = msgspec.json.Decoder(MetricValueList)
+_VALUES = msgspec.json.Decoder(MetricValueList)
 
 
 Group = tuple[str, str, str, str, str]
@@ -128,7 +140,7 @@ class CustomMetrics:
         try:
             namespace, metric = lists.segment(first.namespace), lists.segment(first.name)
             path = f"/apis/{version}/namespaces/{namespace}/{await self._resource(first.object)}/{_EVERY}/{metric}"
-            items = (await self._reader.read(path, selector, _LIST)).items or ()
+            items = (await self._reader.read(path, selector, _VALUES)).items or ()
         except AdapterError:
             # Some servers answer for single objects only; their own answers say what is wrong.
             self._read_apart(first)
@@ -152,9 +164,9 @@ class CustomMetrics:
             # The API has a form of its own for a Namespace, which can only be that of the HPA.
             name = lists.segment(query.object.name)
             what = "metrics" if _is_namespace(query.object) else f"{await self._resource(query.object)}/{name}"
-            return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _LIST)).items or ())
+            return object_sample((await self._reader.read(f"{root}/{what}/{metric}", selector, _VALUES)).items or ())
         pods = {"labelSelector": "" if query.pods is None else str(query.pods), **selector}
-        return custom_pod_sample((await self._reader.read(f"{root}/pods/{_EVERY}/{metric}", pods, _LIST)).items or ())
+        return custom_pod_sample((await self._reader.read(f"{root}/pods/{_EVERY}/{metric}", pods, _VALUES)).items or ())
 
     async def _resource(self, reference: CrossVersionObjectReference) -> str:
         """Returns the name of that kind in a path, such as "ingresses.networking.k8s.io"."""
@@ -225,3 +237,81 @@ def _sampled(items: Sequence[MetricValue]) -> Answer:
         return object_sample(items)
     except AdapterError as error:
         return error
+
+
+_SERIES = msgspec.json.Decoder(ExternalMetricValueList)
+
+
+class ExternalMetrics:
+    """External metrics of the API external.metrics.k8s.io, which one server per cluster serves.
+
+    Each metric and selector is one request. The API has no list of several metrics, and a list without a selector could
+    not be divided here: the selector also determines which series go into a value, or (with KEDA) which server answers.
+    """
+
+    serves: ClassVar[frozenset[str]] = frozenset({EXTERNAL})
+    Settings: ClassVar[type[lists.Settings]] = lists.Settings
+
+    def __init__(self, configured: lists.Settings, context: Context) -> None:
+        self._reader = lists.Reader("external", configured, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns the values of all series that the metric's selector matches."""
+        return list(await asyncio.gather(*(or_error(self._one(query)) for query in queries)))
+
+    async def aclose(self) -> None:
+        """Does nothing: hpad closes its client of the API server."""
+
+    async def _one(self, query: Query) -> ExternalSample:
+        namespace, name = lists.segment(query.namespace), lists.segment(query.name)
+        path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}"
+        selector = "" if query.selector is None else str(query.selector)
+        return external_sample((await self._reader.read(path, {"labelSelector": selector}, _SERIES)).items or ())
+
+
+_PODS = msgspec.json.Decoder(PodMetricsList)
+_Pods = lists.LabelIndex[PodMetrics]
+
+
+class MetricsServer:
+    """CPU and memory of pods and containers, from the metrics API of Kubernetes (metrics-server)."""
+
+    serves: ClassVar[frozenset[str]] = frozenset({RESOURCE, CONTAINER_RESOURCE})
+    ignores_containers = True
+    Settings: ClassVar[type[lists.Settings]] = lists.Settings
+
+    def __init__(self, configured: lists.Settings, context: Context) -> None:
+        self._reader = lists.Reader("resource", configured, context)
+
+    async def answer(self, queries: Sequence[Query]) -> list[Answer]:
+        """Returns a value per selected pod that reports; timestamps and windows are the server's own.
+
+        One list per namespace serves all its queries; pods are selected here, by their labels in the list.
+        """
+        namespaces = list(dict.fromkeys(query.namespace for query in queries))
+        read = await asyncio.gather(*(or_error(self._read(namespace)) for namespace in namespaces))
+        found = {
+            namespace: each if isinstance(each, AdapterError) else _Pods(each, lambda item: item.metadata.labels)
+            for namespace, each in zip(namespaces, read, strict=True)
+        }
+        return [await or_error(self._answer(query, found[query.namespace])) for query in queries]
+
+    def group(self, query: Query) -> str:
+        """Returns the namespace, which one list serves."""
+        return query.namespace
+
+    async def aclose(self) -> None:
+        """Does nothing: hpad closes its client of the API server."""
+
+    async def _read(self, namespace: str, selector: str = "") -> Sequence[PodMetrics]:
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{quote(namespace, safe='')}/pods"
+        return (await self._reader.read(path, {"labelSelector": selector}, _PODS)).items or ()
+
+    async def _answer(self, query: Query, pods: _Pods | AdapterError) -> PodSample:
+        if isinstance(pods, AdapterError):
+            raise pods
+        if query.pods is None:
+            raise AdapterError(f'{query.type} metric "{query.name}" comes without a selector of pods', "bug")
+        # Some servers leave out the labels of pods: then the server selects, with one list per query.
+        selected = await self._read(query.namespace, str(query.pods)) if pods.unlabelled else pods.select(query.pods)
+        return pod_sample(selected, query.name, query.container, query.ignored_containers)
