@@ -290,6 +290,7 @@ def test_the_outlook_names_the_next_bounds_and_what_they_do_to_the_count() -> No
         text="3 -> 6 from 12:10:00Z on: the schedule sets min 6, max 8",
         kind="schedule",
         at=at("2026-01-01T12:10:00Z"),
+        rest=": the schedule sets min 6, max 8",
         replicas=6,
     )
     assert opens in web.outlook

@@ -56,8 +56,8 @@ def _next(state: Next, recommended: int) -> Iterator[Outlook]:
     """Yields the step that comes by itself, or why what the metrics ask for never comes."""
     step = after.next_step(state, recommended)
     if step is not None:
-        text = f"{_arrow(state, step)} {_when(state, step, recommended)}, if {_still(state, recommended)}"
-        yield Outlook(kind=STEP, text=text, at=step.at, replicas=step.replicas)
+        head, rest = f"{_arrow(state, step)} {_when(state, step, recommended)}", f", if {_still(state, recommended)}"
+        yield Outlook(kind=STEP, text=head + rest, at=step.at, rest=rest, replicas=step.replicas)
     elif recommended != state.count:
         yield stuck(state, recommended)
 
@@ -105,10 +105,17 @@ def _unread(state: Next) -> Iterator[Outlook]:
     if step is None:
         yield Outlook(kind=READING, text=f"stays at {state.count} until {readable}", metrics=metrics)
         return
-    since = "" if step.at is None else f"from {clock(step.at, state.view.now)} on, "
-    most = f"{'wants' if len(missing) == 1 else 'want'} at most {recommended}"
-    text = f"{_arrow(state, step)} {since}once {readable} and {most}"
-    yield Outlook(kind=READING, text=text, at=step.at, replicas=step.replicas, metrics=metrics)
+    rest = f"once {readable} and {'wants' if len(missing) == 1 else 'want'} at most {recommended}"
+    text, rest = _from_then(state, step, _arrow(state, step), rest)
+    yield Outlook(kind=READING, text=text, at=step.at, rest=rest, replicas=step.replicas, metrics=metrics)
+
+
+def _from_then(state: Next, step: Step, head: str, condition: str) -> tuple[str, str]:
+    """Returns the text of a step that also waits for a condition, and what is behind its time."""
+    if step.at is None:
+        return f"{head} {condition}", ""
+    rest = f", {condition}"
+    return f"{head} from {clock(step.at, state.view.now)} on{rest}", rest
 
 
 def _pods(state: Next) -> Iterator[Outlook]:
@@ -122,14 +129,15 @@ def _pods(state: Next) -> Iterator[Outlook]:
         step = None if found is None else _with_pods(state, index, found.proposal)
         if found is None or step is None:
             continue
-        since = "" if step.at is None else f"from {clock(step.at, state.view.now)} on, "
         # Pods that several metrics wait for change the proposals of all of them.
         verb = "grows" if found.proposal.replicas > state.count else "shrinks"
-        head, best = (f"{verb} ", "") if several else (f"{_arrow(state, step)} ", _best(state, index, found, step))
+        head, best = (verb, "") if several else (_arrow(state, step), _best(state, index, found, step))
+        text, rest = _from_then(state, step, head, f"once {pods.described(found)}{best}")
         yield Outlook(
             kind=PODS,
-            text=f"{head}{since}once {pods.described(found)}{best}",
+            text=text,
             at=step.at,
+            rest=rest,
             replicas=None if several else step.replicas,
             metrics=(metrics[index],),
             pods=tuple(pod.name for pod in found.pods),
@@ -183,11 +191,12 @@ def _to_begin(state: Next, index: int, begins: Upcoming) -> Outlook:
     is_unknown = recommended is None or state.recommended is not None
     step = None if recommended is None or is_unknown else after.step_at(state, recommended, begins.at)
     effect = "left out" if begins.replicas is None else f"counted as {replicas(begins.replicas)}"
-    leads = "" if step is None else f": {_arrow(state, step)}"
+    rest = ", unless it can be read" + ("" if step is None else f": {_arrow(state, step)}")
     return Outlook(
         kind=FALLBACK,
-        text=f"{metric} is {effect} from {clock(begins.at, state.view.now)} on, unless it can be read{leads}",
+        text=f"{metric} is {effect} from {clock(begins.at, state.view.now)} on{rest}",
         at=begins.at,
+        rest=rest,
         replicas=None if step is None else step.replicas,
         metrics=(metric,),
     )

@@ -40,5 +40,6 @@ def scheduled(view: View, count: int | None) -> tuple[Outlook, ...]:
     at, sets = clock(begins, view.now), f"the schedule sets min {bounds.low}, max {bounds.high}"
     after = None if count is None else min(max(count, bounds.low), bounds.high)
     if after == count:
-        return (Outlook(kind=SCHEDULE, text=f"from {at} on {sets}", at=begins),)
-    return (Outlook(kind=SCHEDULE, text=f"{count} -> {after} from {at} on: {sets}", at=begins, replicas=after),)
+        return (Outlook(kind=SCHEDULE, text=f"from {at} on {sets}", at=begins, rest=f" {sets}"),)
+    text, rest = f"{count} -> {after} from {at} on: {sets}", f": {sets}"
+    return (Outlook(kind=SCHEDULE, text=text, at=begins, rest=rest, replicas=after),)

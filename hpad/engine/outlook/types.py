@@ -49,12 +49,14 @@ class Outlook(Step, frozen=True):
     | blocked | not in one direction: what blocks it |
     | stopped | not before what `text` says: the metrics do not decide, or the count cannot be written |
 
-    `replicas` is None where the count is not known, or does not change.
+    `replicas` is None where the count is not known, or does not change. `rest` is the end of `text`, behind the time
+    `at` in it.
     """
 
     text: str
     kind: str
     at: datetime | None = None
+    rest: str = ""
     replicas: int | None = None
     thresholds: tuple[Threshold, ...] = ()
     metrics: tuple[str, ...] = ()

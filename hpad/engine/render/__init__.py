@@ -8,17 +8,15 @@ from hpad.engine import trace
 from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
 from hpad.engine.render.pods import pod_lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
-from hpad.engine.stage import INVALID_METRICS, WRITE, WRITE_FAILED
+from hpad.engine.stage import INVALID_METRICS, NOW, WRITE, WRITE_FAILED
 from hpad.engine.trace.metric_types import MetricTrace
 from hpad.engine.turn import TimingTrace
-from hpad.engine.words import clock, replicas, span
+from hpad.engine.words import replicas, span
 
 _WIDTH: Final = 11
 _STAGE_WIDTH: Final = 16
 """Columns of the names of the stages."""
 _BULLET: Final = "  - "
-_ON: Final = " on"
-"""Follows a time from which on something holds."""
 
 
 def lines(
@@ -49,18 +47,17 @@ def lines(
         yield BLANK
         yield line(Span("Next:", STRONG))
         for outlook in outlooks:
-            yield line(_BULLET, *_outlook(outlook, made.time, now), hang=len(_BULLET))
+            yield line(_BULLET, *_outlook(outlook, now), hang=len(_BULLET))
 
 
 def _head(made: trace.Trace, now: datetime | None, notes: Sequence[str]) -> Iterator[Line]:
     counts, target = made.replicas, made.target
-    reported = "" if counts.observed == counts.current else f" ({counts.observed} reported)"
     ago = "" if now is None else f", {_ago(made.time, now)}"
     yield labelled("HPA", f"{made.namespace}/{made.name}", width=_WIDTH)
     scaled = f"{target.kind}/{target.name}"
     if made.halt is None or counts.observed:
-        shadow = "" if counts.target is None else f" in shadow (the target has {counts.target})"
-        scaled += f", {replicas(counts.current)}{shadow or reported}, min {counts.min}, max {counts.max}"
+        present = next((f" {stage.text}" for stage in made.stages if stage.stage == NOW and stage.text), "")
+        scaled += f", {replicas(counts.current)}{present}, min {counts.min}, max {counts.max}"
     yield labelled("Target", scaled, width=_WIDTH)
     yield labelled("Time", f"{made.time:%Y-%m-%d %H:%M:%SZ}{ago}", width=_WIDTH)
     for note in notes:
@@ -143,19 +140,15 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f}s" if seconds >= 1 else f"{seconds * 1000:.0f}ms"
 
 
-def _outlook(outlook: Outlook, decided: datetime, now: datetime | None) -> Iterator[Span]:
+def _outlook(outlook: Outlook, now: datetime | None) -> Iterator[Span]:
     """Yields the text. `now` adds to its time how far ahead or past that is."""
     styles = {STEP: STRONG, BLOCKED: WARN, STOPPED: WARN}
     style = styles.get(outlook.kind, PLAIN)
     if outlook.at is None or now is None:
         yield Span(outlook.text, style)
         return
-    moment = clock(outlook.at, decided)
-    before, found, after = outlook.text.partition(moment)
-    if after.startswith(_ON):
-        found, after = found + _ON, after.removeprefix(_ON)
-    yield Span(before + found, style)
     left = round((outlook.at - now).total_seconds())
+    yield Span(outlook.text.removesuffix(outlook.rest), style)
     yield Span(f" (in {span(left)})" if left > 0 else f" ({span(-left)} ago)", QUIET)
-    if after:
-        yield Span(after, style)
+    if outlook.rest:
+        yield Span(outlook.rest, style)

@@ -44,7 +44,10 @@ def _written(made: trace.Trace) -> str:
 
 
 def _now(made: trace.Trace) -> _Words:
-    return "", ()
+    counts = made.replicas
+    if counts.target is not None:
+        return f"in shadow (the target has {counts.target})", ()
+    return "" if counts.observed == counts.current else f"({counts.observed} reported)", ()
 
 
 def _halted(made: trace.Trace) -> _Words:

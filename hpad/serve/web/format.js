@@ -18,16 +18,6 @@ function span(milliseconds) {
   return `${Math.floor(size / DAY)}d`;
 }
 
-// "5m", "1h 30m", "45s": a span of seconds, exactly.
-function seconds(amount) {
-  const parts = [
-    [Math.floor(amount / 3600), "h"],
-    [Math.floor((amount % 3600) / 60), "m"],
-    [Math.round((amount % 60) * 10) / 10, "s"],
-  ].filter(([number]) => number > 0);
-  return parts.length ? parts.map(([number, unit]) => `${number}${unit}`).join(" ") : "0s";
-}
-
 function ago(time, now = Date.now()) {
   const passed = now - time;
   if (passed < -2 * SECOND) return `in ${span(passed)}`;

@@ -183,7 +183,8 @@ class HpaPage {
     // An outlook that the minimum blocks is no trouble, unlike one of the maximum.
     const icons = bound === "minimum" ? { ...OUTLOOKS, blocked: "atMin" } : OUTLOOKS;
     return h("ul.outlook", {}, found.map((each) => h("li", { "data-kind": each.kind }, icon(icons[each.kind] ?? "next"),
-      h("span", {}, each.text, each.at && h("span.quiet", {}, " ", timeAgo(each.at))))));
+      h("span", {}, each.text.slice(0, each.text.length - (each.rest ?? "").length),
+        each.at && h("span.quiet", {}, " (", timeAgo(each.at), ")"), each.rest))));
   }
 
   chartCard() {
@@ -229,7 +230,7 @@ class HpaPage {
       : h("header", {}, h("h2", {}, `Why ${plural(this.detail.trace?.replicas.desired ?? this.detail.desiredReplicas, "replica")}`),
         trace && h("span.quiet", {}, "decided ", timeAgo(trace.time)));
     return h("section.card.decision-card", { "data-key": "decision", class: past ? "past" : null, "aria-label": "Decision" },
-      head, past && this.shown && this.pastFacts(), trace ? cascade(trace, past ? {} : this.app.sourceStates) : this.noTrace(past));
+      head, past && this.shown && this.pastFacts(), trace ? cascade(trace) : this.noTrace(past));
   }
 
   pastFacts() {

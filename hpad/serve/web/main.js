@@ -27,10 +27,6 @@ class App {
     this.loading = null; // the keys that were seen while the list is loaded
   }
 
-  get sourceStates() {
-    return Object.fromEntries((this.sources ?? []).map((source) => [source.name, source.state]));
-  }
-
   start() {
     history.scrollRestoration = "manual"; // the browser does not know how high the list will be
     this.route();

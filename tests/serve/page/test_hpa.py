@@ -9,44 +9,37 @@ CHECKOUT = "#/hpas/shop/checkout"
 
 
 async def steps(page: Any) -> dict[str, str]:
-    """Returns the count after each step of the cascade, "" where it has none."""
+    """Returns the count after each stage of the cascade, "" where it has none."""
     found: dict[str, str] = await page.value(
         "Object.fromEntries([...document.querySelectorAll('.step')].map((step) => "
-        "[step.querySelector('h3').innerText, step.querySelector('.after')?.firstChild.nodeValue ?? '']))"
+        "[step.dataset.key, step.querySelector('.after')?.firstChild.nodeValue ?? '']))"
     )
     return found
 
 
-async def test_the_cascade_has_the_counts_of_the_trace(site: Site) -> None:
+async def test_the_cascade_has_the_lines_of_the_trace(site: Site) -> None:
     page = await site.open("#/hpas/search/indexer")
     await page.until("document.querySelector('.cascade')")
     trace = (await site.get("hpas/search/indexer"))["trace"]
     assert trace["policies"]["limited"], "the indexer is limited"
-    assert await steps(page) == {
-        "Current": str(trace["replicas"]["current"]),
-        "Samples": "",
-        "Proposals": "",
-        "Chosen": str(trace["chosen"]["replicas"]),
-        "Held by": str(trace["bounds"]["after"]),
-        "Written": str(trace["write"]["attempts"][-1]) if "write" in trace else "",
-    }
-    assert f"allow at most {trace['policies']['allows']}" in await page.text(".hold")
+    assert await steps(page) == {each["stage"]: str(each.get("replicas", "")) for each in trace["stages"]}
+    text = await page.text(".cascade")
+    assert all(line in text for each in trace["stages"] for line in (each.get("text", ""), *each.get("more", ())))
+    [held] = [each["text"] for each in trace["stages"] if "heldBy" in each]
+    assert await page.text(".hold") == held
     assert await page.text(".title h1") == "indexer"
     assert await page.text(".says .sentence") == trace["sentence"]
 
 
-async def test_each_metric_has_its_usage_target_source_and_proposal(site: Site) -> None:
+async def test_each_metric_has_its_facts_and_its_proposal(site: Site) -> None:
     page = await site.open(CHECKOUT)
     await page.until("document.querySelector('.cascade')")
     metrics = (await site.get("hpas/shop/checkout"))["trace"]["metrics"]
-    assert await page.texts(".samples .name") == [metric["address"] for metric in metrics]
-    assert await page.texts(".proposal .line .number") == [str(metric["proposal"]) for metric in metrics]
-    cpu, _, queue = await page.texts(".samples li")
-    assert f"{metrics[0]['usage']['percent']}%" in cpu
-    assert "/ 60%" in cpu
-    assert "from metrics-server" in cpu
-    assert "/ 30 per replica" in queue
-    assert "from rabbitmq (failing)" in queue, "the state of its source"
+    assert await page.texts(".proposal .name") == [metric["address"] for metric in metrics]
+    assert await page.texts(".proposal .line .number") == [metric["verdict"] for metric in metrics]
+    facts = [fact["text"] for metric in metrics for fact in metric["facts"]]
+    assert await page.texts(".proposal dd") == facts
+    assert "Resource cpu, from metrics-server" in facts
     assert await page.texts(".side [aria-label] + *, .side a") != []
     assert "connection refused" in await page.text(".side")
 
@@ -56,7 +49,7 @@ async def test_a_metric_that_fails_has_its_error_and_its_fallback(site: Site) ->
     await page.until("document.querySelector('.cascade')")
     text = await page.text(".proposals")
     assert 'no series for scoring_backlog{namespace="payments"}' in text
-    assert "fallback replicas:8" in text
+    assert "replicas:8" in text
     assert "ExternalMetricFallbackActive" in await page.text(".conditions")
     assert "FailedGetPodsMetric" in await page.text(".side")
 
@@ -64,7 +57,7 @@ async def test_a_metric_that_fails_has_its_error_and_its_fallback(site: Site) ->
 async def test_without_a_scale_the_cascade_says_where_it_stopped(site: Site) -> None:
     page = await site.open("#/hpas/platform/auth")
     await page.until("document.querySelector('.cascade')")
-    assert set(await steps(page)) == {"Current", "Stopped", "Written"}
+    assert set(await steps(page)) == {"halt"}, "the count is unknown"
     assert "FailedGetScale" in await page.text(".cascade")
 
 
@@ -135,7 +128,7 @@ async def test_a_mark_shows_its_sentence_and_leads_to_the_decision_of_its_time(s
     at = await page.value("new URLSearchParams(location.hash.split('?')[1]).get('at')")
     shown = await site.get(f"hpas/shop/checkout/decision?at={at}")
     assert shown["sentence"] == sentence
-    assert (await steps(page))["Written"] == str(shown["desired"])
+    assert (await steps(page))["write"] == str(shown["desired"])
     await page.value("history.back()")
     await page.until("!document.querySelector('.decision-card.past')")
     assert await page.value("location.hash") == CHECKOUT
