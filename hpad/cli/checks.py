@@ -225,7 +225,7 @@ async def check_sources(client: Client, settings: Settings, hpas: Iterable[Horiz
     """
     queries = metric_queries(hpas)
     configured = {source.name for source in settings.sources}
-    make = plugins.Contexts(client.clock, api=cluster.Api(client))
+    make = plugins.Contexts(client.clock, api=cluster.ApiReads(client))
     async with offline.gatherer(settings, make) as gatherer:
         found = [
             Finding("sources", ERROR, error.message, "install hpad again: one of its own adapters does not work")

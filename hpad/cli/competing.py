@@ -45,7 +45,7 @@ class TargetState(NamedTuple):
 
     key: TargetKey
     replicas: int
-    owner: managed_fields.Entry | None
+    owner: managed_fields.ManagedFieldsEntry | None
 
     def __str__(self) -> str:
         return _target_name(self.key)

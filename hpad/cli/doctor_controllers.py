@@ -87,7 +87,7 @@ def _goes_on(write: _StatusWrite, begin: str) -> bool:
     return msgspec.convert(write.ours, datetime) - msgspec.convert(write.time, datetime) < _SILENCE
 
 
-def _is_ours(entry: managed_fields.Entry) -> bool:
+def _is_ours(entry: managed_fields.ManagedFieldsEntry) -> bool:
     return entry.manager == managed_fields.OURS
 
 

@@ -50,7 +50,7 @@ async def check_idle_first(
     client: Client, settings: Settings, found: Iterable[HorizontalPodAutoscaler]
 ) -> list[Finding]:
     """Returns findings on the HPAs with the annotation; none where no HPA has it. Reviews one right per namespace."""
-    own = annotations.Reader(None, hpas.defaults(settings.hpas))
+    own = annotations.AnnotationReader(None, hpas.defaults(settings.hpas))
     named = [hpa for hpa in found if own.of(hpa).controls.idle_first]
     by_ordinal = [hpa for hpa in named if spare.by_ordinal(hpa)]
     others = {hpa.metadata.namespace: hpa.metadata.name for hpa in named if hpa not in by_ordinal}

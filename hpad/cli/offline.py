@@ -33,7 +33,7 @@ async def contexts(settings: Settings, args: argparse.Namespace) -> AsyncIterato
         yield plugins.Contexts(clock)
         return
     async with api:
-        yield plugins.Contexts(clock, api=cluster.Api(api))
+        yield plugins.Contexts(clock, api=cluster.ApiReads(api))
 
 
 @asynccontextmanager

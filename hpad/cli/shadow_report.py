@@ -184,7 +184,7 @@ def _check(settings: Settings, found: Sequence[HorizontalPodAutoscaler], now: da
 
 def in_shadow(settings: Settings, found: Iterable[HorizontalPodAutoscaler], now: datetime) -> list[Key]:
     """Returns the HPAs that are in shadow mode now, by name: all that are not paused in a dry run."""
-    own = annotations.Reader(None, hpas.defaults(settings.hpas))
+    own = annotations.AnnotationReader(None, hpas.defaults(settings.hpas))
     controls = [(hpa.metadata.key, own.of(hpa).controls) for hpa in found]
     return sorted(
         key for key, each in controls if not each.is_paused(now) and (settings.dry_run or each.mode == IN_SHADOW)

@@ -15,11 +15,11 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Change, Phase, Schedule
+from hpad.controller.schedule import Phase, PhaseChange, Schedule
 from hpad.controller.workers import Deadlines, Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly
-from hpad.election.owner import ALONE, Edited, NotLeading, Owner, Permit, decides_alike
+from hpad.election.owner import ALONE, Authority, Edited, NotLeading, Permit, decides_alike
 from hpad.engine.spec import compiled_spec
 from hpad.sources import limits
 from hpad.telemetry import Telemetry
@@ -48,9 +48,9 @@ class TurnResult(Enum):
 
 
 _CHANGES: Final = {
-    TurnResult.GONE: Change.VANISH,
-    TurnResult.COOLING_DOWN: Change.COOL_DOWN,
-    TurnResult.STANDING_BY: Change.STAND_BY,
+    TurnResult.GONE: PhaseChange.VANISH,
+    TurnResult.COOLING_DOWN: PhaseChange.COOL_DOWN,
+    TurnResult.STANDING_BY: PhaseChange.STAND_BY,
 }
 """The change of the HPA's phase for each result of a turn; for all others it is Change.COMPLETE."""
 
@@ -71,7 +71,7 @@ class Controller:
         *,
         period: float,
         workers: int,
-        owner: Owner = ALONE,
+        owner: Authority = ALONE,
     ) -> None:
         self._source = source
         self._reconciler = reconciler
@@ -212,7 +212,7 @@ class Controller:
                 return
             turn = asyncio.create_task(self._work(key, worker), name=f"reconcile {key}")
             record = self._records[key]
-            record.change(Change.START)
+            record.change(PhaseChange.START)
             record.turn = turn
             turn.add_done_callback(functools.partial(self._over, key, worker))
 
@@ -293,8 +293,8 @@ class Controller:
         """
         record = self._records[key]
         record.turn = None
-        change = _CHANGES.get(result, Change.COMPLETE)
-        phase = record.change(change if self._source.get(key) is not None else Change.VANISH)
+        change = _CHANGES.get(result, PhaseChange.COMPLETE)
+        phase = record.change(change if self._source.get(key) is not None else PhaseChange.VANISH)
         if phase is Phase.GONE:
             self._forget(key)
         elif phase is Phase.COOLING_DOWN:

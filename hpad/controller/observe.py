@@ -18,7 +18,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Owner, Pod
 from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
-from hpad.controller.cluster import Cluster
+from hpad.controller.cluster import ClusterAccess
 from hpad.controller.overlap import Overlap
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
@@ -65,7 +65,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool = True
     dry_run: bool = False
     yields: bool = True
-    own: annotations.Reader = annotations.PLAIN
+    own: annotations.AnnotationReader = annotations.PLAIN
     gap: timedelta = timedelta(minutes=1)
     status_refresh: timedelta = timedelta(0)
 
@@ -102,7 +102,7 @@ class OwnPods(NamedTuple):
 
 
 async def read_own_pods(
-    cluster: Cluster, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
+    cluster: ClusterAccess, hpa: HorizontalPodAutoscaler, scale: Scale, pods: Sequence[Pod]
 ) -> tuple[list[Pod], OwnPods]:
     """Returns those of the pods that belong to the target, none where that is not known."""
     target = hpa.spec.scale_target_ref
@@ -148,7 +148,7 @@ class Turn(msgspec.Struct, frozen=True):
 class Observer:
     """Builds the View of each turn. `options` apply from the next turn on."""
 
-    def __init__(self, cluster: Cluster, store: Store, overlap: Overlap, options: Options) -> None:
+    def __init__(self, cluster: ClusterAccess, store: Store, overlap: Overlap, options: Options) -> None:
         self._cluster = cluster
         self._store = store
         self._overlap = overlap

@@ -28,7 +28,7 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Owner, Pod
 from hpad.api.selector import Operator, Selector
 from hpad.clock import Clock
-from hpad.controller.cluster import Cluster
+from hpad.controller.cluster import ClusterAccess
 from hpad.engine.spec import compiled_spec
 from hpad.engine.view import TOO_LARGE
 from hpad.kube import errors
@@ -75,7 +75,7 @@ _LABELS: Final = 8
 """Labels of a pod that are looked up in the time of one comparison."""
 
 
-class TooMany(Exception):
+class TooManyToCompare(Exception):
     """There are too many pods and selectors to compare."""
 
 
@@ -127,7 +127,7 @@ class SelectorIndex:
             if step >= _AT_A_TIME:
                 compared, step = compared + step, 0
                 if compared > _MOST_COMPARED:
-                    raise TooMany
+                    raise TooManyToCompare
                 yield
         return tuple(sorted(found)) if found else ()
 
@@ -211,7 +211,7 @@ _AT_ONCE: Final = 8
 class Overlap:
     """Registers HPAs and their targets, and finds competing ones. `selectors` are those of the targets."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterAccess, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self.selectors = SelectorIndex()
@@ -325,7 +325,7 @@ class Overlap:
             except StopIteration as done:
                 found: tuple[str, ...] = done.value
                 return found
-            except TooMany:
+            except TooManyToCompare:
                 text = f"{len(pods):,} pods of different labels and the selectors of other HPAs are too much to compare"
                 raise errors.ApiError(0, TOO_LARGE, text) from None
             await self._clock.sleep(0)

@@ -13,7 +13,7 @@ from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
 from hpad.controller import report, schedule
-from hpad.controller.cluster import Cluster, Metrics
+from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Observer, Options, Turn
 from hpad.controller.overlap import Overlap
 from hpad.controller.sparing import Sparing
@@ -49,7 +49,7 @@ class ReconcileRecorder(Protocol):
     def note(self, done: Reconcile) -> None: ...
 
 
-class DecisionLog(Protocol):
+class DecisionKeeper(Protocol):
     """Keeps the decisions of each HPA. Must not wait. `add` returns the reconcile as it is kept."""
 
     def add(self, done: Reconcile) -> Reconcile: ...
@@ -60,7 +60,7 @@ class Keepers(NamedTuple):
     """What keeps reconciles: `recorders` before the status is written, `decisions` after."""
 
     recorders: Sequence[ReconcileRecorder] = ()
-    decisions: DecisionLog | None = None
+    decisions: DecisionKeeper | None = None
 
 
 NO_KEEPERS: Final = Keepers()
@@ -88,7 +88,7 @@ class Announcements:
     would cause a call of its own, ten lists of the metrics of a namespace instead of one or a few.
     """
 
-    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+    def __init__(self, cluster: ClusterAccess, metrics: Metrics) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._waiting: defaultdict[str, dict[Key, None]] = defaultdict(dict)
@@ -107,7 +107,7 @@ class Announcements:
         if not others:
             del self._waiting[key.namespace]
 
-    def make(self, permit: Permit, own: annotations.Reader) -> None:
+    def make(self, permit: Permit, own: annotations.AnnotationReader) -> None:
         """Announces queries of the namespace before the first turn of the permit's HPA."""
         waiting, current = self._waiting.get(permit.key.namespace), permit.current
         if waiting is None or permit.key not in waiting or current is None:
@@ -119,7 +119,7 @@ class Announcements:
                 self._announce(hpa, own)
         self.discard(permit.key)
 
-    def _announce(self, hpa: HorizontalPodAutoscaler, own: annotations.Reader) -> None:
+    def _announce(self, hpa: HorizontalPodAutoscaler, own: annotations.AnnotationReader) -> None:
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         pods = None if scale is None or not scale.spec.replicas else scale.pod_selector
         controls = own.of(hpa).controls
@@ -135,7 +135,7 @@ class Reconciler:
         *,
         options: Options,
         clock: Clock,
-        cluster: Cluster,
+        cluster: ClusterAccess,
         metrics: Metrics,
         store: Store,
         telemetry: Telemetry,

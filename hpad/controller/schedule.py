@@ -138,7 +138,7 @@ def _share(name: str) -> float:
     return zlib.crc32(name.encode()) / 2**32
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False):
+class TurnPlan(msgspec.Struct, frozen=True, gc=False):
     """The next planned turn, in monotonic seconds, and the period in seconds.
 
     A turn whose metrics arrive within `tolerance` seconds counts as of its planned moment.
@@ -153,7 +153,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
     """The moment a turn was planned for, or started if it runs before its planned time. `tolerance` is in seconds."""
 
     moment: Moment
-    plan: Plan
+    plan: TurnPlan
     tolerance: float
 
     def answered(self, clock: Clock) -> Moment:
@@ -191,7 +191,7 @@ class Phase(IntEnum):
     GONE = auto()
 
 
-class Change(IntEnum):
+class PhaseChange(IntEnum):
     """The events that move an HPA from one phase to another."""
 
     START = auto()
@@ -209,19 +209,19 @@ class Change(IntEnum):
 
 
 _AFTER_TURN: Final = {
-    Change.COMPLETE: Phase.WAITING,
-    Change.COOL_DOWN: Phase.COOLING_DOWN,
-    Change.STAND_BY: Phase.STANDBY,
-    Change.VANISH: Phase.GONE,
+    PhaseChange.COMPLETE: Phase.WAITING,
+    PhaseChange.COOL_DOWN: Phase.COOLING_DOWN,
+    PhaseChange.STAND_BY: Phase.STANDBY,
+    PhaseChange.VANISH: Phase.GONE,
 }
 _IDLE: Final = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)
-TRANSITIONS: Final[dict[tuple[Phase, Change], Phase]] = {
-    **{(phase, Change.START): Phase.RUNNING for phase in _IDLE},
-    **{(phase, Change.DELETE): Phase.GONE for phase in _IDLE},
+TRANSITIONS: Final[dict[tuple[Phase, PhaseChange], Phase]] = {
+    **{(phase, PhaseChange.START): Phase.RUNNING for phase in _IDLE},
+    **{(phase, PhaseChange.DELETE): Phase.GONE for phase in _IDLE},
     **{(phase, change): after for phase in (Phase.RUNNING, Phase.DELETED) for change, after in _AFTER_TURN.items()},
-    (Phase.RUNNING, Change.DELETE): Phase.DELETED,
-    (Phase.DELETED, Change.DELETE): Phase.DELETED,
-    (Phase.GONE, Change.DELETE): Phase.GONE,
+    (Phase.RUNNING, PhaseChange.DELETE): Phase.DELETED,
+    (Phase.DELETED, PhaseChange.DELETE): Phase.DELETED,
+    (Phase.GONE, PhaseChange.DELETE): Phase.GONE,
 }
 """Every allowed change. A new HPA of a deleted one's name waits until the cancelled turn of the old one has ended."""
 
@@ -248,7 +248,7 @@ class Record(msgspec.Struct):
     outdated: int = 0
     logged: Logged = NOTHING_LOGGED
 
-    def change(self, change: Change) -> Phase:
+    def change(self, change: PhaseChange) -> Phase:
         """Moves to the next phase. Raises KeyError for a change that the phase does not allow."""
         self.phase = TRANSITIONS[self.phase, change]
         return self.phase
@@ -333,7 +333,7 @@ class Schedule:
         record, now = self.records[key], self._clock.monotonic()
         period = self._period if record.period is None else record.period
         tolerance = IN_TIME * min(period, self._period)
-        plan, late = Plan(self._next(key, record, now), period, tolerance), _lateness(record, now)
+        plan, late = TurnPlan(self._next(key, record, now), period, tolerance), _lateness(record, now)
         if record.due is None or late is None or late > tolerance:
             return late, Timing(Moment.now(self._clock), plan, 0.0)
         record.planned = planned_moment(self._clock, record.due, record.planned)
@@ -381,7 +381,7 @@ class Schedule:
         if not members:
             del self._namespaces[key.namespace]
         record = self.records.pop(key, None)
-        if record is not None and record.change(Change.DELETE) is Phase.DELETED:
+        if record is not None and record.change(PhaseChange.DELETE) is Phase.DELETED:
             self.records[key] = Record(Phase.DELETED, turn=record.turn)  # a new HPA of this name must wait for it
 
 

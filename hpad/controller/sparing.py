@@ -16,10 +16,10 @@ from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, HPAIdentity, Sample
 from hpad.clock import Clock
-from hpad.controller.cluster import Cluster, Metrics
+from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Turn
 from hpad.controller.workers import Worker
-from hpad.election.owner import NotLeading, Owner, require
+from hpad.election.owner import Authority, NotLeading, require
 from hpad.engine import spare
 from hpad.engine.deletion_costs import MOST
 from hpad.engine.examine import Queries
@@ -49,7 +49,7 @@ _Write = Callable[[], Awaitable[None]]
 class Sparing:
     """Reads the work of pods, and writes their deletion costs."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterAccess, metrics: Metrics, clock: Clock) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._clock = clock
@@ -159,7 +159,7 @@ class CostRemoval:
     again, with its time. A request changes a pod only if its mark is still the one seen.
     """
 
-    def __init__(self, cluster: Cluster, owner: Owner, clock: Clock, *, kept: float = _MOST_SECONDS) -> None:
+    def __init__(self, cluster: ClusterAccess, owner: Authority, clock: Clock, *, kept: float = _MOST_SECONDS) -> None:
         self.kept = kept
         self._cluster = cluster
         self._owner = owner

@@ -31,7 +31,7 @@ class ShutDown(Exception):
     """The queue is closed and empty: the worker ends."""
 
 
-class Series(Protocol):
+class QueueMeasurements(Protocol):
     """Receives the measurements of the queue; times are in seconds."""
 
     def added(self) -> None: ...
@@ -43,7 +43,7 @@ class Series(Protocol):
 class DelayingQueue:
     """A queue for one event loop; see the invariants of the module. Not thread-safe."""
 
-    def __init__(self, clock: Clock, series: Series) -> None:
+    def __init__(self, clock: Clock, series: QueueMeasurements) -> None:
         self._clock = clock
         self._series = series
         self._turns: deque[Key] = deque()

@@ -9,7 +9,7 @@ from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.controller import report
-from hpad.controller.cluster import Cluster
+from hpad.controller.cluster import ClusterAccess
 from hpad.controller.observe import Observer, Turn
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
@@ -43,7 +43,13 @@ class Writes:
     """Writes what turns have decided. The options are those of the observer."""
 
     def __init__(
-        self, observer: Observer, cluster: Cluster, store: Store, sparing: Sparing, telemetry: Telemetry, clock: Clock
+        self,
+        observer: Observer,
+        cluster: ClusterAccess,
+        store: Store,
+        sparing: Sparing,
+        telemetry: Telemetry,
+        clock: Clock,
     ) -> None:
         self._observer = observer
         self._cluster = cluster
@@ -164,7 +170,9 @@ class Writes:
         record.logged = report.log_changes(self._log, done, record.logged, yields=self._observer.options.yields)
 
 
-async def scale_target(cluster: Cluster, clock: Clock, permit: Permit, scale: Scale, replicas: int) -> settle.Outcome:
+async def scale_target(
+    cluster: ClusterAccess, clock: Clock, permit: Permit, scale: Scale, replicas: int
+) -> settle.Outcome:
     """Writes the replica count; after a conflict reads the scale and writes again, up to `ATTEMPTS` times.
 
     If another client changed the replica count meanwhile, nothing more is written. Any other refusal is final for this

@@ -19,7 +19,7 @@ from hpad.decisions.archive import Archive, Limits
 from hpad.decisions.file import FileArchive
 from hpad.decisions.log import DecisionLog
 from hpad.election import lease
-from hpad.election.owner import ALONE, Coordinator, Owner, require
+from hpad.election.owner import ALONE, Authority, Coordinator, require
 from hpad.engine import annotations
 from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
@@ -86,7 +86,7 @@ def build(
     kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
     decisions = _decisions(settings, metrics, clock)
     coordinator = _coordinator(given)
-    owner: Owner = ALONE if coordinator is None else coordinator.owner
+    owner: Authority = ALONE if coordinator is None else coordinator.owner
     store = _store(given, api, owner)
     reconciler = Reconciler(
         options=options(settings, metrics),
@@ -154,7 +154,7 @@ def options(settings: Settings, metrics: manager.Sources) -> Options:
         owned=settings.manifests is None,
         dry_run=settings.dry_run,
         yields=settings.competing_hpas == YIELD,
-        own=annotations.Reader(fallbacks, hpas.defaults(settings.hpas)),
+        own=annotations.AnnotationReader(fallbacks, hpas.defaults(settings.hpas)),
         gap=settings.sync_period * GAP_PERIODS,
         status_refresh=settings.status_refresh,
     )
@@ -218,7 +218,7 @@ def _coordinator(given: _Given) -> Coordinator | None:
     return Coordinator(api, election, telemetry, clock, identity=given.identity)
 
 
-def _store(given: _Given, api: client.Client, owner: Owner) -> Store:
+def _store(given: _Given, api: client.Client, owner: Authority) -> Store:
     settings, clock = given.settings, given.clock
     if settings.store.kind == "memory" or settings.dry_run:
         if not settings.store.chosen and not settings.dry_run:

@@ -89,7 +89,7 @@ class LeadershipLease:
             self._timer = None
 
 
-class Replica(NamedTuple):
+class KnownReplica(NamedTuple):
     """One process, as this one knows it; `role` is single (without election), leader or standby."""
 
     identity: str
@@ -105,7 +105,7 @@ EXPIRED = "the Lease was not renewed in time"
 
 
 class Leader:
-    """A candidate while `run` runs; the `owner.Owner` of a process that takes part in an election.
+    """A candidate while `run` runs; the `owner.Authority` of a process that takes part in an election.
 
     `trouble` is the present problem with the Lease `elector.key`, None without one. `holder_known`: since the start, it
     was known at some time which process acts.
@@ -151,14 +151,14 @@ class Leader:
     def subscribe(self, callback: Callable[[], None]) -> None:
         self._subscribers.append(callback)
 
-    def replicas(self) -> tuple[Replica, ...]:
+    def replicas(self) -> tuple[KnownReplica, ...]:
         """Returns the known processes, this one first. A leader knows no standby, and a standby only the leader."""
         own = self._elector.identity
         if self.leading:
-            return (Replica(own, "leader"),)
+            return (KnownReplica(own, "leader"),)
         if not self._elector.held_by_other():
-            return (Replica(own, "standby"),)
-        return Replica(own, "standby"), Replica(self._elector.holder, "leader")
+            return (KnownReplica(own, "standby"),)
+        return KnownReplica(own, "standby"), KnownReplica(self._elector.holder, "leader")
 
     async def run(self) -> None:
         """Takes part until cancelled; then releases the Lease, so that another process takes over at once.

@@ -179,7 +179,7 @@ class StoredLease:
             return
         meta = self.object["metadata"]
         uid, version = str(meta.get("uid", "")), str(meta.get("resourceVersion", ""))
-        about = events.ObjectReference(LEASES.kind, self.key.namespace, self.key.name, uid, API_VERSION, version)
+        about = events.EventObject(LEASES.kind, self.key.namespace, self.key.name, uid, API_VERSION, version)
         self._recorder.record_for(about, Event(NORMAL, "LeaderElection", f"{self._identity} {text}"))
 
     async def _send_lease(self, method: str, path: str, body: Object | None = None) -> Object:

@@ -12,7 +12,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import lease
-from hpad.election.leader import Leader, Replica
+from hpad.election.leader import KnownReplica, Leader
 from hpad.engine import annotations
 from hpad.kube import client, events
 from hpad.settings.model import Election
@@ -31,7 +31,7 @@ class Edited(client.NotAllowed):
     """A write was refused because the HPA was replaced or edited after its decision."""
 
 
-class Owner(Protocol):
+class Authority(Protocol):
     """Tells whether this process may act. Asked before each reconcile and each write, so it must be fast."""
 
     @property
@@ -55,7 +55,7 @@ class Alone:
 ALONE = Alone()
 
 
-def require(owner: Owner) -> float | None:
+def require(owner: Authority) -> float | None:
     """Returns `remaining`; raises NotLeading unless this process leads at this moment."""
     if not owner.leading:
         raise NotLeading
@@ -65,7 +65,7 @@ def require(owner: Owner) -> float | None:
 class Permit(msgspec.Struct, frozen=True, gc=False):
     """The right to write a decision for `hpa`. Without `current` the HPA cannot change."""
 
-    owner: Owner
+    owner: Authority
     key: Key
     hpa: HorizontalPodAutoscaler
     current: Current | None = None
@@ -113,9 +113,9 @@ def _annotations(hpa: HorizontalPodAutoscaler) -> list[str | None]:
     return [(hpa.metadata.annotations or {}).get(name) for name in annotations.ANNOTATIONS]
 
 
-def alone() -> tuple[Replica, ...]:
+def alone() -> tuple[KnownReplica, ...]:
     """Returns the only process, as `Leader.replicas` does."""
-    return (Replica(socket.gethostname(), "single"),)
+    return (KnownReplica(socket.gethostname(), "single"),)
 
 
 class Coordinator:

@@ -43,7 +43,7 @@ _ONE_VALUE: Final = {
 }
 
 
-class Identity(NamedTuple):
+class MetricIdentity(NamedTuple):
     """What an address can say of a metric, apart from its index.
 
     `container` is None for types other than ContainerResource. `selector` is None for resources, and where the spec has
@@ -77,12 +77,12 @@ def addresses(metrics: Sequence[CompiledMetric]) -> tuple[str, ...]:
     return canonical(identities(metrics))
 
 
-def identities(metrics: Sequence[CompiledMetric]) -> tuple[Identity, ...]:
+def identities(metrics: Sequence[CompiledMetric]) -> tuple[MetricIdentity, ...]:
     """Returns the identity of each metric, in order."""
     return tuple(map(_identity, metrics))
 
 
-def weight(metrics: tuple[Identity, ...]) -> int:
+def weight(metrics: tuple[MetricIdentity, ...]) -> int:
     """Returns the estimated bytes of the names and selectors of metrics."""
     return sum([_IDENTITY + len(metric.name) + _selector_weight(metric.selector) for metric in metrics])
 
@@ -98,7 +98,7 @@ _TERM: Final = 100
 
 
 @kept(weight)
-def canonical(metrics: tuple[Identity, ...]) -> tuple[str, ...]:
+def canonical(metrics: tuple[MetricIdentity, ...]) -> tuple[str, ...]:
     """Returns the canonical address of each metric, as `addresses` does. O(metrics)."""
     found = forms(metrics)
     count = Counter(itertools.chain.from_iterable(found))
@@ -128,12 +128,12 @@ def parse(text: str) -> Address:
         raise ValueError(f"{shown(match[2])} is not a label selector: {error}") from None
 
 
-def forms(metrics: Sequence[Identity]) -> list[list[Address]]:
+def forms(metrics: Sequence[MetricIdentity]) -> list[list[Address]]:
     """Returns the addresses of each metric, in order: the most specific one first, its name last."""
     return [_forms(identity, index) for index, identity in enumerate(metrics)]
 
 
-def _forms(metric: Identity, index: int) -> list[Address]:
+def _forms(metric: MetricIdentity, index: int) -> list[Address]:
     found = [Address(position=index)]
     if metric.container is not None:
         found.append(Address(f"{metric.name}@{metric.container}"))
@@ -142,13 +142,13 @@ def _forms(metric: Identity, index: int) -> list[Address]:
     return [*found, Address(metric.name)]
 
 
-def _identity(metric: CompiledMetric) -> Identity:
+def _identity(metric: CompiledMetric) -> MetricIdentity:
     if metric.type == CONTAINER_RESOURCE:
-        return Identity(metric.name, container=metric.query.container)
+        return MetricIdentity(metric.name, container=metric.query.container)
     named = _named(metric)
     if named is None:
-        return Identity(metric.name)
-    return Identity(metric.name, selector=EVERYTHING if named.selector is None else metric.query.selector)
+        return MetricIdentity(metric.name)
+    return MetricIdentity(metric.name, selector=EVERYTHING if named.selector is None else metric.query.selector)
 
 
 def _named(metric: CompiledMetric) -> MetricIdentifier | None:
@@ -186,7 +186,7 @@ _MOST_ERRORS: Final = 10
 _MOST_SHOWN: Final = 10
 
 
-def assigned(text: str, parse_value: Callable[[str], T], metrics: tuple[Identity, ...]) -> tuple[T | None, ...]:
+def assigned(text: str, parse_value: Callable[[str], T], metrics: tuple[MetricIdentity, ...]) -> tuple[T | None, ...]:
     """Returns the value of each metric by its most specific address in the text, None where the text has none for it.
 
     Raises ValueError with the errors of the parts, at most ten: addresses that are malformed, match no metric or occur

@@ -17,7 +17,7 @@ from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
 from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
-from hpad.engine.addresses import Identity, identities
+from hpad.engine.addresses import MetricIdentity, identities
 from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
 from hpad.engine.spec import CompiledMetric, compiled_spec
@@ -86,7 +86,7 @@ def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric
     return _read(own, identities(metrics)) if own is not _NONE else NOTHING
 
 
-class Reader(NamedTuple):
+class AnnotationReader(NamedTuple):
     """Reads what HPAs set for themselves.
 
     `fallbacks` are those of metric sources, for metrics without a policy of their own; `defaults` are those of the
@@ -120,7 +120,7 @@ class Reader(NamedTuple):
         return _own(annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})})
 
 
-PLAIN: Final = Reader()
+PLAIN: Final = AnnotationReader()
 """Reads annotations alone."""
 
 
@@ -170,14 +170,14 @@ def _own(annotations: Mapping[str, str] | None) -> _Own:
     return _Own(tuple(texts), tuple(errors), tuple(unknown[:_MOST_UNKNOWN]), len(unknown))
 
 
-def _weight(own: _Own, metrics: tuple[Identity, ...]) -> int:
+def _weight(own: _Own, metrics: tuple[MetricIdentity, ...]) -> int:
     """Returns the bytes that read annotations take, with the names and selectors that they are kept by."""
     written = sum([len(text) for _, text in own.texts])
     return addresses.weight(metrics) + _PARSED * written
 
 
 @kept(_weight)
-def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
+def _read(own: _Own, metrics: tuple[MetricIdentity, ...]) -> Own:
     """Parses the annotations. Cached, since each turn of an HPA needs the result."""
     texts, errors = dict(own.texts), [*own.errors, *_unknown(own)]
 
@@ -201,7 +201,7 @@ def _read(own: _Own, metrics: tuple[Identity, ...]) -> Own:
     return Own(policies if some else (), _resolved(found.controls, metrics, errors), tuple(errors))
 
 
-def _resolved(found: Controls, metrics: tuple[Identity, ...], errors: list[Problem]) -> Controls:
+def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list[Problem]) -> Controls:
     """Returns the controls without a metric policy whose addresses do not fit the metrics; adds the error."""
     if found.metric_policy is None:
         return found

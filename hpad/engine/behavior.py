@@ -23,7 +23,7 @@ _ALL: Final = HPAScalingPolicy(type=PERCENT, value=100, period_seconds=15)
 _NOTHING: Final = timedelta(0)
 
 
-class Policy(msgspec.Struct, frozen=True, gc=False):
+class CompiledPolicy(msgspec.Struct, frozen=True, gc=False):
     """Allows a change of at most `value` pods, or percent, within `period`."""
 
     type: str
@@ -43,17 +43,17 @@ class DirectionRules(msgspec.Struct, frozen=True, gc=False):
 
     window: timedelta | None
     select: str
-    policies: tuple[Policy, ...]
+    policies: tuple[CompiledPolicy, ...]
     longest: timedelta
     tolerance: float | None
 
 
-class Behavior(msgspec.Struct, frozen=True, gc=False):
+class CompiledBehavior(msgspec.Struct, frozen=True, gc=False):
     up: DirectionRules
     down: DirectionRules
 
 
-def compile_behavior(behavior: HorizontalPodAutoscalerBehavior | None) -> Behavior | None:
+def compile_behavior(behavior: HorizontalPodAutoscalerBehavior | None) -> CompiledBehavior | None:
     """Returns the rules of both directions; None where the spec has no behavior.
 
     Source of the defaults: Kubernetes 1.36, pkg/apis/autoscaling/v2/defaults.go: GenerateHPAScaleUpRules and
@@ -63,7 +63,7 @@ def compile_behavior(behavior: HorizontalPodAutoscalerBehavior | None) -> Behavi
         return None
     up = behavior.scale_up or HPAScalingRules()
     down = behavior.scale_down or HPAScalingRules()
-    return Behavior(
+    return CompiledBehavior(
         up=_compile_direction(up, _NOTHING, (_FOUR_PODS, _ALL)),
         down=_compile_direction(down, None, (_ALL,)),
     )
@@ -75,7 +75,7 @@ def _compile_direction(
     if rules.stabilization_window_seconds is not None:
         window = timedelta(seconds=rules.stabilization_window_seconds)
     compiled = tuple(
-        Policy(policy.type, policy.value, timedelta(seconds=policy.period_seconds))
+        CompiledPolicy(policy.type, policy.value, timedelta(seconds=policy.period_seconds))
         for policy in (policies if rules.policies is None else rules.policies)
     )
     return DirectionRules(
@@ -111,7 +111,7 @@ _TOO_FEW: Final = (TOO_FEW, "the desired replica count is less than the minimum 
 
 
 def limit(
-    desired: int, current: int, low: int, high: int, behavior: Behavior, history: History, now: datetime
+    desired: int, current: int, low: int, high: int, behavior: CompiledBehavior, history: History, now: datetime
 ) -> Limited:
     """Limits a step by the policies of spec.behavior and by `low` and `high`.
 
@@ -170,7 +170,7 @@ def _by(rules: DirectionRules, direction: str) -> str:
 class Reach(NamedTuple):
     """The count `allows` that one policy permits now, from `start`, the count before the rescales of its period."""
 
-    policy: Policy
+    policy: CompiledPolicy
     start: int
     allows: int
 

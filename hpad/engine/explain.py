@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from hpad.api import amounts
-from hpad.engine.metric_policy import Policy
+from hpad.engine.metric_policy import MetricPolicy
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Recommendation, policy_name
 from hpad.engine.spec import UTILIZATION
@@ -57,7 +57,7 @@ def undecided(proposals: Sequence[Proposal], recommendation: Recommendation) -> 
     return "; ".join([*map(failure, failing), *others])
 
 
-def _uncertain(proposals: Sequence[Proposal], policy: Policy, failing: Sequence[Proposal]) -> str:
+def _uncertain(proposals: Sequence[Proposal], policy: MetricPolicy, failing: Sequence[Proposal]) -> str:
     valid = [str(proposals[index]) for index in policy.metrics if proposals[index].error is None]
     return "; ".join([*map(failure, failing), *valid, f"{policy_name(policy)} asks for no growth without the others"])
 

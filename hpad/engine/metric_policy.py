@@ -32,7 +32,7 @@ import msgspec
 
 from hpad.api.kept import kept
 from hpad.engine import addresses, expression
-from hpad.engine.addresses import Address, Identity
+from hpad.engine.addresses import Address, MetricIdentity
 from hpad.engine.expression import AND, AVERAGE, FIRST, MAX, MIN, OR, SUM, Combined, Metric, Node, Scaled
 from hpad.engine.spec import CompiledMetric
 
@@ -109,7 +109,7 @@ class Range(msgspec.Struct, frozen=True, gc=False):
 _UNKNOWN: Final = Range(0, None, None)
 
 
-class Policy(msgspec.Struct, frozen=True, gc=False):
+class MetricPolicy(msgspec.Struct, frozen=True, gc=False):
     """An expression over the metrics of an HPA; `str()` of it has their canonical addresses.
 
     `metrics` are the indices of the metrics in the expression, ascending.
@@ -132,7 +132,7 @@ def replicas(found: Range) -> int:
     return math.ceil(found.low)
 
 
-def _weight(node: Node, metrics: tuple[Identity, ...]) -> int:
+def _weight(node: Node, metrics: tuple[MetricIdentity, ...]) -> int:
     return addresses.weight(metrics) + _NODE * _size(node)
 
 
@@ -143,7 +143,7 @@ def _size(node: Node) -> int:
 
 
 @kept(_weight)
-def bound(node: Node, metrics: tuple[Identity, ...]) -> Policy | None:
+def bound(node: Node, metrics: tuple[MetricIdentity, ...]) -> MetricPolicy | None:
     """Returns the policy for these metrics; None for `max` over all of them, as Kubernetes has it.
 
     Raises ValueError naming the position of an address that stands for no metric, or for several.
@@ -158,7 +158,7 @@ def bound(node: Node, metrics: tuple[Identity, ...]) -> Policy | None:
     return _policy(_bound(node, forms, names), names)
 
 
-def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> Policy | None:
+def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> MetricPolicy | None:
     """Returns the policy for the metrics of a spec; None for addresses that do not fit them."""
     try:
         return bound(node, addresses.identities(metrics))
@@ -166,8 +166,8 @@ def of_spec(node: Node, metrics: Sequence[CompiledMetric]) -> Policy | None:
         return None
 
 
-def _policy(root: _Bound, names: Sequence[str]) -> Policy:
-    return Policy(_written(root, names), tuple(sorted(set(_indices(root)))), root)
+def _policy(root: _Bound, names: Sequence[str]) -> MetricPolicy:
+    return MetricPolicy(_written(root, names), tuple(sorted(set(_indices(root)))), root)
 
 
 def _bound(node: Node, forms: Mapping[Address, list[int]], names: Sequence[str]) -> _Bound:

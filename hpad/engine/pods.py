@@ -24,25 +24,25 @@ MISSING: Final = "missing"
 IGNORED: Final = "ignored"
 
 
-class Standing(NamedTuple):
+class PodStanding(NamedTuple):
     """The group of one pod, and why it is not ready ("": it is)."""
 
     group: str
     why: str = ""
 
 
-_COUNTS: Final = Standing(READY)
-_DELETED: Final = Standing(IGNORED, "it is being deleted")
+_COUNTS: Final = PodStanding(READY)
+_DELETED: Final = PodStanding(IGNORED, "it is being deleted")
 _ENDED: Final = {
-    "Failed": Standing(IGNORED, "its phase is Failed"),
-    "Succeeded": Standing(IGNORED, "its phase is Succeeded"),
+    "Failed": PodStanding(IGNORED, "its phase is Failed"),
+    "Succeeded": PodStanding(IGNORED, "its phase is Succeeded"),
 }
-_PENDING: Final = Standing(UNREADY, "its phase is Pending")
-_WITHOUT_VALUE: Final = Standing(MISSING, "the source has no value for it")
-_NOT_STARTED: Final = Standing(UNREADY, "it has no start time or no Ready condition yet")
-_NOT_READY: Final = Standing(UNREADY, "it is not ready, within the CPU initialization period")
-_EARLY_SAMPLE: Final = Standing(UNREADY, "its sample began before it became ready")
-_NEVER_READY: Final = Standing(UNREADY, "it was not ready within the initial readiness delay, and still is not")
+_PENDING: Final = PodStanding(UNREADY, "its phase is Pending")
+_WITHOUT_VALUE: Final = PodStanding(MISSING, "the source has no value for it")
+_NOT_STARTED: Final = PodStanding(UNREADY, "it has no start time or no Ready condition yet")
+_NOT_READY: Final = PodStanding(UNREADY, "it is not ready, within the CPU initialization period")
+_EARLY_SAMPLE: Final = PodStanding(UNREADY, "its sample began before it became ready")
+_NEVER_READY: Final = PodStanding(UNREADY, "it was not ready within the initial readiness delay, and still is not")
 
 
 class Groups(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +82,7 @@ def group(
     return Groups(counted, ready, others[UNREADY], others[MISSING], others[IGNORED])
 
 
-def standing(pod: Pod, value: PodValue | None, is_cpu: bool, now: datetime, tunables: Tunables) -> Standing:
+def standing(pod: Pod, value: PodValue | None, is_cpu: bool, now: datetime, tunables: Tunables) -> PodStanding:
     """Returns the group of one pod, and why. Source: Kubernetes 1.36, replica_calculator.go: groupPods."""
     if pod.deleted:
         return _DELETED
@@ -95,7 +95,7 @@ def standing(pod: Pod, value: PodValue | None, is_cpu: bool, now: datetime, tuna
     return _starting(pod, value, now, tunables) if is_cpu else _COUNTS
 
 
-def _starting(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> Standing:
+def _starting(pod: Pod, value: PodValue, now: datetime, tunables: Tunables) -> PodStanding:
     """Returns whether the pod's CPU usage may still be that of its start.
 
     Within the CPU initialization period a sample counts only if the pod is ready and was ready during the whole span

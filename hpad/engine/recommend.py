@@ -27,7 +27,7 @@ from hpad.engine.fallback_policy import (
     FallbackPolicy,
 )
 from hpad.engine.history import NO_SAMPLE, LastSample
-from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, Policy, Proposed, Standing
+from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, MetricPolicy, Proposed, Standing
 from hpad.engine.propose import Proposal, tolerances, untolerated
 from hpad.engine.view import View
 
@@ -49,7 +49,7 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     invalid: int
     failed: Proposal | None
     error: str | None
-    policy: Policy | None = None
+    policy: MetricPolicy | None = None
     combined: bool = False
 
     @property
@@ -60,7 +60,7 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return policy_name(self.policy) if self.combined else self.leader.metric.description
 
 
-def policy_name(policy: Policy | None) -> str:
+def policy_name(policy: MetricPolicy | None) -> str:
     """Returns the metric policy for conditions and events, at most about 200 characters."""
     text = str(policy)
     return f"metric policy {text if len(text) <= _LONGEST_POLICY else f'{text[: _LONGEST_POLICY - 1]}…'}"
@@ -256,7 +256,7 @@ def _count(replicas: int) -> str:
     return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
-def combine(view: View, proposals: Sequence[Proposal], policy: Policy) -> Recommendation:
+def combine(view: View, proposals: Sequence[Proposal], policy: MetricPolicy) -> Recommendation:
     """Takes the value of the policy. While failed metrics make it uncertain the target may grow but not shrink."""
     found = policy.value([_proposed(view, proposal) for proposal in proposals], standing(view))
     failures = [each for index, each in enumerate(proposals) if each.error is not None and index in policy.metrics]
@@ -284,7 +284,7 @@ def combine(view: View, proposals: Sequence[Proposal], policy: Policy) -> Recomm
     )
 
 
-def without_tolerance(view: View, proposals: Sequence[Proposal], policy: Policy) -> int | None:
+def without_tolerance(view: View, proposals: Sequence[Proposal], policy: MetricPolicy) -> int | None:
     """Returns the count that the policy would give if the tolerances were zero; None where all metrics are left out."""
     exact = [untolerated(view, each) if each.error is None else _proposed(view, each) for each in proposals]
     counts = [Count(each, each) if isinstance(each, int) else each for each in exact]
@@ -316,7 +316,7 @@ def _invalid(proposals: Sequence[Proposal], first: Proposal | None, count: int) 
     return f"invalid metrics ({count} invalid out of {len(proposals)}), first error is: {cause}"
 
 
-def _spared(policy: Policy, failed: Proposal | None) -> str | None:
+def _spared(policy: MetricPolicy, failed: Proposal | None) -> str | None:
     """Returns the error of a metric that failed without an effect on the value."""
     if failed is None:
         return None

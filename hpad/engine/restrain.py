@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.quantity import MAX_INT32
-from hpad.engine.behavior import TOO_FEW, TOO_MANY, Behavior, Limited, limit, limit_without_behavior
+from hpad.engine.behavior import TOO_FEW, TOO_MANY, CompiledBehavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import COUNT, EPOCH, MICROSECOND, Past, PastRecommendation
 from hpad.engine.recommend import Recommendation
@@ -38,7 +38,7 @@ def stabilize(
     recommended: int,
     current: int,
     past: Sequence[PastRecommendation],
-    behavior: Behavior,
+    behavior: CompiledBehavior,
     downscale: timedelta,
     now: datetime,
 ) -> Stabilized:

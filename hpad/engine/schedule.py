@@ -40,7 +40,7 @@ _zones: Final[dict[str, zoneinfo.ZoneInfo]] = {}
 """The time zones whose files have been read. zoneinfo itself keeps only the last few."""
 
 
-class Window(msgspec.Struct, frozen=True, gc=False):
+class ScheduleWindow(msgspec.Struct, frozen=True, gc=False):
     """One window: it begins at each `start`, five fields as in crontab(5), and lasts for `length`, whole minutes.
 
     `low` and `high` are its minimum and maximum, None where it sets none.
@@ -82,7 +82,7 @@ class Window(msgspec.Struct, frozen=True, gc=False):
         return max(later, key=datetime.timestamp, default=begun)
 
 
-Schedule = tuple[Window, ...]
+Schedule = tuple[ScheduleWindow, ...]
 
 
 class Bounds(NamedTuple):
@@ -90,7 +90,7 @@ class Bounds(NamedTuple):
 
     low: int
     high: int
-    windows: tuple[tuple[Window, datetime], ...] = ()
+    windows: tuple[tuple[ScheduleWindow, datetime], ...] = ()
 
     def __str__(self) -> str:
         """The windows, such as `0 8 * * 1-5 for 10h0m0s in UTC (until 2026-01-05T18:00:00Z)`."""
@@ -106,7 +106,7 @@ def bounds(schedule: Schedule, now: datetime, low: int, high: int) -> Bounds:
     return _bounded(_open(schedule, now.replace(second=0, microsecond=0)), low, high)
 
 
-def _bounded(found: tuple[tuple[Window, datetime], ...], low: int, high: int) -> Bounds:
+def _bounded(found: tuple[tuple[ScheduleWindow, datetime], ...], low: int, high: int) -> Bounds:
     """Returns the bounds while these windows are open."""
     if not found:
         return Bounds(low, high)
@@ -145,7 +145,7 @@ def _following(schedule: Schedule, minute: datetime, low: int, high: int) -> tup
 
 
 @functools.lru_cache(4096)
-def _open(schedule: Schedule, minute: datetime) -> tuple[tuple[Window, datetime], ...]:
+def _open(schedule: Schedule, minute: datetime) -> tuple[tuple[ScheduleWindow, datetime], ...]:
     """Returns the windows that are open. Cached: starts and lengths are whole minutes, and HPAs share schedules."""
     ends = ((window, window.ends(minute)) for window in schedule)
     return tuple((window, end) for window, end in ends if end is not None)
@@ -164,14 +164,14 @@ def parse(text: str) -> Schedule:
     return tuple(map(_window, texts))
 
 
-def _window(text: str) -> Window:
+def _window(text: str) -> ScheduleWindow:
     match = _WINDOW.fullmatch(" ".join(text.split()))
     if match is None:
         raise ValueError(f"{shown(begin(text))} is not a window such as {_FORM}")
     try:
         low, high = _bounds(match["bounds"])
         start, zone = _start(match["start"]), _known(match["zone"] or "UTC")
-        return Window(start, _length(match["length"]), zone, low, high)
+        return ScheduleWindow(start, _length(match["length"]), zone, low, high)
     except ValueError as error:
         raise ValueError(f"{shown(begin(text))}: {error}") from None
 

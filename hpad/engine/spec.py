@@ -28,7 +28,7 @@ from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import begin, shown
-from hpad.engine.behavior import Behavior, compile_behavior
+from hpad.engine.behavior import CompiledBehavior, compile_behavior
 from hpad.engine.schedule import Bounds
 
 UTILIZATION: Final = "Utilization"
@@ -341,7 +341,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     min_replicas: int
     max_replicas: int
     metrics: tuple[CompiledMetric, ...]
-    behavior: Behavior | None
+    behavior: CompiledBehavior | None
     has_object_or_external: bool
     bounds: Bounds
     refused: str = ""

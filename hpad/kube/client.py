@@ -16,7 +16,7 @@ from hpad.api.secrets import Secrets, of_url
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.session import SAFE, Answer, Failed, Request, Session, Stream, TooLarge, whole
+from hpad.kube.session import SAFE, AnswerTooLarge, Failed, HttpAnswer, HttpRequest, HttpStream, Session, whole
 from hpad.kube.session import Allowed as Allowed  # also a part of this module
 from hpad.kube.session import NotAllowed as NotAllowed
 
@@ -161,7 +161,7 @@ class Client:
         media = (accept, None if body is None else content_type)
         while True:
             credentials = await self._current_credentials()
-            request = Request(method, _target(path, params), self._headers_of(media, credentials), body)
+            request = HttpRequest(method, _target(path, params), self._headers_of(media, credentials), body)
             try:
                 return (await self._attempt(request, path, timeout, allowed)).body
             except errors.ApiError as error:
@@ -175,10 +175,10 @@ class Client:
                     self._renew_after_disconnect(error, credentials)
                     raise
 
-    async def answer(self, path: str, timeout: float) -> Answer:
+    async def answer(self, path: str, timeout: float) -> HttpAnswer:
         """Returns the 2xx answer to a GET with its headers. Repeats nothing. Raises ApiError."""
         headers = self._headers_of((_JSON, None), await self._current_credentials())
-        return await self._attempt(Request("GET", _target(path, None), headers), path, timeout, None)
+        return await self._attempt(HttpRequest("GET", _target(path, None), headers), path, timeout, None)
 
     async def stream(
         self, path: str, params: Mapping[str, str], silence: float, pause: float = 0.0
@@ -239,7 +239,9 @@ class Client:
             headers = self._headers[media] = CIMultiDict({"Accept": accept, **typed, **credentials})
         return headers
 
-    async def _attempt(self, request: Request, path: str, timeout: float | None, allowed: Allowed | None) -> Answer:
+    async def _attempt(
+        self, request: HttpRequest, path: str, timeout: float | None, allowed: Allowed | None
+    ) -> HttpAnswer:
         """Sends the request once and counts the answer. Raises ApiError unless it has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
@@ -259,7 +261,7 @@ class Client:
     @asynccontextmanager
     async def _streamed(
         self, path: str, target: str, headers: Mapping[str, str], silence: float
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[HttpStream]:
         """Starts a stream and counts the status code. Raises ApiError unless the answer has a 2xx status."""
         if self._limiter is not None:
             await self._limiter.acquire()
@@ -276,7 +278,7 @@ class Client:
         finally:
             self._count("GET", code, began)
 
-    def _refusal(self, answer: Answer | Stream, body: bytes, request: str) -> errors.ApiError:
+    def _refusal(self, answer: HttpAnswer | HttpStream, body: bytes, request: str) -> errors.ApiError:
         """Returns the error in an answer, which may repeat the credentials: a server or a proxy chooses its text."""
         error = errors.from_answer(answer.status, body, answer.headers, request)
         error.message = self._secrets.hidden(error.message)
@@ -285,7 +287,7 @@ class Client:
     def _failed(self, failure: Failed, method: str, path: str) -> errors.ApiError:
         """Returns the error of a request without an answer; the text of a proxy may repeat its credentials."""
         message = failure.message
-        if isinstance(failure, TooLarge):
+        if isinstance(failure, AnswerTooLarge):
             message = f"the answer to {method} {path} is larger than {self._largest / 2**20:g} MiB: not read"
         return errors.ApiError(0, failure.reason, self._secrets.hidden(message))
 

@@ -26,7 +26,7 @@ from hpad.kube.watch import ReflectorOptions, WatchScope
 ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
-class Api:
+class ApiReads:
     """Read access for adapters (`hpad.adapter.ApiReader`); errors become AdapterErrors."""
 
     def __init__(self, client: Client) -> None:
@@ -76,7 +76,7 @@ class Cluster:
         selector = watching.hpa_selector
         self.client = client
         self.clock = client.clock
-        self.api = Api(client)
+        self.api = ApiReads(client)
         self.event_recorder = events.EventRecorder(client)
         scope = WatchScope(client, watching.namespaces, watching.options)
         self._others = OtherHpas(scope, selector if watching.hpas else None) if watching.others else None
@@ -93,7 +93,7 @@ class Cluster:
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
         self._competitors.watch(self.targets)
         self._scales = scale.Scales(client, self.targets, watching.max_staleness)
-        self._owners = owners.Owners(self.targets, self.follow, self.clock, watching.max_staleness)
+        self._owners = owners.PodOwners(self.targets, self.follow, self.clock, watching.max_staleness)
         self._max_staleness = watching.max_staleness
         self._namespaces = tuple(watching.namespaces)
         self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]

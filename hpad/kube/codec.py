@@ -60,7 +60,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
 
 
-class Place(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ObjectVersion(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The fields of metav1.ObjectMeta that tell which version of an object this is; cheaper than Meta."""
 
     name: str = ""
@@ -97,10 +97,10 @@ class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """An object of which nothing else is read."""
 
-    metadata: Place = Place()
+    metadata: ObjectVersion = ObjectVersion()
 
 
-class Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class WatchedTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A watched object with a scale subresource: the fields of its Scale.
 
     `replicas` is spec.replicas, 1 if unset; `selector` is text, as in the Scale. `owner` is the field manager that set
@@ -181,7 +181,7 @@ class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     status: _TargetStatus = _TargetStatus()
 
 
-class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ListPage(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One page of a list. `items` are decoded one by one, so that one unreadable object does not affect the others."""
 
     metadata: Meta = Meta()
@@ -189,13 +189,13 @@ class Page(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 _HEADED = msgspec.json.Decoder(_Headed)
-_PAGE = msgspec.json.Decoder(Page)
+_PAGE = msgspec.json.Decoder(ListPage)
 _TARGET = msgspec.json.Decoder(_Target)
 TEXTS = msgspec.json.Decoder(dict[str, str] | None)
 _SELECTOR = msgspec.json.Decoder(selector_module.LabelSelector | None)
 
 
-def page(body: bytes) -> Page:
+def page(body: bytes) -> ListPage:
     """Decodes an answer to a list. Raises ApiError with status 0 for anything else, even an empty object."""
     answer = errors.decoded(_PAGE, body, "the answer is no list")
     if not answer.metadata.resource_version:  # an empty list would remove all objects from a cache
@@ -211,12 +211,12 @@ def meta(raw: bytes | msgspec.Raw) -> Meta:
         return Meta()
 
 
-def target(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
+def target(raw: bytes | msgspec.Raw) -> DecodedObject[WatchedTarget]:
     """Decodes a Deployment, ReplicaSet or StatefulSet; raises UNDECODABLE."""
     return _target(raw, _selector_text)
 
 
-def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[Target]:
+def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[WatchedTarget]:
     """Decodes a ReplicationController, whose selector is a map of labels; raises UNDECODABLE."""
     return _target(raw, _map_text)
 
@@ -232,11 +232,11 @@ def controller_of(head: ControlledMeta) -> Owner | None:
     return None
 
 
-def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedObject[Target]:
+def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedObject[WatchedTarget]:
     wire = _TARGET.decode(raw)
     head, replicas = wire.metadata, wire.spec.replicas
     owner = managed_fields.owner_of_replicas(head.managed_fields)
-    value = Target(
+    value = WatchedTarget(
         name=head.name,
         namespace=interned(head.namespace),
         uid=head.uid,

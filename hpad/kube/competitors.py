@@ -15,7 +15,7 @@ from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
 from hpad.kube import codec, managed_fields, paths, scale
 from hpad.kube.cache import Cache
-from hpad.kube.codec import Target
+from hpad.kube.codec import WatchedTarget
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import WatchScope
 
@@ -124,7 +124,7 @@ class Competitors:
                 found.append(Competitor(written_object, write[0]))
         return tuple(found)
 
-    def watch(self, targets: Mapping[tuple[str, str], Cache[Target]]) -> None:
+    def watch(self, targets: Mapping[tuple[str, str], Cache[WatchedTarget]]) -> None:
         """Observes which client sets the replicas of these targets; keys are group and kind."""
         for (group, kind), cache in targets.items():
             cache.subscribe(functools.partial(self._target_changed, (group, kind.lower())))
@@ -162,7 +162,9 @@ class Competitors:
         self._written.pop(target, None)
         self._scaled.pop(target, None)
 
-    def _target_changed(self, kind: tuple[str, str], key: Key, old: Target | None, new: Target | None) -> None:
+    def _target_changed(
+        self, kind: tuple[str, str], key: Key, old: WatchedTarget | None, new: WatchedTarget | None
+    ) -> None:
         target = TargetKey(key.namespace, *kind, key.name)
         if old is None or new is None or old.uid != new.uid:
             self._scaled.pop(target, None)

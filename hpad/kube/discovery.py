@@ -77,7 +77,7 @@ _GROUP = msgspec.json.Decoder(_Group)
 _RESOURCES = msgspec.json.Decoder(_Resources)
 
 
-class Discovery:
+class ApiDiscovery:
     """Kinds by group. As in the HPA controller, the version in a reference does not matter.
 
     Results are kept until `forget`. For a missing kind, or one without scale subresource, the group is read again at

@@ -103,7 +103,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int | None = None
 
 
-class Status(msgspec.Struct):
+class ApiStatus(msgspec.Struct):
     """The fields of metav1.Status that are read."""
 
     kind: str = ""
@@ -113,7 +113,7 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, problem: str) -> T:
@@ -151,12 +151,12 @@ def from_event(body: bytes) -> ApiError:
     return ApiError(status.code or 500, status.reason, status.message)
 
 
-def _decode(body: bytes) -> Status | None:
+def _decode(body: bytes) -> ApiStatus | None:
     try:
         status = _STATUS.decode(body)
     except UNREADABLE:
         return None
-    return status if status.kind == "Status" else None
+    return status if status.kind == "ApiStatus" else None
 
 
 def _unexplained(code: int, body: bytes, after: float | None, request: str) -> ApiError:

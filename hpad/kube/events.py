@@ -39,7 +39,7 @@ _DIGEST: Final = 16
 _SHORT_DIGEST: Final = 8  # of a message or a reason: few exist per object
 
 
-class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class EventObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The object of an event: the fields of core/v1 ObjectReference."""
 
     kind: str
@@ -56,7 +56,7 @@ class CountedEvent(msgspec.Struct, frozen=True, gc=False):
     `name` is the name of the Event object; `combined`: it stands for several similar events.
     """
 
-    about: ObjectReference
+    about: EventObject
     type: str
     reason: str
     message: str
@@ -108,9 +108,7 @@ class EventAggregator:
         self._spam: _Recent[_Bucket] = _Recent()
         self._last_name = 0
 
-    def aggregate(
-        self, about: ObjectReference, type: str, reason: str, message: str, now: datetime
-    ) -> CountedEvent | None:
+    def aggregate(self, about: EventObject, type: str, reason: str, message: str, now: datetime) -> CountedEvent | None:
         """Counts an event that occurred now; returns the Event to write, None if there were too many."""
         # Without the resourceVersion, which changes with each write of the object.
         subject = _digest((about.kind, about.namespace, about.name, about.uid, about.api_version), _DIGEST)
@@ -175,7 +173,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 
 class _Queued(NamedTuple):
-    about: ObjectReference
+    about: EventObject
     event: Event
     at: datetime
     allowed: Allowed | None
@@ -202,10 +200,10 @@ class EventRecorder:
     def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed | None = None) -> None:
         """Queues an event about an HPA; drops it if the queue is full, as client-go does."""
         meta = hpa.metadata
-        about = ObjectReference(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
+        about = EventObject(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
         self.record_for(about, event, allowed)
 
-    def record_for(self, about: ObjectReference, event: Event, allowed: Allowed | None = None) -> None:
+    def record_for(self, about: EventObject, event: Event, allowed: Allowed | None = None) -> None:
         """Queues an event about any object. It is dropped if `allowed` refuses it when it is written."""
         try:
             self._queue.put_nowait(_Queued(about, event, self._clock.now(), allowed))

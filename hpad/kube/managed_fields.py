@@ -18,7 +18,7 @@ _ABSENT: Final = msgspec.Raw(b"")
 _REPLICAS: Final = b'"f:replicas"'
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ManagedFieldsEntry(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One manager of an object. `time` is RFC 3339 in UTC and whole seconds, so that later times sort later."""
 
     manager: str = ""
@@ -35,11 +35,11 @@ class _Fields(msgspec.Struct, frozen=True, gc=False):
     spec: _Spec = msgspec.field(default=_Spec(), name="f:spec")
 
 
-_ENTRIES: Final = msgspec.json.Decoder(tuple[Entry, ...] | None)
+_ENTRIES: Final = msgspec.json.Decoder(tuple[ManagedFieldsEntry, ...] | None)
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
 
 
-def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
+def entries(raw: bytes | msgspec.Raw) -> tuple[ManagedFieldsEntry, ...]:
     """Decodes `metadata.managedFields`; no entries if it is absent or malformed. Never raises."""
     if not raw:
         return ()
@@ -49,7 +49,7 @@ def entries(raw: bytes | msgspec.Raw) -> tuple[Entry, ...]:
         return ()
 
 
-def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
+def owner_of_replicas(raw: bytes | msgspec.Raw) -> ManagedFieldsEntry | None:
     """Returns the manager that set `spec.replicas` last, in any request; None if no client is named.
 
     An update that changes a value makes its client the only owner; a client that applies the same value becomes a
@@ -62,7 +62,7 @@ def owner_of_replicas(raw: bytes | msgspec.Raw) -> Entry | None:
     return max(ours or owners, key=lambda entry: entry.time, default=None)
 
 
-def setter(entry: Entry | None) -> str:
+def setter(entry: ManagedFieldsEntry | None) -> str:
     """Returns the name of the client that set the replicas with this entry; "" if it is not known.
 
     Autoscalers write the scale. A write of the whole object under one of their names is another client's.
@@ -73,12 +73,12 @@ def setter(entry: Entry | None) -> str:
     return entry.manager if by_scale else view.UNNAMED
 
 
-def status_written(known: Iterable[Entry]) -> str:
+def status_written(known: Iterable[ManagedFieldsEntry]) -> str:
     """Returns the time at which a client last changed the status, "" if that is not known."""
     return max((entry.time for entry in known if entry.subresource == STATUS), default="")
 
 
-def writers_of_status(known: Iterable[Entry]) -> dict[str, str]:
+def writers_of_status(known: Iterable[ManagedFieldsEntry]) -> dict[str, str]:
     """Returns the managers other than hpad that own status fields, each with the time of its last change."""
     found: dict[str, str] = {}
     for entry in known:
@@ -87,7 +87,7 @@ def writers_of_status(known: Iterable[Entry]) -> dict[str, str]:
     return found
 
 
-def _has_replicas(entry: Entry) -> bool:
+def _has_replicas(entry: ManagedFieldsEntry) -> bool:
     fields = bytes(entry.fields_v1)
     if _REPLICAS not in fields:
         return False

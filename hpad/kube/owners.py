@@ -16,7 +16,7 @@ from hpad.api.pod import Owner, Pod
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.cache import Cache
-from hpad.kube.codec import Target
+from hpad.kube.codec import WatchedTarget
 from hpad.kube.paths import Resource
 from hpad.kube.scale import watched
 
@@ -46,7 +46,7 @@ class Owned(NamedTuple):
     related: frozenset[Owner] = frozenset()
 
 
-class Owners:
+class PodOwners:
     """Finds the pods of targets. `follow` starts the watch of a kind of `caches`, if it is not watched yet.
 
     A cache is trusted until it has not been heard of for `max_staleness` seconds.
@@ -54,7 +54,7 @@ class Owners:
 
     def __init__(
         self,
-        caches: Mapping[_GroupKind, Cache[Target]],
+        caches: Mapping[_GroupKind, Cache[WatchedTarget]],
         follow: Callable[[Iterable[CrossVersionObjectReference]], None],
         clock: Clock,
         max_staleness: float = math.inf,
@@ -122,7 +122,7 @@ class Owners:
             yield found.controller
             key, kind, uid = Key(key.namespace, found.controller.name), _kind(found.controller), found.controller.uid
 
-    async def _read(self, namespace: str, owner: Owner) -> Target:
+    async def _read(self, namespace: str, owner: Owner) -> WatchedTarget:
         cache = self._caches[_kind(owner)]
         if not cache.answered.is_set():
             await self._first_list(owner, cache)
@@ -137,7 +137,7 @@ class Owners:
             raise errors.ApiError(0, "UnknownOwner", f"its controller {owner} is not known")
         return found
 
-    async def _first_list(self, owner: Owner, cache: Cache[Target]) -> None:
+    async def _first_list(self, owner: Owner, cache: Cache[WatchedTarget]) -> None:
         """Starts the watch of the kind of an owner, and waits for its list for a limited time."""
         self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
         now = self._clock.monotonic()

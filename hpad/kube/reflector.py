@@ -41,7 +41,7 @@ class State(Enum):
     STOPPED = "stopped"
 
 
-class Outcome(Enum):
+class StepEnd(Enum):
     """How a step ended."""
 
     DONE = "done"
@@ -52,21 +52,21 @@ class Outcome(Enum):
     CANCELLED = "cancelled"
 
 
-TRANSITIONS: Final[Mapping[tuple[State, Outcome], State]] = {
-    (State.IDLE, Outcome.DONE): State.STREAMING,
-    (State.STOPPED, Outcome.DONE): State.STREAMING,
-    (State.STREAMING, Outcome.DONE): State.WATCHING,
-    (State.STREAMING, Outcome.UNSUPPORTED): State.PAGING,
-    (State.STREAMING, Outcome.FAILED): State.PAGING,
-    (State.PAGING, Outcome.DONE): State.WATCHING,
-    (State.PAGING, Outcome.FAILED): State.PAGING,
-    (State.WATCHING, Outcome.DONE): State.WATCHING,
-    (State.WATCHING, Outcome.FAILED): State.WATCHING,
-    (State.WATCHING, Outcome.LOST): State.CHECKING,
-    (State.WATCHING, Outcome.EXPIRED): State.STREAMING,
-    (State.CHECKING, Outcome.DONE): State.WATCHING,
-    (State.CHECKING, Outcome.EXPIRED): State.STREAMING,
-    **{(state, Outcome.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
+TRANSITIONS: Final[Mapping[tuple[State, StepEnd], State]] = {
+    (State.IDLE, StepEnd.DONE): State.STREAMING,
+    (State.STOPPED, StepEnd.DONE): State.STREAMING,
+    (State.STREAMING, StepEnd.DONE): State.WATCHING,
+    (State.STREAMING, StepEnd.UNSUPPORTED): State.PAGING,
+    (State.STREAMING, StepEnd.FAILED): State.PAGING,
+    (State.PAGING, StepEnd.DONE): State.WATCHING,
+    (State.PAGING, StepEnd.FAILED): State.PAGING,
+    (State.WATCHING, StepEnd.DONE): State.WATCHING,
+    (State.WATCHING, StepEnd.FAILED): State.WATCHING,
+    (State.WATCHING, StepEnd.LOST): State.CHECKING,
+    (State.WATCHING, StepEnd.EXPIRED): State.STREAMING,
+    (State.CHECKING, StepEnd.DONE): State.WATCHING,
+    (State.CHECKING, StepEnd.EXPIRED): State.STREAMING,
+    **{(state, StepEnd.CANCELLED): State.STOPPED for state in State if state not in {State.IDLE, State.STOPPED}},
 }
 
 
@@ -137,7 +137,7 @@ class Reflector(Generic[T]):
         self._unreadable = Episodes(
             self._log, self._clock, "object cannot be read", "object can be read again", most=_UNREADABLE
         )
-        self._steps: dict[State, Callable[[], Awaitable[Outcome]]] = {
+        self._steps: dict[State, Callable[[], Awaitable[StepEnd]]] = {
             State.STREAMING: self._stream,
             State.PAGING: self._page,
             State.WATCHING: self._watch,
@@ -146,7 +146,7 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
-        outcome = Outcome.DONE
+        outcome = StepEnd.DONE
         try:
             while True:
                 self.state = TRANSITIONS[self.state, outcome]
@@ -155,22 +155,22 @@ class Reflector(Generic[T]):
                 if delay:
                     await self._clock.sleep(delay)
         finally:
-            self.state = TRANSITIONS[self.state, Outcome.CANCELLED]
+            self.state = TRANSITIONS[self.state, StepEnd.CANCELLED]
 
-    async def _stream(self) -> Outcome:
+    async def _stream(self) -> StepEnd:
         """Reads a streaming list. A stream that failed is followed by a list in pages."""
         if not self._server_streams:
-            return Outcome.UNSUPPORTED
+            return StepEnd.UNSUPPORTED
         self._store.listing(self.namespace)
         try:
             await self._read_stream()
         except errors.ApiError as error:
             self._server_streams = error.status not in _NO_STREAMING  # the same server would refuse each time
             # 500: etcd older than 3.4.31 or 3.5.13 cannot report the progress of a watch
-            return Outcome.UNSUPPORTED if error.status in {*_NO_STREAMING, 500} else self._failed(error)
-        return Outcome.DONE
+            return StepEnd.UNSUPPORTED if error.status in {*_NO_STREAMING, 500} else self._failed(error)
+        return StepEnd.DONE
 
-    async def _page(self) -> Outcome:
+    async def _page(self) -> StepEnd:
         self._store.listing(self.namespace)
         try:
             try:
@@ -181,9 +181,9 @@ class Reflector(Generic[T]):
                 await self._read_pages(0)  # the continue token has expired: read everything at once
         except errors.ApiError as error:
             return self._failed(error)
-        return Outcome.DONE
+        return StepEnd.DONE
 
-    async def _watch(self) -> Outcome:
+    async def _watch(self) -> StepEnd:
         """Watches from the last version."""
         options, began = self._options, self._clock.monotonic()
         seconds = int(random.uniform(options.shortest_watch, options.longest_watch))
@@ -198,7 +198,7 @@ class Reflector(Generic[T]):
             self._delay = self._backoff.next()  # against a loop of requests if the server ends each watch at once
         else:
             self._backoff.reset()
-        return Outcome.DONE if lasted >= seconds - 1 else Outcome.LOST
+        return StepEnd.DONE if lasted >= seconds - 1 else StepEnd.LOST
 
     async def _read_watch(self, params: Mapping[str, str], silence: float) -> None:
         """Applies the changes of a watch until the server ends it. Raises ApiError."""
@@ -211,16 +211,16 @@ class Reflector(Generic[T]):
                         await self._clock.sleep(0)  # lets other tasks run
                 self._answered()
 
-    async def _check(self) -> Outcome:
+    async def _check(self) -> StepEnd:
         """Detects a server with older data, as after a restore: a watch from a future version receives nothing."""
         try:
             body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
             behind = later(self._version, codec.page(body).metadata.resource_version)
         except errors.ApiError:
-            return Outcome.DONE  # the next watch fails as well
-        return self._relist(f"the server is behind version {self._version}") if behind else Outcome.DONE
+            return StepEnd.DONE  # the next watch fails as well
+        return self._relist(f"the server is behind version {self._version}") if behind else StepEnd.DONE
 
-    def _watch_failed(self, error: errors.ApiError) -> Outcome:
+    def _watch_failed(self, error: errors.ApiError) -> StepEnd:
         """Relists after an expired version or repeated failures; otherwise sets a delay."""
         if error.status == 0:
             self._absences += 1
@@ -229,17 +229,17 @@ class Reflector(Generic[T]):
         if error.gone or self._refusals >= _MOST_REFUSALS or self._absences >= _MOST_ABSENCES:
             return self._relist(str(error))
         self._failed(error)
-        return Outcome.LOST if error.status == 0 else Outcome.FAILED
+        return StepEnd.LOST if error.status == 0 else StepEnd.FAILED
 
-    def _relist(self, reason: str) -> Outcome:
+    def _relist(self, reason: str) -> StepEnd:
         """Sets the delay until the next list: none at first, longer while watches keep failing soon after lists."""
         self._log.info("the watch cannot continue; listing again", error=reason)
         if self._clock.monotonic() - self._listed_at >= self._options.max_backoff:
             self._relist_backoff.reset()
         self._delay = self._relist_backoff.next()
-        return Outcome.EXPIRED
+        return StepEnd.EXPIRED
 
-    def _failed(self, error: errors.ApiError) -> Outcome:
+    def _failed(self, error: errors.ApiError) -> StepEnd:
         """Logs the first failure, reports it to the store, and sets the delay until the next request."""
         absent = self._kind.absent if error.not_found else ""
         text = f"{absent} ({error})" if absent else str(error)
@@ -251,7 +251,7 @@ class Reflector(Generic[T]):
             self._store.answered.set()
         self._store.trouble = f"{self._kind.resource}: {text}"
         self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
-        return Outcome.FAILED
+        return StepEnd.FAILED
 
     def _answered(self) -> None:
         """Notes a good answer: a whole list, a change, or the regular end of a watch."""
@@ -274,7 +274,7 @@ class Reflector(Generic[T]):
             seen = self._bookmarked(change) if change.type == watch.BOOKMARK else self._store_change(change)
         self._version = seen or self._version
 
-    def _bookmarked(self, bookmark: watch.Change) -> str:
+    def _bookmarked(self, bookmark: watch.WatchChange) -> str:
         """Returns the resourceVersion of a bookmark; raises ApiError if it is before the last one seen."""
         seen = codec.meta(bookmark.object).resource_version
         if later(self._version, seen):
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
         key, version = head.object.metadata.key, head.object.metadata.resource_version
         return version if version and self._store.has(key, version) else ""
 
-    def _store_change(self, change: watch.Change) -> str:
+    def _store_change(self, change: watch.WatchChange) -> str:
         """Returns the object's resourceVersion, "" if there is none. Drops an unreadable object from the store."""
         deleted = change.type == watch.DELETED
         decoded = self._decode(change.object)

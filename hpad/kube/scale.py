@@ -13,11 +13,11 @@ from hpad.api.metadata import Key
 from hpad.kube import codec, discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
-from hpad.kube.codec import DecodedObject, Target
+from hpad.kube.codec import DecodedObject, WatchedTarget
 from hpad.kube.reflector import Kind
 
 _VERSION = operator.attrgetter("resource_version")
-WATCHED: tuple[Kind[Target], ...] = (
+WATCHED: tuple[Kind[WatchedTarget], ...] = (
     Kind(paths.DEPLOYMENTS, codec.target, _VERSION),
     Kind(paths.REPLICA_SETS, codec.target, _VERSION),
     Kind(paths.STATEFUL_SETS, codec.target, _VERSION),
@@ -36,12 +36,12 @@ class Scales:
     """
 
     def __init__(
-        self, client: Client, caches: Mapping[tuple[str, str], Cache[Target]], max_staleness: float = math.inf
+        self, client: Client, caches: Mapping[tuple[str, str], Cache[WatchedTarget]], max_staleness: float = math.inf
     ) -> None:
         self._client = client
         self._caches = caches
         self._max_staleness = max_staleness
-        self._discovery = discovery.Discovery(client)
+        self._discovery = discovery.ApiDiscovery(client)
 
     async def read(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
         """Returns a target's scale: from its watched object, or by GET if the cache does not have the object.

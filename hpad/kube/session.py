@@ -56,14 +56,14 @@ class Failed(Exception):
         self.status = status
 
 
-class TooLarge(Failed):
+class AnswerTooLarge(Failed):
     """The answer was larger than the client accepts."""
 
     def __init__(self, status: int) -> None:
         super().__init__(errors.TOO_LARGE, "the answer is too large: not read", status)
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """`target` is an escaped path with its query; `headers` are those beside the ones of all requests."""
 
     method: str
@@ -72,7 +72,7 @@ class Request(NamedTuple):
     body: bytes | None = None
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A complete answer of any status. `headers` finds a name in any case."""
 
     status: int
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Stream:
+class HttpStream:
     """An answer that may go on for minutes, read as it arrives."""
 
     def __init__(self, server: str, answer: aiohttp.ClientResponse) -> None:
@@ -112,13 +112,13 @@ class Stream:
                 transport.resume_reading()
 
 
-async def whole(stream: Stream, largest: int) -> bytes:
+async def whole(stream: HttpStream, largest: int) -> bytes:
     """Reads a stream to its end. Raises TooLarge."""
     parts, size = [], 0
     while part := await stream.read():
         size += len(part)
         if size > largest:
-            raise TooLarge(stream.status)
+            raise AnswerTooLarge(stream.status)
         parts.append(part)
     return b"".join(parts)
 
@@ -182,7 +182,7 @@ class Session:
             await session.close()
         await asyncio.sleep(0)  # noqa: TID251  # aborted connections are closed in the next round of the loop
 
-    async def send(self, request: Request, timeout: float, allowed: Allowed | None = None) -> Answer:
+    async def send(self, request: HttpRequest, timeout: float, allowed: Allowed | None = None) -> HttpAnswer:
         """Returns the answer, with any status.
 
         Waits for its turn; calls `allowed` for a request with a body, and hands it over to aiohttp. `timeout` bounds
@@ -206,7 +206,7 @@ class Session:
             self._turns.release()
 
     @asynccontextmanager
-    async def stream(self, target: str, headers: Mapping[str, str], silence: float) -> AsyncIterator[Stream]:
+    async def stream(self, target: str, headers: Mapping[str, str], silence: float) -> AsyncIterator[HttpStream]:
         """Starts a long GET. It has no size limit and no end, but fails after `silence` seconds without a byte.
 
         Entering it waits for the headers of the answer, with any status; raises Failed.
@@ -214,9 +214,9 @@ class Session:
         limits = aiohttp.ClientTimeout(connect=silence, sock_connect=CONNECT_S, sock_read=silence)
         session = self._entered()
         try:
-            answer = await self._requested(session, Request("GET", target, headers), limits)
+            answer = await self._requested(session, HttpRequest("GET", target, headers), limits)
             try:
-                yield Stream(self._server, answer)
+                yield HttpStream(self._server, answer)
             finally:
                 answer.close()
         except Failed as failure:
@@ -239,7 +239,7 @@ class Session:
             raise Failed(*errors.unreachable(self._server, error)) from None
         return deadline - loop.time()
 
-    async def _answered(self, request: Request, seconds: float) -> Answer:
+    async def _answered(self, request: HttpRequest, seconds: float) -> HttpAnswer:
         if seconds <= 0.0:  # which aiohttp takes for no limit
             raise Failed(*errors.unreachable(self._server, TimeoutError()))
         # aiohttp would round times of more than `ceil_threshold` up to whole seconds.
@@ -248,7 +248,7 @@ class Session:
         try:
             answer = await self._requested(session, request, limits)
             try:
-                return Answer(answer.status, answer.headers, await self._body(answer))
+                return HttpAnswer(answer.status, answer.headers, await self._body(answer))
             except BaseException:
                 answer.close()
                 raise
@@ -261,7 +261,7 @@ class Session:
     async def _requested(
         self,
         session: aiohttp.ClientSession,
-        request: Request,
+        request: HttpRequest,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """Sends the request; returns its answer once the headers have arrived. Raises Failed."""
@@ -284,8 +284,8 @@ class Session:
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
         """Reads the whole body. Raises TooLarge, before reading if a length is announced, and Failed."""
         if (answer.content_length or 0) > self._largest:
-            raise TooLarge(answer.status)
-        return await whole(Stream(self._server, answer), self._largest)
+            raise AnswerTooLarge(answer.status)
+        return await whole(HttpStream(self._server, answer), self._largest)
 
     def _outlasted(self, failure: Failed) -> Failed:
         """Returns the failure of a write whose permission has ended."""

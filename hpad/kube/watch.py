@@ -77,7 +77,7 @@ class Backoff:
         return min(self._longest, doubled) * random.uniform(0.5, 1.0)
 
 
-class Change(msgspec.Struct, frozen=True):
+class WatchChange(msgspec.Struct, frozen=True):
     """One line of a watch, with the object not decoded yet; the object of an ERROR is a Status.
 
     `object` shares the memory of the line, and keeps all of it while it exists.
@@ -94,7 +94,7 @@ class Heading(msgspec.Struct, frozen=True, gc=False):
     object: codec.Placed
 
 
-_CHANGE = msgspec.json.Decoder(Change)
+_CHANGE = msgspec.json.Decoder(WatchChange)
 _HEADING = msgspec.json.Decoder(Heading)
 
 
@@ -129,7 +129,7 @@ class Batches:
         return True
 
 
-def decode(line: bytes) -> Change:
+def decode(line: bytes) -> WatchChange:
     """Decodes a line. Raises ApiError: the server's error in an ERROR line, or status 0 for a line that is no change.
 
     The error is `gone` if the version where the watch started has expired: list again.
@@ -150,7 +150,7 @@ def heading(line: bytes) -> Heading | None:
 
 async def pages(
     client: Client, path: str, params: Mapping[str, str], limit: int, timeout: float
-) -> AsyncGenerator[codec.Page, None]:
+) -> AsyncGenerator[codec.ListPage, None]:
     """Yields the pages of a list, of `limit` objects each (0: all at once). Raises ApiError.
 
     The error is `gone` if the list took so long that the server has forgotten the version of the first page.

@@ -19,7 +19,7 @@ from hpad.decisions.entry import Entry
 from hpad.decisions.log import DecisionLog
 from hpad.decisions.subscription import Subscription
 from hpad.election import owner
-from hpad.election.leader import Replica
+from hpad.election.leader import KnownReplica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
 from hpad.engine.outlook.scheduled import foreseen
@@ -81,12 +81,12 @@ class Shown(NamedTuple):
     `reports` returns the state of the metric sources, and `replicas` the known processes, this one first.
     """
 
-    source: summary.HpaSource
+    source: summary.ShownHpas
     store: Store
     decisions: Decisions | None = None
     recent: RecentReconciles | None = None
     reports: Callable[[], Sequence[SourceReport]] = tuple
-    replicas: Callable[[], Sequence[Replica]] = owner.alone
+    replicas: Callable[[], Sequence[KnownReplica]] = owner.alone
 
 
 class Api:
@@ -282,7 +282,7 @@ def _version() -> Version:
     return Version(version=found.version, commit=found.commit, build_date=found.date, kubernetes=KUBERNETES, api="v1")
 
 
-def _replica_list(replicas: Sequence[Replica], hpas: int) -> ReplicaList:
+def _replica_list(replicas: Sequence[KnownReplica], hpas: int) -> ReplicaList:
     items = tuple(
         api_types.Replica(identity=each.identity, role=each.role, owned=hpas if each.decides else 0)
         for each in replicas

@@ -31,7 +31,7 @@ _SCALING_DISABLED = "ScalingDisabled"
 """Reason of ScalingActive for a target that was set to zero replicas, which is no failure."""
 
 
-class HpaSource(Protocol):
+class ShownHpas(Protocol):
     """Where HPAs come from."""
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None: ...

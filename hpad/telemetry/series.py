@@ -19,7 +19,7 @@ KUBERNETES: Final = "horizontal_pod_autoscaler_controller_"
 _DURATION_BUCKETS: Final = tuple(0.001 * 2**k for k in range(15))
 
 
-class Counts(registry.Collector):
+class Counters(registry.Collector):
     """A counter for each combination of label values, which a reconcile updates: plain numbers until a scrape.
 
     Those of prometheus_client find their series by a lock and a table of labels, and take another lock for each number:
@@ -73,7 +73,7 @@ class Observations:
 
 
 class Histograms(registry.Collector):
-    """A histogram for each combination of label values, as `Counts`; `bounds` are the upper bounds, ascending."""
+    """A histogram for each combination of label values, as `Counters`; `bounds` are the upper bounds, ascending."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self._head = name, text, labels
@@ -102,9 +102,9 @@ class SeriesFactory:
     def __init__(self, to: registry.CollectorRegistry) -> None:
         self.registry = to
 
-    def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> Counts:
+    def counts(self, name: str, text: str, labels: Sequence[str] = ()) -> Counters:
         """Makes counters that a reconcile updates."""
-        made = Counts(name, text, labels)
+        made = Counters(name, text, labels)
         self.registry.register(made)
         return made
 

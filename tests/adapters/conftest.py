@@ -20,7 +20,7 @@ from hpad import testing
 from hpad.adapter import Context
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cluster import Api
+from hpad.kube.cluster import ApiReads
 from hpad.lab.cluster import Cluster
 from hpad.lab.demo.workloads import amqp
 from hpad.lab.servers import ports, rabbitmq
@@ -170,7 +170,7 @@ async def kubernetes() -> AsyncIterator[KubernetesApi]:
     async with (
         Cluster(kubelet=False, controllers=False) as cluster,
         client.Client(ClusterConfig(server=cluster.url), clock) as api,
-        testing.context("metrics-server", api=Api(api)) as context,
+        testing.context("metrics-server", api=ApiReads(api)) as context,
     ):
         yield KubernetesApi(cluster, context)
 

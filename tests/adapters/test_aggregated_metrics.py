@@ -13,7 +13,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, PodSample, PodValue
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cluster import Api
+from hpad.kube.cluster import ApiReads
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
 from hpad_adapters.lists import Settings
@@ -80,7 +80,7 @@ class Server:
 async def server(stub) -> AsyncIterator[Server]:
     async with (
         client.Client(ClusterConfig(server=stub.url), clocks.SystemClock()) as api,
-        testing.context("api", api=Api(api)) as context,
+        testing.context("api", api=ApiReads(api)) as context,
     ):
         yield Server(stub, context)
 

@@ -20,7 +20,7 @@ from hpad import settings
 from hpad.adapter import AdapterError, Answer, or_error
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig, Credentials, Identity
-from hpad.kube.cluster import Api
+from hpad.kube.cluster import ApiReads
 from hpad.lab.servers import ports
 from hpad.sources import manager, plugins
 
@@ -131,7 +131,7 @@ async def read(source: str, port: int, options: dict[str, Any]) -> Answer:
     identity = Identity(Credentials(f"Bearer {planted.SECRET}"))
     made = settings.SourceSettings(name="source", adapter=adapter, settings=options)
     async with client.Client(ClusterConfig(f"http://127.0.0.1:{port}", identity=identity), clock) as api:
-        gatherer = manager.Gatherer((made,), contexts=plugins.Contexts(clock, api=Api(api)))
+        gatherer = manager.Gatherer((made,), contexts=plugins.Contexts(clock, api=ApiReads(api)))
         await gatherer.start()
         assert not gatherer.problems().get("source")
         try:

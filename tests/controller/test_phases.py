@@ -9,30 +9,30 @@ from support.references import containers
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.controller.schedule import TRANSITIONS, Change, Phase, Record
+from hpad.controller.schedule import TRANSITIONS, Phase, PhaseChange, Record
 
 WEB = Key("default", "web")
 IDLE = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)
 ALLOWED = {
-    (Phase.RUNNING, Change.COMPLETE): Phase.WAITING,
-    (Phase.RUNNING, Change.COOL_DOWN): Phase.COOLING_DOWN,
-    (Phase.RUNNING, Change.STAND_BY): Phase.STANDBY,
-    (Phase.RUNNING, Change.VANISH): Phase.GONE,
-    (Phase.RUNNING, Change.DELETE): Phase.DELETED,
-    (Phase.DELETED, Change.COMPLETE): Phase.WAITING,
-    (Phase.DELETED, Change.COOL_DOWN): Phase.COOLING_DOWN,
-    (Phase.DELETED, Change.STAND_BY): Phase.STANDBY,
-    (Phase.DELETED, Change.VANISH): Phase.GONE,
-    (Phase.DELETED, Change.DELETE): Phase.DELETED,
-    (Phase.GONE, Change.DELETE): Phase.GONE,
+    (Phase.RUNNING, PhaseChange.COMPLETE): Phase.WAITING,
+    (Phase.RUNNING, PhaseChange.COOL_DOWN): Phase.COOLING_DOWN,
+    (Phase.RUNNING, PhaseChange.STAND_BY): Phase.STANDBY,
+    (Phase.RUNNING, PhaseChange.VANISH): Phase.GONE,
+    (Phase.RUNNING, PhaseChange.DELETE): Phase.DELETED,
+    (Phase.DELETED, PhaseChange.COMPLETE): Phase.WAITING,
+    (Phase.DELETED, PhaseChange.COOL_DOWN): Phase.COOLING_DOWN,
+    (Phase.DELETED, PhaseChange.STAND_BY): Phase.STANDBY,
+    (Phase.DELETED, PhaseChange.VANISH): Phase.GONE,
+    (Phase.DELETED, PhaseChange.DELETE): Phase.DELETED,
+    (Phase.GONE, PhaseChange.DELETE): Phase.GONE,
 }
 
 
-@pytest.mark.parametrize(("phase", "change"), list(itertools.product(Phase, Change)), ids=lambda each: each.name)
-def test_each_phase_allows_its_changes_and_refuses_all_others(phase: Phase, change: Change) -> None:
+@pytest.mark.parametrize(("phase", "change"), list(itertools.product(Phase, PhaseChange)), ids=lambda each: each.name)
+def test_each_phase_allows_its_changes_and_refuses_all_others(phase: Phase, change: PhaseChange) -> None:
     expected = ALLOWED.get((phase, change))
-    if phase in IDLE and change in (Change.START, Change.DELETE):
-        expected = Phase.RUNNING if change is Change.START else Phase.GONE
+    if phase in IDLE and change in (PhaseChange.START, PhaseChange.DELETE):
+        expected = Phase.RUNNING if change is PhaseChange.START else Phase.GONE
     record = Record(phase)
     if expected is None:
         with pytest.raises(KeyError):

@@ -43,7 +43,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
 from hpad.controller.reconcile import Keepers, Reconciler
-from hpad.controller.schedule import Plan, Record, Timing, TooEarly
+from hpad.controller.schedule import Record, Timing, TooEarly, TurnPlan
 from hpad.controller.workers import Worker, Workers
 from hpad.election.owner import ALONE, Permit
 from hpad.engine import recovery, settle
@@ -202,7 +202,7 @@ class Life(NamedTuple):
                 await worker.take()
                 await store.get_loaded(key)
                 pulse.note(f"t {number}")
-                plan = Plan(next_of(self.plan, number), 0.0)
+                plan = TurnPlan(next_of(self.plan, number), 0.0)
                 try:
                     done = await reconcilers[planned.which].reconcile(
                         Permit(ALONE, key, planned.hpa),

@@ -14,7 +14,7 @@ from support.lease_candidates import Candidate, Server, odd
 from support.virtual_time import in_virtual_time, now, until
 
 from hpad.election import lease
-from hpad.election.leader import Replica
+from hpad.election.leader import KnownReplica
 from hpad.kube import errors
 
 # --- One candidate, two candidates ---
@@ -59,16 +59,16 @@ async def test_a_second_candidate_stands_by() -> None:
 async def test_a_leader_knows_itself_and_a_standby_the_leader() -> None:
     server = Server()
     first = Candidate("a", server).start()
-    assert first.leader.replicas() == (Replica("a", "standby"),)
+    assert first.leader.replicas() == (KnownReplica("a", "standby"),)
     await until(lambda: first.leads)
     second = Candidate("b", server).start()
     await asyncio.sleep(10)
-    assert first.leader.replicas() == (Replica("a", "leader"),)
-    assert second.leader.replicas() == (Replica("b", "standby"), Replica("a", "leader"))
+    assert first.leader.replicas() == (KnownReplica("a", "leader"),)
+    assert second.leader.replicas() == (KnownReplica("b", "standby"), KnownReplica("a", "leader"))
     first.network.cut = True  # its Lease expires, and the second one leads
     await until(lambda: second.leads)
-    assert first.leader.replicas()[0] == Replica("a", "standby")
-    assert second.leader.replicas() == (Replica("b", "leader"),)
+    assert first.leader.replicas()[0] == KnownReplica("a", "standby")
+    assert second.leader.replicas() == (KnownReplica("b", "leader"),)
     await second.stop()
     await first.stop()
 

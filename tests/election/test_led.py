@@ -8,11 +8,11 @@ from support.controller import Bench, Switch, hpa
 from support.lease_candidates import Candidate, Server
 from support.virtual_time import in_virtual_time
 
-from hpad.election.owner import Owner
+from hpad.election.owner import Authority
 from hpad.kube import errors
 
 
-def led(owner: Owner, *names: str, **options: Any) -> Bench:
+def led(owner: Authority, *names: str, **options: Any) -> Bench:
     return Bench(*(hpa(name) for name in names), owner=owner, **options)
 
 

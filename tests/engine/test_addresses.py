@@ -9,7 +9,7 @@ from support import engine
 from support.engine import compiled
 
 from hpad.engine import addresses
-from hpad.engine.addresses import Identity, canonical, identities
+from hpad.engine.addresses import MetricIdentity, canonical, identities
 
 
 def queue(name: str, *expressions: tuple[str, str, list[str]], **labels: str):
@@ -131,7 +131,7 @@ def test_a_malformed_address_is_refused(text, error):
     assert str(raised.value).startswith(error)
 
 
-def described(text: str, found: Sequence[Identity]) -> list[int]:
+def described(text: str, found: Sequence[MetricIdentity]) -> list[int]:
     """The indexes of the metrics that an address stands for."""
     return [index for index, each in enumerate(addresses.forms(found)) if addresses.parse(text) in each]
 

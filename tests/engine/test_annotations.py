@@ -214,7 +214,7 @@ def test_the_fallback_of_a_source_holds_for_an_invalid_annotation():
     metadata = {"name": "web", "annotations": {FALLBACK: "a=hold,b=never"}}
     hpa = from_builtins({"metadata": metadata, "spec": {"metrics": [A, B]}})
     of_source = fallback_policy.parse("replicas:3")
-    found = annotations.Reader(lambda query: of_source if query.name == "a" else None).of(hpa)
+    found = annotations.AnnotationReader(lambda query: of_source if query.name == "a" else None).of(hpa)
     assert [policy.fallback for policy in found.policies] == [of_source, None]
     assert [error.path for error in found.errors] == [FALLBACK]
 

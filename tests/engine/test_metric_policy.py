@@ -11,19 +11,19 @@ from support.engine import Workload, external, resource, series
 
 from hpad.api.sample import AdapterError
 from hpad.engine import annotations, expression, metric_policy, render
-from hpad.engine.addresses import Identity
-from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, Policy, Proposed, Range, Standing
+from hpad.engine.addresses import MetricIdentity
+from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, MetricPolicy, Proposed, Range, Standing
 
 POLICY = "hpad.io/metric-policy"
 NAMES = ("a", "b", "c", "d")
-IDENTITIES = tuple(map(Identity, NAMES))
+IDENTITIES = tuple(map(MetricIdentity, NAMES))
 HUGE = 10**9
 
 Plain = Callable[[Sequence[int], int], Fraction]
 """The value of an expression with these counts, and the current one."""
 
 
-def policy(text: str) -> Policy:
+def policy(text: str) -> MetricPolicy:
     found = metric_policy.bound(expression.parse(text), IDENTITIES)
     assert found is not None
     return found

@@ -157,13 +157,13 @@ def test_the_next_bounds(text: str, expected: tuple[str, int, int] | None) -> No
 def test_rare_days_are_not_searched_again_for_each_change(others: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for 29 February on a Sunday passes decades, and a page with a day of decisions asks 1,440 times."""
     searched = []
-    begun = schedule.Window._begun
+    begun = schedule.ScheduleWindow._begun
 
-    def search(window: schedule.Window, now: datetime) -> datetime | None:
+    def search(window: schedule.ScheduleWindow, now: datetime) -> datetime | None:
         searched.append(window.start)
         return begun(window, now)
 
-    monkeypatch.setattr(schedule.Window, "_begun", search)
+    monkeypatch.setattr(schedule.ScheduleWindow, "_begun", search)
     rare = "; ".join(f"0 0 29 2 */7 for {length}m: min={length}" for length in range(1, 19))
     assert schedule.following(schedule.parse(rare + others), at("2026-11-26T20:00:00Z"), 100, 100) is None
     assert searched.count("0 0 29 2 */7") <= 2 * 18  # for the present bounds, and for the next

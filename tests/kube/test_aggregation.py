@@ -4,14 +4,14 @@ import tracemalloc
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from hpad.kube.events import COMBINED, EventAggregator, ObjectReference
+from hpad.kube.events import COMBINED, EventAggregator, EventObject
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
 def reference(name, uid="u", version="7"):
-    return ObjectReference("HorizontalPodAutoscaler", "n", name, uid, "autoscaling/v2", version)
+    return EventObject("HorizontalPodAutoscaler", "n", name, uid, "autoscaling/v2", version)
 
 
 WEB = reference("web")

@@ -49,7 +49,7 @@ def test_fields_of_collective_managers_have_no_known_owner(collective: str) -> N
     ],
 )
 def test_an_autoscaler_is_known_by_its_writes_of_the_scale(manager: str, subresource: str, setter: str) -> None:
-    assert managed_fields.setter(managed_fields.Entry(manager, subresource)) == setter
+    assert managed_fields.setter(managed_fields.ManagedFieldsEntry(manager, subresource)) == setter
     assert managed_fields.setter(None) == ""
 
 

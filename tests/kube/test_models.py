@@ -55,7 +55,7 @@ async def test_a_status_passes_the_generated_model(through, recorded, name):
 
 async def test_an_event_passes_the_generated_model(through, recorded):
     real = recorded("client_go/create_events_201_FailedGetScale")["request"]["body"]
-    about = events.ObjectReference("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
+    about = events.EventObject("HorizontalPodAutoscaler", "fix", "web", "u", "autoscaling/v2", "7")
     moment = from_builtins({"metadata": {"creationTimestamp": real["firstTimestamp"]}}).metadata.creation_timestamp
     event = events.EventAggregator().aggregate(about, "Warning", "FailedGetScale", "boom", moment)
     sent = events.created(event, "hpad")

@@ -14,7 +14,7 @@ from hpad.kube.cache import Cache
 from hpad.kube.client import Client
 from hpad.kube.cluster import Cluster, Watching
 from hpad.kube.errors import ApiError
-from hpad.kube.owners import Owners
+from hpad.kube.owners import PodOwners
 from hpad.kube.scale import WATCHED
 from hpad.kube.watch import WatchScope
 
@@ -133,7 +133,7 @@ def test_a_list_that_does_not_come_is_waited_for_once() -> None:
     async def main() -> tuple[list[Pod], float, float]:
         clock = virtual_time.VirtualClock()
         scope = WatchScope(Client(ClusterConfig("http://127.0.0.1:1"), clock))
-        owners = Owners({("apps", "ReplicaSet"): Cache(scope, WATCHED[1])}, lambda _: None, clock)
+        owners = PodOwners({("apps", "ReplicaSet"): Cache(scope, WATCHED[1])}, lambda _: None, clock)
         pods = [pod(f"old-{n}", owner("ReplicaSet", f"web-{n}"), deleted=True) for n in range(20)]
         found = await owners.owned(DEPLOYMENT, "uid-web", pods)
         first = clock.monotonic()

@@ -22,7 +22,7 @@ from support.scripted_server import (
 from hpad.kube import reflector
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
-from hpad.kube.reflector import Outcome, Reflector, State
+from hpad.kube.reflector import Reflector, State, StepEnd
 from hpad.kube.watch import WatchScope
 
 STREAM, WATCH = HPAS + "?stream", HPAS + "?watch"
@@ -31,11 +31,11 @@ UNAVAILABLE = says(failure(503, "ServiceUnavailable", "later"), 503)
 COMPLETE = line(
     "BOOKMARK", {"metadata": {"resourceVersion": "12", "annotations": {"k8s.io/initial-events-end": "true"}}}
 )
-Step = tuple[State, Outcome]
+Step = tuple[State, StepEnd]
 START: list[Step] = [
-    (State.IDLE, Outcome.DONE),
-    (State.STREAMING, Outcome.UNSUPPORTED),
-    (State.PAGING, Outcome.DONE),
+    (State.IDLE, StepEnd.DONE),
+    (State.STREAMING, StepEnd.UNSUPPORTED),
+    (State.PAGING, StepEnd.DONE),
 ]
 
 
@@ -57,46 +57,46 @@ SCENARIOS: dict[str, tuple[Callable[[SkippingClock], dict[str, list[Answer]]], l
             HPAS: [page(version=12)],
         },
         [
-            (State.IDLE, Outcome.DONE),
-            (State.STREAMING, Outcome.DONE),
-            (State.WATCHING, Outcome.LOST),
-            (State.CHECKING, Outcome.DONE),
+            (State.IDLE, StepEnd.DONE),
+            (State.STREAMING, StepEnd.DONE),
+            (State.WATCHING, StepEnd.LOST),
+            (State.CHECKING, StepEnd.DONE),
         ],
     ),
     "streaming list that breaks off, then a failed list in pages": (
         lambda _: {STREAM: [resets], HPAS: [UNAVAILABLE, page()], WATCH: [hangs]},
         [
-            (State.IDLE, Outcome.DONE),
-            (State.STREAMING, Outcome.FAILED),
-            (State.PAGING, Outcome.FAILED),
-            (State.PAGING, Outcome.DONE),
+            (State.IDLE, StepEnd.DONE),
+            (State.STREAMING, StepEnd.FAILED),
+            (State.PAGING, StepEnd.FAILED),
+            (State.PAGING, StepEnd.DONE),
         ],
     ),
     "watch that ends in time": (
         lambda clock: {HPAS: [page()], WATCH: [lasts(clock), hangs]},
-        [*START, (State.WATCHING, Outcome.DONE)],
+        [*START, (State.WATCHING, StepEnd.DONE)],
     ),
     "watch that is refused": (
         lambda _: {HPAS: [page()], WATCH: [UNAVAILABLE, hangs]},
-        [*START, (State.WATCHING, Outcome.FAILED)],
+        [*START, (State.WATCHING, StepEnd.FAILED)],
     ),
     "version that has expired": (
         lambda _: {HPAS: [page()], WATCH: [EXPIRED, hangs]},
         [
             *START,
-            (State.WATCHING, Outcome.EXPIRED),
-            (State.STREAMING, Outcome.UNSUPPORTED),
-            (State.PAGING, Outcome.DONE),
+            (State.WATCHING, StepEnd.EXPIRED),
+            (State.STREAMING, StepEnd.UNSUPPORTED),
+            (State.PAGING, StepEnd.DONE),
         ],
     ),
     "server that was restored from a backup": (
         lambda _: {HPAS: [page(version=99), page(version=3)], WATCH: [resets, hangs]},
         [
             *START,
-            (State.WATCHING, Outcome.LOST),
-            (State.CHECKING, Outcome.EXPIRED),
-            (State.STREAMING, Outcome.UNSUPPORTED),
-            (State.PAGING, Outcome.DONE),
+            (State.WATCHING, StepEnd.LOST),
+            (State.CHECKING, StepEnd.EXPIRED),
+            (State.STREAMING, StepEnd.UNSUPPORTED),
+            (State.PAGING, StepEnd.DONE),
         ],
     ),
 }
@@ -147,14 +147,14 @@ async def test_a_reflector_can_be_stopped_in_every_state(state, script, client, 
     name = next(name for name, (_, steps) in SCENARIOS.items() if state in {step[0] for step in steps})
     recorded = Recorded(last=state)
     tested = await run(name, recorded, script, client, clock, monkeypatch)
-    assert recorded.steps[-1] == (state, Outcome.CANCELLED)
+    assert recorded.steps[-1] == (state, StepEnd.CANCELLED)
     assert tested.state is State.STOPPED
 
 
 def test_every_transition_is_part_of_a_scenario():
     taken = {step for _, steps in SCENARIOS.values() for step in steps}
-    expected = {step for step in reflector.TRANSITIONS if step[1] is not Outcome.CANCELLED}
-    assert taken | {(State.STOPPED, Outcome.DONE)} == expected
+    expected = {step for step in reflector.TRANSITIONS if step[1] is not StepEnd.CANCELLED}
+    assert taken | {(State.STOPPED, StepEnd.DONE)} == expected
 
 
 async def test_a_stopped_reflector_can_be_run_again(script, client, running):

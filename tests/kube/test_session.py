@@ -9,7 +9,7 @@ from support.raw_http import OK, Peer, RawServer, ask, fails, opened
 from support.scripted_server import until
 
 from hpad.kube import session
-from hpad.kube.session import AT_ONCE, Failed, Request, TooLarge
+from hpad.kube.session import AT_ONCE, AnswerTooLarge, Failed, HttpRequest
 
 PART = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"
 
@@ -29,9 +29,9 @@ async def silent(peer: Peer) -> None:
 async def test_a_request_is_sent_in_this_form():
     async with RawServer(OK).serving() as server:
         client = opened(f"{server.url}/k8s/cluster a/")
-        await client.send(Request("GET", "/api?a=%20b", {"Accept": "x", "Authorization": "Bearer ü"}), 9)
-        await client.send(Request("PUT", "/api", {"Content-Type": "y"}, b"{}"), 9)
-        await client.send(Request("POST", "/api", {"Content-Type": "y"}, b""), 9)
+        await client.send(HttpRequest("GET", "/api?a=%20b", {"Accept": "x", "Authorization": "Bearer ü"}), 9)
+        await client.send(HttpRequest("PUT", "/api", {"Content-Type": "y"}, b"{}"), 9)
+        await client.send(HttpRequest("POST", "/api", {"Content-Type": "y"}, b""), 9)
         await client.aclose()
     common = {"Host": f"127.0.0.1:{server.port}", "User-Agent": "hpad", "Accept-Encoding": "identity"}
     sent = []
@@ -51,7 +51,7 @@ async def test_a_value_that_would_begin_another_header_is_not_sent():
     async with RawServer(OK).serving() as server:
         client = opened(server.url)
         with pytest.raises(ValueError) as caught:  # noqa: PT011  # the text is aiohttp's
-            await client.send(Request("GET", "/", {"Authorization": "s3cret\r\nX: y"}), 9)
+            await client.send(HttpRequest("GET", "/", {"Authorization": "s3cret\r\nX: y"}), 9)
         assert "s3cret" not in str(caught.value)
         await client.aclose()
     assert server.requests == []
@@ -149,7 +149,7 @@ async def test_an_answer_that_is_too_large_is_not_read(status, head):
     async with RawServer(b"HTTP/1.1 %d X\r\n%b12345" % (status, head), OK).serving() as server:
         client = opened(server.url, largest=10)
         failure = await fails(client)
-        assert (type(failure), failure.status) == (TooLarge, status)
+        assert (type(failure), failure.status) == (AnswerTooLarge, status)
         assert (await ask(client)).body == b"ok"
         assert server.connections == 2
         await client.aclose()
@@ -246,7 +246,9 @@ def test_waiting_requests_are_served_in_order(run, monkeypatch):
     async def main():
         async with RawServer(waits).serving() as server:
             client = opened(server.url)
-            tasks = [asyncio.ensure_future(client.send(Request("GET", f"/{number}", {}), 30.0)) for number in range(8)]
+            tasks = [
+                asyncio.ensure_future(client.send(HttpRequest("GET", f"/{number}", {}), 30.0)) for number in range(8)
+            ]
             await until(lambda: server.requests)
             tasks[3].cancel()  # it waits
             tasks[0].cancel()

@@ -12,7 +12,7 @@ from support.engine import Workload, external, series
 
 from hpad.api.hpa import from_builtins
 from hpad.api.text import CONTROLS
-from hpad.election.leader import Replica
+from hpad.election.leader import KnownReplica
 from hpad.engine.view import ScaleError
 from hpad.serve.page import Mode
 from hpad.settings.model import Serving
@@ -322,5 +322,5 @@ async def test_another_process_that_decides_is_named_where_no_decision_is_in_mem
     world.source.put(hpa("web"))
     text = "no decision for the HPA default/web is in memory"
     assert await world.get(f"{WEB}/recording") == (404, {"error": text})
-    world.others = [Replica("hpad-2", "standby"), Replica("hpad-1", "leader")]
+    world.others = [KnownReplica("hpad-2", "standby"), KnownReplica("hpad-1", "leader")]
     assert await world.get(f"{WEB}/recording") == (404, {"error": f"{text}; hpad-1 decides for it"})

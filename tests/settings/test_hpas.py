@@ -84,8 +84,8 @@ def test_each_annotation_is_a_field_of_the_configuration(tmp_path: Path) -> None
         plain = from_builtins({"metadata": head, "spec": {"metrics": [metric]}})
         lines = [f"{name.replace('-', '_')}: {value}", *(f"fallback: {each}" for each in base.values())]
         file = written(tmp_path, f"hpas: [{{names: [w*], {', '.join(lines)}}}]")
-        by_file = annotations.Reader(defaults=hpas.defaults(settings.load(file, {}, {}).hpas)).of(plain)
-        own, without = annotations.Reader().of(annotated), annotations.Reader().of(plain)
+        by_file = annotations.AnnotationReader(defaults=hpas.defaults(settings.load(file, {}, {}).hpas)).of(plain)
+        own, without = annotations.AnnotationReader().of(annotated), annotations.AnnotationReader().of(plain)
         assert by_file.error is own.error is None
         found, expected, absent = (  # without the texts: YAML has another way to write a time
             (each.policies, msgspec.structs.replace(each.controls, texts=())) for each in (by_file, own, without)
@@ -97,7 +97,7 @@ def test_each_annotation_is_a_field_of_the_configuration(tmp_path: Path) -> None
 def test_the_annotations_of_an_hpa_win_over_the_configuration(tmp_path: Path) -> None:
     loaded = settings.load(written(tmp_path, "hpas: [{tolerance_up: 0.2, tolerance_down: 0.25}]"), {}, {})
     metadata = {"name": "web", "namespace": "shop", "annotations": {"hpad.io/tolerance-up": "0.5"}}
-    found = annotations.Reader(defaults=hpas.defaults(loaded.hpas)).of(from_builtins({"metadata": metadata}))
+    found = annotations.AnnotationReader(defaults=hpas.defaults(loaded.hpas)).of(from_builtins({"metadata": metadata}))
     assert (found.controls.tolerance_up, found.controls.tolerance_down) == (0.5, 0.25)
 
 
@@ -105,7 +105,7 @@ def test_the_windows_of_a_schedule_may_be_a_list(tmp_path: Path) -> None:
     text = 'hpas: [{schedule: ["0 8 * * * for 1h: min=5", "0 9 * * * for 1h: max=9"]}]'
     read = hpas.defaults(settings.load(written(tmp_path, text), {}, {}).hpas)
     assert read is not None
-    found = annotations.Reader(defaults=read).of(from_builtins({"metadata": {"name": "web"}}))
+    found = annotations.AnnotationReader(defaults=read).of(from_builtins({"metadata": {"name": "web"}}))
     assert found.errors == ()
     assert [(each.low, each.high) for each in found.controls.schedule or ()] == [(5, None), (None, 9)]
 

@@ -14,7 +14,7 @@ from hpad.api.metadata import Key
 from hpad.clock import SystemClock
 from hpad.decisions.log import DecisionLog
 from hpad.election import owner
-from hpad.election.leader import Replica
+from hpad.election.leader import KnownReplica
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
 from hpad.engine.turn import Reconcile
@@ -75,7 +75,7 @@ class World:
 
     def __init__(self) -> None:
         self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionLog()
-        self.others: list[Replica] = []
+        self.others: list[KnownReplica] = []
         """The processes beside this one."""
         self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)
 

@@ -28,9 +28,9 @@ from hpad.api.selector import Selector
 from hpad.controller.controller import Controller
 from hpad.controller.observe import Options
 from hpad.controller.overlap import SelectorIndex
-from hpad.controller.reconcile import DecisionLog, Keepers, Reconciler, ReconcileRecorder
+from hpad.controller.reconcile import DecisionKeeper, Keepers, Reconciler, ReconcileRecorder
 from hpad.controller.takeover import Takeover
-from hpad.election.owner import ALONE, Owner
+from hpad.election.owner import ALONE, Authority
 from hpad.engine import annotations as own
 from hpad.engine.conditions import Event
 from hpad.engine.view import Competitor, Tunables
@@ -75,7 +75,7 @@ def competing(selectors: SelectorIndex, key: Key, pods: Iterable[Pod]) -> tuple[
             return found
 
 
-class Switch(Owner):
+class Switch(Authority):
     """It leads while `on`."""
 
     remaining = None
@@ -293,12 +293,12 @@ class Bench:
         *found: HorizontalPodAutoscaler,
         period: float = 15.0,
         workers: int = 8,
-        owner: Owner = ALONE,
+        owner: Authority = ALONE,
         telemetry: Telemetry | None = None,
         clock: virtual_time.VirtualClock | None = None,
         store: Store | None = None,
         recorder: ReconcileRecorder | None = None,
-        decisions: DecisionLog | None = None,
+        decisions: DecisionKeeper | None = None,
         release: Callable[[Collection[Key]], None] | None = None,
         **options: Any,
     ) -> None:

@@ -12,7 +12,7 @@ from hpad import testing
 from hpad.adapter import Adapter, Query
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.cluster import Api
+from hpad.kube.cluster import ApiReads
 from hpad.sources import plugins
 
 SECRET = "s3cr3t"
@@ -113,7 +113,7 @@ async def adapter(source: str, at: Server) -> AsyncIterator[Adapter]:
     config = ClusterConfig(at.url(), ssl.create_default_context(cafile=at.ca) if at.ca else None)
     async with (
         client.Client(config, clock) as api,
-        testing.context("source", api=Api(api) if source in THROUGH_THE_API_SERVER else None) as context,
+        testing.context("source", api=ApiReads(api) if source in THROUGH_THE_API_SERVER else None) as context,
     ):
         made = kind(msgspec.convert(_options(source, at), kind.Settings), context)
         yield made

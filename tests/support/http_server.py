@@ -20,7 +20,7 @@ from hpad.serve.api import Decisions, Shown
 from hpad.serve.authentication import Reviewer
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
-from hpad.serve.summary import HpaSource
+from hpad.serve.summary import ShownHpas
 from hpad.settings.model import Serving
 from hpad.sources.limits import SourceReport
 from hpad.store.store import InMemory, Store
@@ -67,7 +67,7 @@ async def opened(
     replicas: Callable[[], Sequence[Replica]] = owner.alone,
     port: int = 0,
     clock: Clock | None = None,
-    source: HpaSource | None = None,
+    source: ShownHpas | None = None,
     store: Store | None = None,
     decisions: Decisions | None = None,
     telemetry: Telemetry | None = None,

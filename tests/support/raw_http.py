@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpad.kube.auth.credentials import ClusterConfig
-from hpad.kube.session import Allowed, Answer, Failed, Request, Session
+from hpad.kube.session import Allowed, Failed, HttpAnswer, HttpRequest, Session
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -112,8 +112,8 @@ async def ask(
     body: bytes | None = None,
     allowed: Allowed | None = None,
     timeout: float = 30.0,
-) -> Answer:
-    return await session.send(Request(method, "/path", {"Accept": "application/json"}, body), timeout, allowed)
+) -> HttpAnswer:
+    return await session.send(HttpRequest(method, "/path", {"Accept": "application/json"}, body), timeout, allowed)
 
 
 async def fails(

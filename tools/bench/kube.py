@@ -27,7 +27,7 @@ from hpad.kube.client import Client
 from hpad.kube.hpas import HpaCache
 from hpad.kube.pods import PodCache
 from hpad.kube.reflector import Kind
-from hpad.kube.session import Request, Session
+from hpad.kube.session import HttpRequest, Session
 from hpad.kube.watch import WatchScope
 from hpad.lab.cluster import Cluster
 
@@ -157,7 +157,7 @@ async def requested(url: str) -> float:
     for number in range(-WARM, REQUESTS):
         if number == 0:
             began = time.thread_time()
-        await session.send(Request("PUT", path("status"), headers, b"x" * 1000), 10.0)
+        await session.send(HttpRequest("PUT", path("status"), headers, b"x" * 1000), 10.0)
     spent = time.thread_time() - began
     await session.aclose()
     return spent / REQUESTS * 1e6
