@@ -146,6 +146,8 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
     if args.output != "text":
         output.print_value(found, args.output)
         return
+    if found.get("trace") is None:
+        raise Failure(f"only the sentence of this decision is kept, its inputs were too large: {found['sentence']}")
     made, outlook = msgspec.convert(found["trace"], Trace), msgspec.convert(found.get("outlook", []), list[Outlook])
     now = None if past else _now()
     notes = list(_notes(found))

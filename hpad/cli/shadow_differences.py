@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from hpad.decisions.entry import Entry
 from hpad.engine.settle import NOT_WRITTEN
+from hpad.records.entry import Entry
 
 _PAUSE: Final = timedelta(minutes=5)
 """The longest time between two entries that follow each other, or twice the period of the HPA, if that is longer. In a

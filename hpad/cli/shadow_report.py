@@ -20,10 +20,10 @@ from hpad.cli.hpa_reader import Hpa
 from hpad.cli.output import Failure, counted
 from hpad.cli.shadow_differences import Interval, Report, Side, report
 from hpad.clock import SystemClock
-from hpad.decisions.entry import Entry
 from hpad.engine import annotations, words
 from hpad.engine.controls import IN_SHADOW
 from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, Span, line, table
+from hpad.records.entry import Entry
 from hpad.settings import Settings, hpas
 
 _MOST: Final = 10_000

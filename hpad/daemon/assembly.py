@@ -15,9 +15,6 @@ from hpad.controller.observe import GAP_PERIODS, Options
 from hpad.controller.reconcile import Keepers, Reconciler
 from hpad.controller.sparing import CostRemoval, kept_seconds
 from hpad.controller.takeover import Takeover
-from hpad.decisions.archive import Archive, Limits
-from hpad.decisions.file import FileArchive
-from hpad.decisions.log import DecisionLog
 from hpad.election import lease
 from hpad.election.owner import ALONE, Authority, Coordinator, require
 from hpad.engine import annotations
@@ -25,6 +22,8 @@ from hpad.kube import client, cluster, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.manifests import folder
 from hpad.records import recent, writer
+from hpad.records.archive import HistoryLimits
+from hpad.records.history import DecisionHistory
 from hpad.settings import Settings, hpas
 from hpad.settings.model import YIELD
 from hpad.sources import limits, manager, plugins
@@ -48,7 +47,7 @@ class Components:
     metrics: manager.Sources
     recorder: writer.RecordingWriter | None
     recent: recent.RecentReconciles
-    decisions: DecisionLog
+    decisions: DecisionHistory
     coordinator: Coordinator | None
     store: Store
     reconciler: Reconciler
@@ -234,14 +233,13 @@ def _store(given: _Given, api: client.Client, owner: Authority) -> Store:
     return persistent.PersistentStore(backend, clock, given.telemetry, intervals, lambda: owner.leading)
 
 
-def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionLog:
+def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionHistory:
     """Returns the decision history: in a file beside the state file if there is one, else in memory."""
-    limits = Limits(span=settings.decision_history, disk=settings.decision_history_disk)
-    archive: Archive | None = None
-    file = settings.store.path
-    if settings.store.kind == "sqlite" and file is not None and not settings.dry_run and limits.span and limits.disk:
-        archive = FileArchive(file.with_name(f"{file.stem}-decisions.db"), clock, limits)
-    return DecisionLog(metrics.source_of, archive=archive, limits=limits, clock=clock)
+    limits = HistoryLimits(span=settings.decision_history, disk=settings.decision_history_disk)
+    state = settings.store.path
+    in_file = settings.store.kind == "sqlite" and not settings.dry_run and limits.disk
+    file = state.with_name(f"{state.stem}-decisions.db") if state is not None and in_file else None
+    return DecisionHistory(metrics.source_of, file=file, limits=limits, clock=clock)
 
 
 def _save_intervals(settings: Settings) -> persistent.SaveIntervals:

@@ -94,7 +94,7 @@ BUILT_IN: Final = "kube-controller-manager"
 KEDA: Final = ("keda", "keda-operator")
 """Managers in metadata.managedFields: user agents up to the first slash, which is the name of the program."""
 AUTOSCALERS: Final = (HPAD, BUILT_IN, *KEDA)
-_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 HPA: Final = "hpa"
 SCALE: Final = "scale"
@@ -307,7 +307,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             return ""
         if minimum == 0 and gates.HPAScaleToZero:
             return f"{self.zero_by or UNNAMED} has set it, and metrics wake only what an autoscaler has put to sleep"
-        by_keda = self.zero_by in KEDA and (self.hpa.metadata.labels or {}).get(_MANAGED_BY) != "keda-operator"
+        by_keda = self.zero_by in KEDA and (self.hpa.metadata.labels or {}).get(MANAGED_BY) != "keda-operator"
         return f"KEDA has put it to sleep, and minReplicas {minimum} does not wake it" if by_keda else ""
 
     @property

@@ -1,42 +1,20 @@
 """Writes reconciles as scenarios and steps, in the format that `format` reads and `hpad replay` takes."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api import metrics, pod
+from hpad.api import pod
 from hpad.api.hpa import HorizontalPodAutoscalerSpec, to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
-from hpad.api.sample import (
-    CONTAINER_RESOURCE,
-    EXTERNAL,
-    RESOURCE,
-    AdapterError,
-    ExternalSample,
-    ObjectSample,
-    PodSample,
-    Query,
-)
-from hpad.api.selector import Selector
-from hpad.api.selector_syntax import Operator
+from hpad.api.sample import AdapterError, ObjectSample, PodSample
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import STALE, Tunables
-from hpad.records.format import (
-    CONFLICT,
-    Answer,
-    Controller,
-    FallbackText,
-    Reading,
-    Scenario,
-    Step,
-    converted,
-)
+from hpad.engine.view import MANAGED_BY, STALE, Tunables
+from hpad.records.format import CONFLICT, Answer, Controller, FallbackText, Reading, Scenario, Step
 
 _MAX_STEPS: Final = 5760
 """Steps of one scenario: a day with the default sync period. Replaying one step needs all earlier ones of its line."""
@@ -78,13 +56,21 @@ def encode_start(done: Reconcile, name: str) -> bytes:
     return msgspec.json.encode(encode_head(done, name))[:-1] + b',"steps":['
 
 
+def encode_alone(done: Reconcile) -> bytes:
+    """Returns the line of a scenario of this reconcile alone, without its results."""
+    return encode_start(done, "") + msgspec.json.encode(_inputs(done, new_spec=False)) + LINE_END
+
+
 def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
     """Returns a scenario without steps as JSON-like builtins: the HPA and its history before this reconcile.
 
-    Of the HPA's metadata only name and namespace are written, because annotations may be confidential.
+    Of the HPA's metadata only name, namespace and the label that names KEDA are written, because annotations may be
+    confidential.
     """
     view, tunables = done.view, done.view.tunables
-    metadata = ObjectMeta(name=view.hpa.metadata.name, namespace=view.hpa.metadata.namespace)
+    whole = view.hpa.metadata
+    labels = {name: text for name, text in (whole.labels or {}).items() if name == MANAGED_BY}
+    metadata = ObjectMeta(name=whole.name, namespace=whole.namespace, labels=labels or None)
     scenario = Scenario(
         id=name,
         controller=Controller(
@@ -104,9 +90,12 @@ def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
 def encode_reconcile(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
     """Returns one step as JSON-like builtins: the inputs, and the results under `expect`.
 
-    The spec is included if it is new. The metrics are written as the Kubernetes lists that would have given these
-    answers, and as `answers` if no lists would.
+    The spec is included if it is new.
     """
+    return _inputs(done, new_spec=new_spec) | {"expect": results(done.decision.scale_to, done.outcome, done.settlement)}
+
+
+def _inputs(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
     view, outcome = done.view, done.outcome
     step = Step(
         time=view.now,
@@ -125,15 +114,13 @@ def encode_reconcile(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
         competitors=tuple(view.competitors),
         values_held=view.values_held,
         withheld=None if outcome is None else outcome.withheld,
+        unsure=outcome is not None and outcome.unsure,
+        timing=done.timing,
         shadow=view.shadow,
+        answers=tuple(map(_reading, done.answers)) or None,
         work=None if done.work is None else tuple(map(_reading, done.work)),
     )
-    return {
-        **to_builtins(step),
-        "pods": [pod.to_builtins(each, view.now) for each in view.pods],
-        **_encode_answers(done),
-        "expect": results(done.decision.scale_to, outcome, done.settlement),
-    }
+    return {**to_builtins(step), "pods": [pod.to_builtins(each, view.now) for each in view.pods]}
 
 
 def results(scale_to: int | None, outcome: Outcome | None, settlement: Settlement) -> dict[str, Any]:
@@ -166,15 +153,6 @@ def _fallback_text(policy: FallbackPolicy) -> FallbackText:
     )
 
 
-def _encode_answers(done: Reconcile) -> dict[str, Any]:
-    lists = metrics_lists(done.queries, done.answers, {each.name: each.labels for each in done.view.pods})
-    # Lists cannot express every answer, for example two External metrics of one name with different selectors.
-    read_back = converted({"time": to_builtins(done.view.now), **lists}, Step, "")
-    if read_back.answer(done.queries) == list(done.answers):
-        return lists
-    return {"answers": [to_builtins(_reading(answer)) for answer in done.answers]}
-
-
 def _reading(answer: Answer) -> Reading:
     if isinstance(answer, AdapterError):
         return Reading(error=answer.message, blame=answer.blame)
@@ -183,103 +161,6 @@ def _reading(answer: Answer) -> Reading:
     if isinstance(answer, ObjectSample):
         return Reading(value=answer.value, timestamp=answer.timestamp)
     return Reading(values=answer.values, timestamp=answer.timestamp, note=answer.note)
-
-
-def metrics_lists(
-    queries: Sequence[Query | AdapterError], answers: Sequence[Answer], labels: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
-    """Returns podMetrics, customMetrics and externalMetrics that lead to the answers, as far as such lists can.
-
-    `labels` are those of the pods, by name.
-    """
-    lists: dict[str, Any] = {}
-    usages: list[tuple[Query, PodSample]] = []
-    for query, answer in zip(queries, answers, strict=True):
-        if isinstance(query, AdapterError):
-            continue
-        if query.type in (RESOURCE, CONTAINER_RESOURCE):
-            if isinstance(answer, PodSample):
-                usages.append((query, answer))
-            else:
-                lists["podMetrics"] = _failed_list(metrics.RESOURCE_API, answer)
-        elif query.type == EXTERNAL:
-            lists.setdefault("externalMetrics", {})[query.name] = _external_list(query, answer)
-        else:
-            lists.setdefault("customMetrics", {})[query.name] = _custom_list(query, answer)
-    if usages:
-        lists["podMetrics"] = {"items": _usage_items(usages, labels)}
-    return lists
-
-
-def _failed_list(api: str, answer: Answer) -> dict[str, Any]:
-    """Returns a list with the error of a failed request, or an empty list for any other answer."""
-    # The format holds the API server's text without the prefix that the reader adds to it.
-    prefix = metrics.fetch_failed(api, "").message
-    if isinstance(answer, AdapterError) and answer.message.startswith(prefix):
-        return {"error": answer.message.removeprefix(prefix)}
-    return {"items": []}
-
-
-def _external_list(query: Query, answer: Answer) -> dict[str, Any]:
-    if not isinstance(answer, ExternalSample):
-        return _failed_list(metrics.EXTERNAL_API, answer)
-    when = to_builtins(answer.timestamp)
-    items = [{"metricName": query.name, "timestamp": when, "value": _text(value)} for value in answer.values]
-    return {"items": items}
-
-
-def _custom_list(query: Query, answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, ObjectSample):
-        return {"items": [_custom_item(to_builtins(query.object), answer.timestamp, answer.value)]}
-    if not isinstance(answer, PodSample):
-        return _failed_list(metrics.CUSTOM_API, answer)
-    items = []
-    for name, value in answer.values.items():
-        item = _custom_item({"kind": "Pod", "name": name, "apiVersion": "v1"}, value.timestamp, value.value)
-        items.append(item | {"windowSeconds": int(value.window.total_seconds())})
-    return {"items": items}
-
-
-def _custom_item(described: Any, when: datetime, value: int) -> dict[str, Any]:
-    return {"describedObject": described, "timestamp": to_builtins(when), "value": _text(value)}
-
-
-def _usage_items(
-    usages: Sequence[tuple[Query, PodSample]], labels: Mapping[str, Mapping[str, str]]
-) -> list[dict[str, Any]]:
-    """Returns PodMetrics items: the queried containers, and one named "" with the rest of the pod's usage."""
-    items: dict[str, dict[str, Any]] = {}
-    used: dict[str, dict[str, dict[str, int]]] = {}
-    # Queries for whole pods come last: only then the usage of the named containers can be subtracted.
-    for query, sample in sorted(usages, key=lambda usage: usage[0].container == ""):
-        selected = _labels_selected(query.pods)
-        for name, value in sample.values.items():
-            items[name] = {
-                "metadata": {"name": name, "labels": dict(labels.get(name, selected))},
-                "timestamp": to_builtins(value.timestamp),
-                "window": f"{value.window.total_seconds():g}s",
-            }
-            containers = used.setdefault(name, {})
-            others = 0 if query.container else _of_others(query, containers)
-            containers.setdefault(query.container, {})[query.name] = value.value - others
-    for name, containers in used.items():
-        items[name]["containers"] = [
-            {"name": container, "usage": {resource: _text(milli) for resource, milli in usage.items()}}
-            for container, usage in containers.items()
-        ]
-    return list(items.values())
-
-
-def _of_others(query: Query, containers: Mapping[str, dict[str, int]]) -> int:
-    """Returns the usage of the named containers that is part of the usage of the whole pod."""
-    named = [usage for name, usage in containers.items() if name not in query.ignored_containers]
-    return sum(usage.setdefault(query.name, 0) for usage in named)
-
-
-def _labels_selected(pods: Selector | None) -> dict[str, str]:
-    """Returns labels that the selector matches, for a pod that was not listed; only equality terms can be met."""
-    requirements = () if pods is None else pods.requirements
-    return {term.key: term.values[0] for term in requirements if term.operator in (Operator.IN, Operator.EQUALS)}
 
 
 def _text(milli: int) -> str:

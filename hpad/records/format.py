@@ -15,10 +15,11 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 - `zeroBy` of a step: the client that set the target to zero.
 - `valuesHeld` of a step: a change of measured values alone did not change the status (setting `status_refresh`).
 - `withheld` of a step: why a decided count was not sent.
+- `unsure` of a step: the last write failed so that it may or may not have been carried out.
+- `timing` of a step: the seconds of each stage, in the decision history alone.
 - `shadow` of a step: in shadow mode, why, and the counts and values of the target. All else is that of the shadow.
 - `work` of a step: the answers about the unfinished work of each pod, for a scale-down that spares busy pods.
-- `answers` of a step: one answer per metric, in place of the metrics lists. They serve sources that are no Kubernetes
-  API, two External metrics with one name, and samples with a note.
+- `answers` of a step: one answer per metric, in place of the metrics lists, which hpad 0.1 wrote where it could.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ from hpad.engine import controls, fallback_policy
 from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY, History
+from hpad.engine.turn import TimingTrace
 from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Shadow, Tunables, Withheld
 
 Answer = Sample | AdapterError
@@ -132,6 +134,8 @@ class Step(_Lenient, frozen=True):
     competitors: tuple[Competitor, ...] = ()
     values_held: bool = False
     withheld: Withheld | None = None
+    unsure: bool = False
+    timing: TimingTrace | None = None
     shadow: Shadow | None = None
     work: tuple[Reading, ...] | None = None
 

@@ -85,7 +85,7 @@ def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
             controls=own,
             shadow=_modelled(step.shadow),
         )
-        done = reconcile(view, step, step.answer, where)
+        done = msgspec.structs.replace(reconcile(view, step, step.answer, where), timing=step.timing)
         history = done.settlement.history
         if done.settlement.status_changed:
             hpa = msgspec.structs.replace(hpa, status=done.settlement.status)
@@ -189,7 +189,7 @@ def _write(step: Step, hpa: HorizontalPodAutoscaler, count: int) -> Outcome:
     """Returns the outcome of writing the scale: the recorded errors, then success. Only conflicts are tried again."""
     for attempt, error in enumerate(step.scale_update_errors[:ATTEMPTS], start=1):
         if error != CONFLICT:
-            return Outcome((count,) * attempt, error)
+            return Outcome((count,) * attempt, error, unsure=step.unsure)
     conflicts = len(step.scale_update_errors)
     if conflicts >= ATTEMPTS:
         return Outcome((count,) * ATTEMPTS, _conflict_message(hpa.spec.scale_target_ref))

@@ -15,9 +15,6 @@ from hpad.api.metadata import Key
 from hpad.api.problem import Invalid
 from hpad.api.text import harmless_json
 from hpad.clock import Clock
-from hpad.decisions.entry import Entry
-from hpad.decisions.log import DecisionLog
-from hpad.decisions.subscription import Subscription
 from hpad.election import owner
 from hpad.election.leader import KnownReplica
 from hpad.engine import annotations
@@ -26,7 +23,10 @@ from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
 from hpad.records import recent
+from hpad.records.entry import Entry
+from hpad.records.history import DecisionHistory, PastDecision
 from hpad.records.recent import RecentReconciles
+from hpad.records.subscription import Subscription
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
@@ -65,7 +65,8 @@ class Decisions(Protocol):
         limit: int = ...,
         traces: bool = False,
     ) -> list[Entry]: ...
-    async def at(self, key: Key, moment: datetime) -> Entry | None: ...
+    def trace(self, done: Reconcile) -> Trace: ...
+    async def at(self, key: Key, time: datetime) -> PastDecision | None: ...
     async def reaches(self, key: Key) -> datetime | None: ...
     def subscribe(self) -> Subscription: ...
 
@@ -100,7 +101,7 @@ class Api:
     ) -> None:
         self._source = shown.source
         self._store = shown.store
-        self._decisions = decisions = shown.decisions or DecisionLog()
+        self._decisions = decisions = shown.decisions or DecisionHistory()
         self._clock = clock
         self._status = status
         self._dry_run = dry_run
@@ -179,8 +180,13 @@ class Api:
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
-        last = self._decisions.last(key)
-        return await respond_with(lambda: _decision_at(found, last))
+        return await respond_with(lambda: self._decision_at(found))
+
+    def _decision_at(self, found: PastDecision) -> DecisionAt:
+        """Returns a past decision with all that is said of it. Call it on a thread."""
+        done, notes = found.done, (found.note,) if found.note else ()
+        trace, next_ = (None, ()) if done is None else (foreseen(self._decisions.trace(done)), outlook(done))
+        return DecisionAt(**msgspec.structs.asdict(found.entry) | {"trace": trace}, outlook=next_, notes=notes)
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
         key = self._found(request).metadata.key
@@ -251,13 +257,6 @@ def _recorded(reconciles: Sequence[Reconcile]) -> Recording:
 def _foreseen(entry: Entry) -> Entry:
     """Returns the entry with the next bounds in its trace. Call it on a thread."""
     return entry if entry.trace is None else msgspec.structs.replace(entry, trace=foreseen(entry.trace))
-
-
-def _decision_at(found: Entry, last: Reconcile | None) -> DecisionAt:
-    """Returns the entry, with an outlook if its decision is the last one: of others only the trace is kept."""
-    entry = _foreseen(found)
-    known = last is not None and last.view.now == entry.began
-    return DecisionAt(**msgspec.structs.asdict(entry), outlook=outlook(last) if last is not None and known else ())
 
 
 def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handler:

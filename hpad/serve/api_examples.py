@@ -17,10 +17,10 @@ from hpad.api.hpa import (
     enc_hook,
 )
 from hpad.api.quantity import Quantity
-from hpad.decisions.entry import Entry, Point
 from hpad.engine.outlook.types import STEP, Outlook
 from hpad.engine.stage import UP_LIMIT
 from hpad.engine.trace import ReplicasTrace, TargetTrace, Trace
+from hpad.records.entry import Entry, Point
 from hpad.serve import api_types
 from hpad.sources.limits import SourceReport
 

@@ -11,9 +11,9 @@ from hpad.api.hpa import (
     MetricSpec,
     MetricStatus,
 )
-from hpad.decisions.entry import Entry
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
+from hpad.records.entry import Entry
 from hpad.sources.limits import SourceReport
 
 FAILING: Final = "failing"
@@ -168,12 +168,15 @@ class EntryList(_Answer, frozen=True):
 
 
 class DecisionAt(Entry, frozen=True, kw_only=True):
-    """The decision that was in force at a time, with its trace.
+    """The decision that was in force at a time.
 
-    `outlook` is what would change the count next: of the last decision only, whose inputs are in memory.
+    `trace` and `outlook` (what would have changed the count next) are those of this version of hpad for the inputs of
+    that time; `notes` says so where it decides otherwise than the hpad of that time. Without a `trace` the inputs are
+    not kept, as they were too large.
     """
 
     outlook: tuple[Outlook, ...]
+    notes: tuple[str, ...] = ()
 
 
 class Recording(_Answer, frozen=True):

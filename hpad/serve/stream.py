@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 
 from hpad.api.metadata import Key
-from hpad.decisions.subscription import Subscription
+from hpad.records.subscription import Subscription
 from hpad.serve import limits
 from hpad.serve.api_types import Summary
 from hpad.serve.summary import matches
@@ -159,7 +159,7 @@ class Streams:
         """Sends decisions to the clients. If the subscription ends, so do the streams, and their clients reconnect."""
         try:
             with subscription:
-                async for key, _ in subscription:
+                async for key in subscription:
                     self._publish(key)
         except Exception:  # noqa: BLE001  # a task that nothing awaits
             self._log.exception("bug: unexpected exception while decisions are sent")

@@ -13,7 +13,6 @@ import msgspec
 from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
 from hpad.api.metadata import Key
-from hpad.decisions.entry import numbers
 from hpad.engine import brief, conditions, holds
 from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
@@ -22,6 +21,7 @@ from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.turn import Reconcile
+from hpad.records.entry import numbers
 from hpad.serve import api_types, causes
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store

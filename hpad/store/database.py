@@ -4,6 +4,7 @@
 - The file stays locked while it is open, so that a second hpad with the same file gets an error instead of overwriting
   it.
 - A file that is damaged, of another format or no database is renamed with the time and replaced; the last few are kept.
+  One of an older format is deleted instead, where its layout says so.
 - A file that cannot be opened, read or written at the moment is left alone and tried again with each call.
 """
 
@@ -35,13 +36,17 @@ class Damaged(Exception):
     """The content of the file is wrong; the message has the reason."""
 
 
+class Outdated(Damaged):
+    """The file has an older format."""
+
+
 class Layout(NamedTuple):
     """The content of a file and how it is kept.
 
     `what` names the file in messages. `application` and `format` are the numbers in its header. `schema` has type, name
     and statement of each table and index. `synchronous`: FULL syncs each transaction to disk; NORMAL may lose the last
     ones in a power loss, but never a part of one. `kept_aside`: the number of damaged files that are kept. `shrinks`:
-    pages that were freed can be given back to the file system.
+    pages that were freed can be given back to the file system. `drops_older`: a file of an older format is deleted.
     """
 
     what: str
@@ -52,6 +57,7 @@ class Layout(NamedTuple):
     log_bytes: int = 1 << 24
     kept_aside: int = 5
     shrinks: bool = False
+    drops_older: bool = False
 
 
 class Database:
@@ -113,9 +119,12 @@ class Database:
             try:
                 return work(), None
             except (Damaged, sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                if not _is_damage(error):
+                if isinstance(error, Outdated) and self._layout.drops_older:
+                    self._drop(str(error))
+                elif _is_damage(error):
+                    self._put_aside(str(error))
+                else:
                     raise
-                self._put_aside(str(error))
                 return work(), None
         except (Damaged, sqlite3.Error, OSError, UnicodeError) as error:
             with contextlib.suppress(sqlite3.Error):
@@ -157,6 +166,14 @@ class Database:
         if connection is not None:
             connection.close()
 
+    def _drop(self, why: str) -> None:
+        """Deletes the file and its side files. Raises OSError."""
+        with contextlib.suppress(sqlite3.Error):
+            self._close()
+        for suffix in ("", *_SIDE_FILES):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        self._log.info(f"the {self._layout.what} of an earlier version is dropped: creating a new one", reason=why)
+
     def _put_aside(self, why: str) -> None:
         """Renames the file and its side files. Raises OSError."""
         with contextlib.suppress(sqlite3.Error):
@@ -168,6 +185,23 @@ class Database:
                 file.rename(aside.with_name(aside.name + suffix))
         text = f"the {self._layout.what} is damaged: renamed, creating a new one"
         self._log.error(text, error=why, kept_as=str(aside))
+
+
+class MemoryDatabase(Database):
+    """A database in memory of at most `most_bytes` bytes. What it holds ends with the connection."""
+
+    def __init__(self, clock: Clock, layout: Layout, most_bytes: int) -> None:
+        super().__init__(Path(":memory:"), clock, layout, most_bytes)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = sqlite3.connect(self._path, isolation_level=None)
+            _prepare(self._connection, self._layout, self._most_pages)
+        return self._connection
+
+    def _size(self) -> int:
+        (pages,) = self._opened().execute("PRAGMA page_count").fetchone()
+        return int(pages) * PAGE
 
 
 @contextlib.contextmanager
@@ -212,7 +246,7 @@ def _check(connection: sqlite3.Connection, layout: Layout) -> None:
         raise Damaged(f"it is no {layout.what} of hpad")
     if version != layout.format:
         text = f"its format is {version}, which this version of hpad does not know; it knows {layout.format}"
-        raise Damaged(text)
+        raise Outdated(text) if version < layout.format else Damaged(text)
     if tuple(schema) != layout.schema:
         raise Damaged(f"it is no {layout.what} of hpad")
     (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -13,8 +13,8 @@ from support.engine import Workload, external, resource, series, used
 from hpad.cli import explain, main
 from hpad.cli.fetch import Refusal
 from hpad.cli.output import Failure
-from hpad.decisions.entry import first
 from hpad.engine.trace import Trace, encode
+from hpad.records.entry import first
 
 Json = dict[str, Any]
 HPA = "/api/v1/hpas/default/web"
@@ -178,6 +178,21 @@ def test_an_earlier_decision_says_for_how_long_it_was_in_force(run: Run, held: W
     ]
     # Times are shown without parts of a second: a decision of 12:02:00.7 is shown as one of 12:02:00.
     assert reader.asked == [f"{HPA}/decision?at=2026-01-01T12%3A02%3A00.999999%2B00%3A00"]
+
+
+def test_a_decision_without_stored_inputs_gives_its_sentence(run: Run, capsys: Capture) -> None:
+    reader = Answers({f"{HPA}/decision": {"sentence": "keep 6000: cpu at its target", "outlook": []}})
+    assert run(reader, "web", "--at", "2026-01-01T12:02:00Z") == 1
+    assert capsys.readouterr().err == (
+        "hpad: only the sentence of this decision is kept, its inputs were too large: keep 6000: cpu at its target\n"
+    )
+
+
+def test_a_decision_that_this_version_makes_otherwise_says_so(run: Run, held: Workload, capsys: Capture) -> None:
+    note = "the hpad of that time decided otherwise"
+    reader = Answers({f"{HPA}/decision": detail(held.trace) | {"notes": [note]}})
+    assert run(reader, "web", "--at", "2026-01-01T12:02:00Z") == 0
+    assert f"Note:      {note}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ago", ["-10m", "10m"])

@@ -12,7 +12,7 @@ from support.engine import START, Workload, external, series
 from hpad.cli import client, shadow_report
 from hpad.cli.output import Failure
 from hpad.cli.shadow_differences import report
-from hpad.decisions.entry import Entry, first
+from hpad.records.entry import Entry, first
 
 Json = dict[str, Any]
 STEP = timedelta(minutes=1)

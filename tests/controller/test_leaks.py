@@ -12,7 +12,7 @@ from support.references import containers
 from support.virtual_time import in_virtual_time
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
-from hpad.decisions.log import DecisionLog
+from hpad.records.history import DecisionHistory
 from hpad.sources.limits import Limits
 from hpad.sources.source import Source
 
@@ -37,7 +37,7 @@ class Constant:
 
 @in_virtual_time
 async def test_deleted_hpas_leave_no_entries() -> None:
-    log = DecisionLog()
+    log = DecisionHistory()
     bench = Bench(hpa("stays"), decisions=log)
     source = Source(
         "mine", Constant(), clock=bench.clock, log=structlog.get_logger(), observer=lambda *call: None,
@@ -49,6 +49,7 @@ async def test_deleted_hpas_leave_no_entries() -> None:
 
     bench.metrics.gather = gather  # type: ignore[method-assign]  # the source's answers
     roots = (bench.controller, source, log)
+    running = asyncio.create_task(log.run())
     bench.controller.start()
     await asyncio.sleep(100)
     before = [containers(each) for each in roots]
@@ -69,5 +70,6 @@ async def test_deleted_hpas_leave_no_entries() -> None:
         if size > old.get(path, 0) + 1
     }
     assert grown == {}
+    running.cancel()
     assert b'hpa_name="app-' not in await bench.telemetry.exposition()
     await bench.controller.stop(5)

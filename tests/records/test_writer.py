@@ -129,7 +129,7 @@ def test_a_replay_gives_the_recorded_results(tmp_path: Path) -> None:
 
 
 def test_a_note_is_recorded_and_replayed(tmp_path: Path) -> None:
-    """The sentence is the same, and samples without a note are written as before."""
+    """The sentence is the same."""
     note = 'no consumer holds a message of the queue "orders"'
     done = reconciles([msgspec.structs.replace(queue(10), note=note), queue(10)])
     ready = [[msgspec.structs.replace(pod, ready="True") for pod in each.view.pods] for each in done]
@@ -142,7 +142,7 @@ def test_a_note_is_recorded_and_replayed(tmp_path: Path) -> None:
     check_replay([recorded])
     assert [each.get("answers") for each in recorded["steps"]] == [
         [{"values": [10000], "timestamp": "2026-01-01T00:00:00Z", "note": note}],
-        None,
+        [{"values": [10000], "timestamp": "2026-01-01T00:00:00Z"}],
     ]
     first, second = map(str, (each.decision for each in replay.run(format.decode_scenario(recorded))))
     assert (first, second) == (f"{second}, but {note}", second)

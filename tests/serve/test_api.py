@@ -174,7 +174,8 @@ async def test_the_history_and_past_decisions(world: World) -> None:
     assert [entry["desired"] for entry in answer["items"]] == [6]
     _, then = await world.get(f"{WEB}/decision?at=2026-01-01T12:00:20Z")
     assert (then["desired"], then["trace"]["replicas"]["desired"]) == (2, 2)
-    assert then["outlook"] == [], "the inputs of an earlier decision are not kept"
+    assert then["outlook"][0]["text"] == "grows once queue is above 22 (11 per replica; now 20)"
+    assert "notes" not in then
     _, now = await world.get(f"{WEB}/decision")
     assert (now["desired"], now["trace"]["replicas"]["desired"]) == (6, 6)
     assert [each["kind"] for each in now["outlook"]] == ["growth", "shrinking"]

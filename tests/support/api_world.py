@@ -12,12 +12,12 @@ from support.engine import Workload, external, series
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.decisions.log import DecisionLog
 from hpad.election import owner
 from hpad.election.leader import KnownReplica
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
 from hpad.engine.turn import Reconcile
+from hpad.records.history import DecisionHistory
 from hpad.records.recent import RecentReconciles
 from hpad.serve.page import Mode
 from hpad.serve.server import Server
@@ -74,7 +74,7 @@ class World:
     session: aiohttp.ClientSession
 
     def __init__(self) -> None:
-        self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionLog()
+        self.source, self.store, self.decisions = Hpas(), InMemory(), DecisionHistory()
         self.others: list[KnownReplica] = []
         """The processes beside this one."""
         self.recent = RecentReconciles(SystemClock(), seconds=600, memory=1 << 20)

@@ -10,11 +10,11 @@ from support import virtual_time
 from support.engine import START, Answer, Workload, external, series
 
 from hpad.api.metadata import Key
-from hpad.decisions.entry import Entry
-from hpad.decisions.log import DecisionLog
 from hpad.engine.settle import Outcome, settle
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import DRY_RUN
+from hpad.records.entry import Entry
+from hpad.records.history import DecisionHistory
 
 WEB = Key("default", "web")
 
@@ -30,14 +30,16 @@ def named(done: Reconcile, name: str, by: timedelta = timedelta(0)) -> Reconcile
 class Diary:
     """One workload whose decisions are logged."""
 
-    def __init__(self, workload: Workload, log: DecisionLog | None = None) -> None:
+    def __init__(self, workload: Workload, log: DecisionHistory | None = None) -> None:
         self.workload = workload
-        self.log = log or DecisionLog()
+        self.log = log or DecisionHistory()
+        self.done: list[Reconcile] = []
 
     def turn(self, *answers: Answer, after: float = 15, **fields: Any) -> None:
         """Reconciles and logs the decision."""
         self.workload.reconcile(*answers, after=after, **fields)
         assert self.workload.done is not None
+        self.done.append(self.workload.done)
         self.log.add(self.workload.done)
 
     def dry_turn(self, *answers: Answer, after: float = 15) -> None:
@@ -77,7 +79,7 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def scaled(*messages: int, log: DecisionLog | None = None) -> Diary:
+def scaled(*messages: int, log: DecisionHistory | None = None) -> Diary:
     """One turn per number, at 15 s, 30 s and so on; a count 10 times the current one changes nothing."""
     undelayed = {"scaleDown": {"stabilizationWindowSeconds": 0}}
     diary = Diary(one_queue(behavior=undelayed), log)

@@ -13,7 +13,6 @@ import msgspec
 from hpad.api.hpa import Scale, ScaleSpec, ScaleStatus, from_builtins, without_status
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue, Sample
-from hpad.decisions.stretch import kept
 from hpad.engine import annotations as own
 from hpad.engine import shadow
 from hpad.engine.conditions import Condition, find
@@ -27,6 +26,7 @@ from hpad.engine.trace import Trace, decode, encode
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Gates, Tunables, View
+from hpad.records.stretch import kept
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 DEFAULT_BEHAVIOR: dict[str, Any] = {

@@ -16,9 +16,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Pod
 from hpad.api.sample import PodSample, PodValue, Query
-from hpad.decisions.log import DecisionLog
 from hpad.engine.history import Last, Memory
 from hpad.engine.settle import sentence
+from hpad.records.history import DecisionHistory
 from hpad.store.store import InMemory
 
 END = datetime.now(UTC).replace(microsecond=0)
@@ -116,7 +116,7 @@ class Fleet:
         self.members = {member.key: member for member in members}
         self.idle = {key: _untouched(key) for key in idle}
         self.store = InMemory()
-        self.log = DecisionLog(source_of)
+        self.log = DecisionHistory(source_of)
 
     def values(self) -> list[HorizontalPodAutoscaler]:
         """Returns the HPAs as a cache would have them."""

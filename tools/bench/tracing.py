@@ -34,8 +34,8 @@ PODS, PER_NAMESPACE, REQUEST = 4, 50, 200
 UNTRACED = """
 import sys
 from hpad.cli import main
-from hpad.decisions.log import DecisionLog
-DecisionLog.add = lambda self, done: None
+from hpad.records.history import DecisionHistory
+DecisionHistory.add = lambda self, done: None
 sys.exit(main())
 """
 """hpad without tracing."""

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 from support import virtual_time
 from support.controller import Bench, Switch, hpa
 from support.decisions import WEB, Diary, after, contiguous, named, one_queue, scaled
@@ -13,17 +12,14 @@ from support.engine import Workload, external, series
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.decisions import compact
-from hpad.decisions.archive import Limits, Search
-from hpad.decisions.file import FileArchive
-from hpad.decisions.log import REFRESH_SECONDS, SAVE_SECONDS, DecisionLog
-from hpad.decisions.memory import MemoryArchive
-from hpad.decisions.stretch import SETTLED
+from hpad.records.archive import HistoryLimits
+from hpad.records.history import REFRESH_SECONDS, SAVE_SECONDS, DecisionHistory
+from hpad.records.stretch import SETTLED
 
 
 @in_virtual_time
 async def test_unchanged_turns_are_one_entry_and_a_rescale_begins_another() -> None:
-    log = DecisionLog()
+    log = DecisionHistory()
     bench = Bench(hpa("web"), decisions=log)
     bench.controller.start()
     await asyncio.sleep(50)
@@ -67,10 +63,10 @@ def test_entries_are_listed_by_time_and_in_pages() -> None:
 def test_the_entry_in_force_at_a_moment(seconds: float, count: int | None) -> None:
     log = scaled(50, 50, 70, 70, 60, 60).log
     found = virtual_time.run(log.at(WEB, after(seconds)))
-    assert (found and found.desired) == count
+    assert (found and found.entry.desired) == count
     if found is not None:
-        assert found.trace is not None
-        assert found.trace.time == found.began
+        assert found.done is not None
+        assert (found.done.view.now, found.done.decision.desired, found.note) == (found.entry.began, count, "")
     assert virtual_time.run(log.reaches(WEB)) == after(15)
     assert virtual_time.run(log.reaches(Key("default", "other"))) is None
 
@@ -86,7 +82,7 @@ def test_a_clock_that_was_set_back_leaves_the_history_in_the_order_of_the_turns(
 
     def at(seconds: float) -> int | None:
         found = virtual_time.run(diary.log.at(WEB, after(seconds)))
-        return found and found.number
+        return found and found.entry.number
 
     assert [at(seconds) for seconds in (-9999, -3540, -100, 30, 60)] == [
         None, second.number, second.number, first.number, second.number,
@@ -95,7 +91,7 @@ def test_a_clock_that_was_set_back_leaves_the_history_in_the_order_of_the_turns(
 
 
 def test_a_listener_is_told_of_the_turns_that_became_an_entry() -> None:
-    async def main() -> list[tuple[Key, int, int]]:
+    async def main() -> list[Key]:
         diary = Diary(Workload(*[external(name, averageValue="10") for name in ("a", "b")], replicas=5))
         with diary.log.subscribe() as heard:
             for _ in range(3):
@@ -103,24 +99,23 @@ def test_a_listener_is_told_of_the_turns_that_became_an_entry() -> None:
             for _ in range(SETTLED):
                 diary.turn(series(20), series(50))
             diary.turn(series(90), series(90))
-            return [(key, entry.turns, entry.desired) for key, entry in [await anext(heard) for _ in range(3)]]
+            return [await anext(heard) for _ in range(3)]
 
-    assert virtual_time.run(main()) == [(WEB, 1, 5), (WEB, SETTLED, 5), (WEB, 1, 9)]
+    assert virtual_time.run(main()) == [WEB] * 3
 
 
-def test_a_log_that_is_off_knows_the_entry_in_progress() -> None:
-    diary = scaled(50, 70, 70, log=DecisionLog(limits=Limits(span=timedelta(0))))
-    (entry,) = diary.entries(traces=True)
-    assert (entry.turns, entry.desired, entry.trace) == (1, 7, None)
+def test_a_history_that_is_off_knows_the_last_decision() -> None:
+    diary = scaled(50, 70, 70, log=DecisionHistory(limits=HistoryLimits(span=timedelta(0))))
+    assert diary.entries() == []
     assert diary.log.latest(WEB) is not None
-    assert virtual_time.run(diary.log.reaches(WEB)) == entry.began
+    assert virtual_time.run(diary.log.reaches(WEB)) is None
     virtual_time.run(diary.log.run())  # ends at once
     virtual_time.run(diary.log.stop())
 
 
 @in_virtual_time
 async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> None:
-    log, owner = DecisionLog(), Switch()
+    log, owner = DecisionHistory(), Switch()
     bench = Bench(hpa("web"), decisions=log, owner=owner, release=log.release)
     bench.controller.start()
     await asyncio.sleep(40)
@@ -141,7 +136,7 @@ async def test_a_released_hpa_keeps_its_past_and_has_no_latest_decision() -> Non
 def test_a_restart_continues_the_history_of_a_file(tmp_path: Path) -> None:
     async def life(*messages: int, after_crash: bool = False) -> list[int]:
         clock = virtual_time.VirtualClock()
-        log = DecisionLog(archive=FileArchive(tmp_path / "decisions.db", clock, Limits()), clock=clock)
+        log = DecisionHistory(file=tmp_path / "decisions.db", clock=clock)
         running = asyncio.create_task(log.run())
         await asyncio.sleep(1)
         for each in messages:
@@ -153,14 +148,9 @@ def test_a_restart_continues_the_history_of_a_file(tmp_path: Path) -> None:
         assert all(entry.trace is not None for entry in found)
         latest = await log.at(WEB, after(40))
         assert latest is not None
-        assert latest.trace is not None
+        assert latest.done is not None
         running.cancel()
-        if after_crash:
-            archive = log._archive
-            assert isinstance(archive, FileArchive)
-            await archive._database.close()
-        else:
-            await log.stop()
+        await (crash(log) if after_crash else log.stop())
         return [entry.turns for entry in reversed(found)]
 
     world = Diary(one_queue())
@@ -175,8 +165,7 @@ def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:
 
     async def life(*, notes: bool, stops: bool) -> int:
         clock = virtual_time.VirtualClock()
-        archive = FileArchive(tmp_path / "decisions.db", clock, Limits())
-        world.log = DecisionLog(archive=archive, clock=clock)
+        world.log = DecisionHistory(file=tmp_path / "decisions.db", clock=clock)
         running = asyncio.create_task(world.log.run())
         world.turn(series(50))
         await asyncio.sleep(SAVE_SECONDS + 1)
@@ -185,12 +174,11 @@ def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:
         await asyncio.sleep(REFRESH_SECONDS if notes else 0)
         world.turn(series(50))
         running.cancel()
-        await (world.log.stop() if stops else archive._database.close())
-        reader = FileArchive(tmp_path / "decisions.db", clock, Limits())
-        await reader.load()
-        (last,) = await reader.find(WEB, Search(limit=1))
-        await reader.close()
-        return compact.unpack(WEB, last, trace=False).turns
+        await (world.log.stop() if stops else crash(world.log))
+        reader = DecisionHistory(file=tmp_path / "decisions.db", clock=clock)
+        (last,) = await reader.entries(WEB, limit=1)
+        await reader.stop()
+        return last.turns
 
     world = Diary(one_queue())
     assert virtual_time.run(life(notes=False, stops=True)) == 6
@@ -198,30 +186,10 @@ def test_a_stop_and_a_crash_keep_how_far_an_entry_was(tmp_path: Path) -> None:
     assert virtual_time.run(life(notes=False, stops=False)) == 1
 
 
-def test_a_bug_of_the_archive_does_not_end_the_log() -> None:
-    class Broken(MemoryArchive):
-        saves = 0
-
-        async def save(self) -> None:
-            self.saves += 1
-            raise ZeroDivisionError
-
-    async def main() -> None:
-        clock, archive = virtual_time.VirtualClock(), Broken(Limits())
-        running = asyncio.create_task(DecisionLog(archive=archive, clock=clock).run())
-        with capture_logs() as logs:
-            await asyncio.sleep(SAVE_SECONDS * 3.5)
-        assert archive.saves == 3
-        assert [each["event"] for each in logs] == ["bug: the decision history could not be kept"]
-        running.cancel()
-
-    virtual_time.run(main())
-
-
 def test_a_clock_that_was_set_back_before_a_restart_keeps_the_order(tmp_path: Path) -> None:
     async def life(start: timedelta) -> list[datetime]:
         clock = virtual_time.VirtualClock()
-        log = DecisionLog(archive=FileArchive(tmp_path / "decisions.db", clock, Limits()), clock=clock)
+        log = DecisionHistory(file=tmp_path / "decisions.db", clock=clock)
         running = asyncio.create_task(log.run())
         await asyncio.sleep(1)
         log.add(named(done, "web", start))
@@ -238,9 +206,7 @@ def test_a_clock_that_was_set_back_before_a_restart_keeps_the_order(tmp_path: Pa
     assert began == [after(15), after(15) + timedelta(hours=3)]
 
 
-def test_an_entry_that_cannot_be_read_is_left_out() -> None:
-    diary = scaled(50, 70, 70)
-    archive = diary.log._archive
-    assert archive is not None
-    archive.put(WEB, compact.Stored(1 << 60, 1 << 50, 1 << 50, b"garbage"))
-    assert [entry.desired for entry in diary.entries()] == [5, 7, 7]
+async def crash(log: DecisionHistory) -> None:
+    """Loses what was not saved."""
+    assert log._archive is not None
+    await log._archive._database.close()

@@ -1,4 +1,4 @@
-"""One entry of the decision history: a stretch of turns that came to the same decision for the same reason."""
+"""One entry of the decision history, as the API gives it: what was said of turns with the same decision and reason."""
 
 from datetime import datetime
 from typing import Final
@@ -53,9 +53,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel",
 
 
 def first(done: Reconcile, number: int = 0) -> Entry:
-    """Returns the entry of a stretch that begins with this decision, without trace."""
+    """Returns the entry of a stretch that begins with this decision, without points and trace."""
     view, decision, settlement = done.view, done.decision, done.settlement
-    recommended, proposals = numbers(done)
     return Entry(
         namespace=view.hpa.metadata.namespace,
         name=view.hpa.metadata.name,
@@ -70,7 +69,6 @@ def first(done: Reconcile, number: int = 0) -> Entry:
         max=view.max_replicas,
         error=(settlement.error or "")[:MOST_TEXT],
         metrics=addresses(view.spec.metrics),
-        points=(Point(view.now, recommended, proposals),),
         target=None if view.shadow is None else view.shadow.replicas,
         number=number,
     )

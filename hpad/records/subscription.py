@@ -6,14 +6,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from hpad.api.metadata import Key
-from hpad.decisions.entry import Entry
 
 MOST_WAITING: Final = 1024
 """The number of decisions that a listener may leave unread; with one more its subscription ends."""
 
 
 class Subscription:
-    """The decisions since the call of `Listeners.subscribe`: `async for key, entry in subscription`.
+    """The HPAs that were decided otherwise since the call of `Listeners.subscribe`: `async for key in subscription`.
 
     The iteration ends after `close`, and as soon as the listener has left `MOST_WAITING` decisions unread (`lagged`).
     As a context manager it closes itself.
@@ -22,7 +21,7 @@ class Subscription:
     def __init__(self, listeners: "Listeners") -> None:
         self.lagged = False
         self._listeners = listeners
-        self._waiting: deque[tuple[Key, Entry]] = deque()
+        self._waiting: deque[Key] = deque()
         self._changed = asyncio.Event()
         self._is_open = True
 
@@ -37,7 +36,7 @@ class Subscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> tuple[Key, Entry]:
+    async def __anext__(self) -> Key:
         """Waits for the next decision. Raises StopAsyncIteration once the subscription has ended."""
         while self._is_open and not self._waiting:
             self._changed.clear()
@@ -53,13 +52,13 @@ class Subscription:
         self._listeners.discard(self)
         self._changed.set()
 
-    def put(self, key: Key, entry: Entry) -> None:
+    def put(self, key: Key) -> None:
         """Adds a decision. Ends the subscription if too many are unread."""
         if len(self._waiting) >= MOST_WAITING:
             self.lagged = True
             self.close()
             return
-        self._waiting.append((key, entry))
+        self._waiting.append(key)
         self._changed.set()
 
 
@@ -81,10 +80,10 @@ class Listeners:
     def discard(self, subscription: Subscription) -> None:
         self._open.discard(subscription)
 
-    def tell(self, key: Key, entry: Entry) -> None:
+    def tell(self, key: Key) -> None:
         """Delivers a decision to all listeners. Never waits."""
         for subscription in tuple(self._open):
-            subscription.put(key, entry)
+            subscription.put(key)
 
     def close(self) -> None:
         """Ends all subscriptions."""

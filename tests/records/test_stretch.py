@@ -9,9 +9,9 @@ from support.decisions import WEB, Diary, contiguous
 from support.engine import START, Workload, external, pod, resource, series, used
 
 from hpad.api.sample import AdapterError
-from hpad.decisions.entry import MOST_TEXT
-from hpad.decisions.stretch import SETTLED
 from hpad.engine.view import ScaleError, Tunables
+from hpad.records.entry import MOST_TEXT
+from hpad.records.stretch import SETTLED
 
 DAY = 24 * 60 * 4
 """The turns of a day."""
