@@ -88,6 +88,6 @@ def test_a_type_that_keda_does_not_have_is_named_with_the_nearest_one() -> None:
 
 def test_the_table_of_triggers_in_the_documentation_is_complete() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "from-keda.md").read_text()
-    [table] = re.findall(r"\| trigger \| source \|\n(.*?)\n\n", page, re.DOTALL)
+    [table] = re.findall(r"\| trigger \| source \| lost \|\n(.*?)\n\n", page, re.DOTALL)
     named = re.findall(r"`([a-z-]+)`", "\n".join(row.split("|")[1] for row in table.splitlines()))
     assert {name for name in named if not name.startswith("-")} == set(scaledobject.TRIGGERS)
