@@ -15,6 +15,8 @@ import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 from support import distribution, environment
 
+from hpad.daemon import garbage
+
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
 RECOVERY = "recovery"
@@ -95,6 +97,12 @@ def no_blocking_calls(blocker: BlockBuster) -> Iterator[BlockBuster]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the tests that wait longest, see `support.distribution`."""
     items.sort(key=lambda item: distribution.rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Collects garbage seldom, as the daemon does: each search would look at 10,000 tests and all modules again."""
+    garbage.collect_seldom()
+    garbage.keep_all()
 
 
 @pytest.hookimpl(optionalhook=True)
