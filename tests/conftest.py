@@ -1,5 +1,6 @@
 """What all rooms share: the vectors, what may be skipped, blocking calls, and the count of conformance rows."""
 
+import gc
 import gzip
 import json
 import os
@@ -14,8 +15,6 @@ import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
 from support import distribution, environment
-
-from hpad.daemon import garbage
 
 DATA = Path(__file__).resolve().parent / "data"
 MAY_BE_SKIPPED = "real_kube_apiserver"
@@ -101,8 +100,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Collects garbage seldom, as the daemon does: each search would look at 10,000 tests and all modules again."""
-    garbage.collect_seldom()
-    garbage.keep_all()
+    gc.set_threshold(20_000, 5, 10)
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -297,10 +297,14 @@ def converted(value: Any, kind: type[_Decoded], where: str) -> _Decoded:
         raise RecordingError(f"{place}: {what[:1].lower()}{what[1:]}") from error
 
 
+_NESTED: Final = (dict, list)
+
+
 def _without_nulls(value: Any) -> Any:
     """Drops null fields, as Go's decoder does: a null field reads like an absent one (encoding/json, Unmarshal)."""
     if isinstance(value, dict):
-        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
+        kept = {name: field for name, field in value.items() if field is not None}
+        return {name: _without_nulls(field) if isinstance(field, _NESTED) else field for name, field in kept.items()}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
