@@ -46,51 +46,45 @@ class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
         return PastRecommendation(self.timestamp, current) if self.uncertain else self
 
 
-COUNT: Final = struct.Struct("<i")
+_COUNT: Final = struct.Struct("<i")
 _TIME: Final = struct.Struct("<q")
 
 
-class Past(Sequence[PastRecommendation]):
+class PackedRecommendations(Sequence[PastRecommendation]):
     """Recommendations in 12 bytes each, instead of 104: a full window of five minutes has 20 of them.
 
-    `packed_times` are microseconds since 1970. `counts` are the packed `COUNT` of each, as ~count where it is
-    uncertain; they are cut to those of an int32 that is not negative. Never changes; equals each sequence of the same
-    recommendations. Both are bytes, since an array is an object that the collector of garbage has to search.
+    Times are in microseconds since 1970; counts are ~count where they are uncertain, and are cut to those of an int32
+    that is not negative. Never changes; equals each sequence of the same recommendations. Both are bytes, since an
+    array is an object that the collector of garbage has to search.
     """
 
-    __slots__ = ("counts", "packed_times")
+    __slots__ = ("_counts", "_times")
 
     def __init__(self, entries: Iterable[PastRecommendation] = ()) -> None:
         known = tuple(entries)
-        self.packed_times = b"".join(_TIME.pack(micros(entry.timestamp)) for entry in known)
-        self.counts = b"".join(map(_packed, known))
+        self._times = b"".join(_TIME.pack(micros(entry.timestamp)) for entry in known)
+        self._counts = b"".join(map(_packed, known))
 
-    def stored(self, stale: int, at: int, replicas: int) -> "Past":
+    def stored(self, stale: int, at: int, replicas: int) -> "PackedRecommendations":
         """Returns the entries with another one, in place of the one with the index `stale`, or behind all if it is -1.
 
         `at` is microseconds since 1970.
         """
-        count, time = COUNT.pack(replicas if 0 <= replicas <= MAX_INT32 else _cut(replicas)), _TIME.pack(at)
-        made, times, counts = Past.__new__(Past), self.packed_times, self.counts
-        if stale < 0:
-            made.packed_times, made.counts = times + time, counts + count
-        else:
-            made.packed_times = times[: stale * _TIME.size] + time + times[(stale + 1) * _TIME.size :]
-            made.counts = counts[: stale * COUNT.size] + count + counts[(stale + 1) * COUNT.size :]
+        count, time = _COUNT.pack(_cut(replicas)), _TIME.pack(at)
+        made, place = PackedRecommendations.__new__(PackedRecommendations), stale if stale >= 0 else len(self)
+        made._times = self._times[: place * _TIME.size] + time + self._times[(place + 1) * _TIME.size :]
+        made._counts = self._counts[: place * _COUNT.size] + count + self._counts[(place + 1) * _COUNT.size :]
         return made
-
-    @property
-    def times(self) -> tuple[int, ...]:
-        """The time of each entry, in microseconds since 1970."""
-        return struct.unpack(f"<{len(self)}q", self.packed_times)
 
     @property
     def rows(self) -> Iterator[tuple[int, int]]:
         """The time and the count of each entry, ~count where it is uncertain."""
-        return zip(self.times, struct.unpack(f"<{len(self)}i", self.counts), strict=True)
+        number = len(self)
+        times, counts = struct.unpack(f"<{number}q", self._times), struct.unpack(f"<{number}i", self._counts)
+        return zip(times, counts, strict=True)
 
     def __len__(self) -> int:
-        return len(self.counts) // COUNT.size
+        return len(self._counts) // _COUNT.size
 
     def __iter__(self) -> Iterator[PastRecommendation]:
         return (_entry(*row) for row in self.rows)
@@ -103,15 +97,20 @@ class Past(Sequence[PastRecommendation]):
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Past):
-            return self.packed_times == other.packed_times and self.counts == other.counts
+        if isinstance(other, PackedRecommendations):
+            return self._times == other._times and self._counts == other._counts
         return tuple(self) == tuple(other) if isinstance(other, tuple | list) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        return f"Past({list(self)})"
+        return f"PackedRecommendations({list(self)})"
+
+
+def packed(past: Sequence[PastRecommendation]) -> PackedRecommendations:
+    """Returns the recommendations in their packed form, which they may have already."""
+    return past if isinstance(past, PackedRecommendations) else PackedRecommendations(past)
 
 
 def micros(moment: datetime) -> int:
@@ -130,7 +129,7 @@ def _cut(count: int) -> int:
 
 def _packed(entry: PastRecommendation) -> bytes:
     count = _cut(entry.replicas)
-    return COUNT.pack(~count if entry.uncertain else count)
+    return _COUNT.pack(~count if entry.uncertain else count)
 
 
 def _entry(at: int, count: int) -> PastRecommendation:
@@ -187,7 +186,7 @@ def shifted(past: Iterable[Dated], by: timedelta) -> tuple[Dated, ...]:
 class History(msgspec.Struct, frozen=True, gc=False):
     """Recommendations feed the stabilization windows, rescales the scaling policies. Empty for a new HPA.
 
-    The recommendations of a history that is kept are a `Past`. `last_samples` is kept only for HPAs with fallback
+    The recommendations of a history that is kept are packed. `last_samples` is kept only for HPAs with fallback
     policies (see `hpad.engine.fallback_policy`).
     """
 

@@ -195,10 +195,7 @@ def next_fallback(view: View, index: int, proposal: Proposal) -> Upcoming | None
         return None
     known = _known(view, index)
     since = known.failing_since or view.now
-    try:
-        at = since + _delay(fallback)
-    except OverflowError:
-        return None
+    at = since + _delay(fallback)
     then = msgspec.structs.replace(view, now=at)
     replaced = _replaced(then, proposal, fallback, msgspec.structs.replace(known, failing_since=since))
     return Upcoming(at, None if replaced.ignored else replaced.replicas) if replaced.fallback else None
@@ -209,10 +206,7 @@ def last_good_until(view: View, index: int, proposal: Proposal) -> datetime | No
     fallback, known = view.fallback_policies[index].fallback, _known(view, index)
     if not proposal.fallback or fallback is None or fallback.kind != LAST_GOOD or known.good_at is None:
         return None
-    try:
-        return known.good_at + fallback.age
-    except OverflowError:
-        return None
+    return known.good_at + fallback.age
 
 
 def _with(proposal: Proposal, replicas: int, fallback: str) -> Proposal:

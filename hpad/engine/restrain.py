@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from hpad.api.quantity import MAX_INT32
 from hpad.engine.behavior import TOO_FEW, TOO_MANY, CompiledBehavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import COUNT, EPOCH, MICROSECOND, Past, PastRecommendation
+from hpad.engine.history import EPOCH, MICROSECOND, PackedRecommendations, PastRecommendation, packed
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
 
@@ -30,7 +29,7 @@ class Stabilized(msgspec.Struct, frozen=True, gc=False):
     """The count after the windows, the recommendations to store, and the past recommendation that changed the count."""
 
     replicas: int
-    past: Past
+    past: PackedRecommendations
     deciding: DecidingRecommendation | None = None
 
 
@@ -48,22 +47,23 @@ def stabilize(
     """
     upward = behavior.up.window or timedelta(0)
     downward = downscale if behavior.down.window is None else behavior.down.window
-    at, known = (now - EPOCH) // MICROSECOND, past if isinstance(past, Past) else Past(past)
+    at, known = (
+        (now - EPOCH) // MICROSECOND,
+        packed(past),
+    )
     rise, fall = at - upward // MICROSECOND, at - downward // MICROSECOND
     low = high = recommended
     stale = -1  # the last entry older than both windows, which the new one replaces
     # An entry exactly as old as a window neither counts nor is stale, as in Kubernetes.
     outdated = min(rise, fall)
-    for index, when in enumerate(known.times):
+    for index, (when, count) in enumerate(known.rows):
         if when < outdated:
             stale = index
-    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known):  # seldom: the count mostly stays
-        for when, count in known.rows:
-            replicas = count if count >= 0 else current
-            if when > rise and replicas < low:
-                low = replicas
-            if when > fall and replicas > high:
-                high = replicas
+        replicas = count if count >= 0 else current
+        if when > rise and replicas < low:
+            low = replicas
+        if when > fall and replicas > high:
+            high = replicas
     replicas = min(max(current, low), high)
     kept = known.stored(stale, at, recommended)
     if replicas == recommended:
@@ -79,24 +79,27 @@ def stabilize_down(
 
     Source: Kubernetes 1.36, horizontal.go: stabilizeRecommendation.
     """
-    at, known = (now - EPOCH) // MICROSECOND, past if isinstance(past, Past) else Past(past)
+    at, known = (
+        (now - EPOCH) // MICROSECOND,
+        packed(past),
+    )
     cutoff = at - downscale // MICROSECOND
     high, stale = recommended, -1
-    for index, when in enumerate(known.times):
+    for index, (when, count) in enumerate(known.rows):
+        replicas = count if count >= 0 else current
         if when < cutoff:
             stale = index
-    if known.counts != COUNT.pack(min(recommended, MAX_INT32)) * len(known):  # seldom: the count mostly stays
-        for when, count in known.rows:
-            replicas = count if count >= 0 else current
-            if when >= cutoff and replicas > high:
-                high = replicas
+        elif replicas > high:
+            high = replicas
     kept = known.stored(stale, at, recommended)
     if high == recommended:
         return Stabilized(high, kept)
     return Stabilized(high, kept, _deciding(known, current, high, recommended, downscale))
 
 
-def _deciding(past: Past, current: int, replicas: int, recommended: int, window: timedelta) -> DecidingRecommendation:
+def _deciding(
+    past: PackedRecommendations, current: int, replicas: int, recommended: int, window: timedelta
+) -> DecidingRecommendation:
     """Returns the latest recommendation that keeps the count from `recommended`; `current` stands for uncertain ones.
 
     Such recommendations are as far from `recommended` as the count, or farther. Once the latest of them leaves the
@@ -141,7 +144,7 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     replicas: int
     able: tuple[str, str]
     limited: tuple[str, str]
-    recommendations: Past
+    recommendations: PackedRecommendations
     limit: str = ""
     deciding: DecidingRecommendation | None = None
     deciding_age: timedelta = timedelta(0)
@@ -175,11 +178,8 @@ class Restrained(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def _until(deciding: DecidingRecommendation) -> str:
-    """Returns the end of the window in UTC; "" where datetime has no such date."""
-    try:
-        end = deciding.recommendation.timestamp + deciding.window
-    except OverflowError:
-        return ""
+    """Returns the end of the window in UTC."""
+    end = deciding.recommendation.timestamp + deciding.window
     return f" (until {end:%H:%M:%S}Z)" if deciding.window < _A_DAY else f" (until {end:%Y-%m-%dT%H:%M:%S}Z)"
 
 

@@ -27,13 +27,14 @@ from hpad.engine.history import (
     History,
     LastSample,
     Memory,
-    Past,
+    PackedRecommendations,
     PastRecommendation,
     PendingRescale,
     Rescale,
     Validity,
     micros,
     moment_of,
+    packed,
 )
 
 FORMAT: Final = 1
@@ -161,9 +162,7 @@ def _pending_of(wire: _Pending) -> PendingRescale:
 def _recommendations(past: Sequence[PastRecommendation]) -> list[int]:
     flat: list[int] = []
     before = 0
-    recent = _recent(past)
-    known = recent if isinstance(recent, Past) else Past(recent)
-    for at, count in known.rows:
+    for at, count in packed(_recent(past)).rows:
         flat += (at - before, count)
         before = at
     return flat
@@ -179,9 +178,9 @@ def _rescales(past: Sequence[Rescale]) -> list[int]:
     return flat
 
 
-def _recommendations_of(flat: list[int]) -> Past:
+def _recommendations_of(flat: list[int]) -> PackedRecommendations:
     counts = [count if count >= 0 else ~count for count in flat[1::2]]
-    return Past(map(PastRecommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
+    return PackedRecommendations(map(PastRecommendation, _times(flat, 2), counts, (count < 0 for count in flat[1::2])))
 
 
 def _rescales_of(flat: list[int]) -> tuple[Rescale, ...]:

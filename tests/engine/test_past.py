@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpad.api.hpa import HorizontalPodAutoscalerBehavior, HPAScalingRules
 from hpad.engine.behavior import compile_behavior
-from hpad.engine.history import Past, PastRecommendation
+from hpad.engine.history import PackedRecommendations, PastRecommendation
 from hpad.engine.restrain import stabilize, stabilize_down
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,11 +29,11 @@ def replaced(past: list[PastRecommendation], stale: list[int], latest: PastRecom
 
 @given(pasts)
 def test_it_holds_what_was_put_in(past: list[PastRecommendation]) -> None:
-    made = Past(past)
+    made = PackedRecommendations(past)
     assert list(made) == past
     assert made == tuple(past)
     assert tuple(past) == made
-    assert made == Past(past)
+    assert made == PackedRecommendations(past)
     assert hash(made) == hash(tuple(past))
     assert len(made) == len(past)
 
@@ -70,13 +70,13 @@ def test_the_windows_of_both_directions_bound_the_count(
 
 
 def test_a_count_beyond_an_int32_is_cut() -> None:
-    assert Past([PastRecommendation(START, 2**40), PastRecommendation(START, -3)]) == (
+    assert PackedRecommendations([PastRecommendation(START, 2**40), PastRecommendation(START, -3)]) == (
         PastRecommendation(START, 2**31 - 1),
         PastRecommendation(START, 0),
     )
-    assert Past().stored(-1, 0, 2**40)[0].replicas == 2**31 - 1
+    assert PackedRecommendations().stored(-1, 0, 2**40)[0].replicas == 2**31 - 1
 
 
 def test_a_full_window_takes_less_than_half_a_kilobyte() -> None:
-    past = Past(PastRecommendation(START + timedelta(seconds=15 * turn), turn) for turn in range(20))
-    assert sum(map(sys.getsizeof, (past, past.times, past.counts))) < 500
+    past = PackedRecommendations(PastRecommendation(START + timedelta(seconds=15 * turn), turn) for turn in range(20))
+    assert sum(map(sys.getsizeof, (past, *[getattr(past, name) for name in past.__slots__]))) < 500
