@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from hpad.settings import TABLE
-from hpad.settings.rows import Row
+from hpad.settings.rows import SettingRow
 
 FILE = Path(__file__).resolve().parent.parent / "config" / "hpad.yaml"
 _WIDTH = 120
@@ -26,7 +26,7 @@ def current(text: str) -> str:
     return text
 
 
-def _with_meaning(text: str, row: Row, end: int) -> tuple[str, int]:
+def _with_meaning(text: str, row: SettingRow, end: int) -> tuple[str, int]:
     """Renews the lines of a setting, and returns where they end. `end`: the end of those of the setting before."""
     lines = re.compile(rf"^(?P<head>(# )?{row.name}: .*?) *(  # .*)?\n( {{{_COLUMN}}}# .*\n)*", re.MULTILINE)
     found = lines.search(text)
@@ -35,7 +35,7 @@ def _with_meaning(text: str, row: Row, end: int) -> tuple[str, int]:
     return before + text[rest:], len(before)
 
 
-def _head(row: Row) -> str:
+def _head(row: SettingRow) -> str:
     """Returns the line of a setting without its comment: its default, or a line to be filled in."""
     if row.written is None:
         return f"# {row.name}: {row.metavar}"

@@ -20,7 +20,7 @@ _ZONES = zoneinfo.available_timezones()
 _Replicas = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CronWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """From each `start` to the next `end`.
 
     start, end: five fields, as in crontab(5); timezone: of the schedule, such as "Europe/Berlin".
@@ -54,7 +54,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """metrics: name -> {start, end, timezone, replicas, otherwise}."""
 
-    metrics: dict[str, Window]
+    metrics: dict[str, CronWindow]
 
 
 class Cron:

@@ -48,7 +48,7 @@ class _Pods(msgspec.Struct, frozen=True):
 _PODS: Final = msgspec.json.Decoder(_Pods)
 
 
-class Counts(msgspec.Struct):
+class WorkloadCounts(msgspec.Struct):
     """What is counted of the pods that a selector matches, page by page."""
 
     nodes: set[str]
@@ -119,12 +119,12 @@ class KubernetesWorkload:
             return AdapterError(f'metric "{query.name}" needs the selector of the pods, such as "app=backend"', "spec")
         return query.namespace, selector
 
-    def _sample(self, query: Query, counts: Counts | AdapterError) -> Answer:
+    def _sample(self, query: Query, counts: WorkloadCounts | AdapterError) -> Answer:
         if isinstance(counts, AdapterError):
             return counts
         return ExternalSample((counts.of(query.name) * 1000,), self._clock.now())
 
-    async def _counts(self, namespace: str, selector: str) -> Counts:
+    async def _counts(self, namespace: str, selector: str) -> WorkloadCounts:
         """Counts the pods of a selector; raises AdapterError."""
         where = f'pods "{selector}" of namespace {namespace}'
         try:
@@ -133,11 +133,11 @@ class KubernetesWorkload:
         except TimeoutError:
             raise AdapterError(f"{where}: the API server did not answer within {self._timeout:g}s", "cluster") from None
 
-    async def _listed(self, namespace: str, selector: str, where: str) -> Counts:
+    async def _listed(self, namespace: str, selector: str, where: str) -> WorkloadCounts:
         if self._api is None:
             raise AdapterError(f"{where}: hpad runs without an API server, which lists pods", "spec")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-        counts, seen, more = Counts(nodes=set()), 0, ""
+        counts, seen, more = WorkloadCounts(nodes=set()), 0, ""
         # A page may be empty, since the server filters it; a bound on pages ends a server that always has another one.
         for _ in range(self._max_pods // _PAGE + _MOST_EMPTY_PAGES):
             page = self._decoded(await self._api.get(path, dict(_parameters(selector, more))), where)

@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return positive_duration("request_timeout", self.request_timeout).total_seconds()
 
 
-class Reader:
+class ListReader:
     """Reads one of the APIs ("resource", "custom" or "external"), which its errors name."""
 
     def __init__(self, api: str, settings: Settings, context: Context) -> None:

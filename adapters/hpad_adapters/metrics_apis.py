@@ -96,7 +96,7 @@ class CustomMetrics:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.Reader(_API, configured, context)
+        self._reader = lists.ListReader(_API, configured, context)
         self._clock = context.clock
         self._apart: dict[Group, float] = {}
         self._version: str | None = None
@@ -253,7 +253,7 @@ class ExternalMetrics:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.Reader("external", configured, context)
+        self._reader = lists.ListReader("external", configured, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the values of all series that the metric's selector matches."""
@@ -281,7 +281,7 @@ class MetricsServer:
     Settings: ClassVar[type[lists.Settings]] = lists.Settings
 
     def __init__(self, configured: lists.Settings, context: Context) -> None:
-        self._reader = lists.Reader("resource", configured, context)
+        self._reader = lists.ListReader("resource", configured, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a value per selected pod that reports; timestamps and windows are the server's own.

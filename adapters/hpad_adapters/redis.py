@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
-from hpad_adapters.redis_servers import RedisServers, Reply, ReplyError, Request, lacks, servers
+from hpad_adapters.redis_servers import RedisRequest, RedisServers, Reply, ReplyError, lacks, servers
 
 LIST, STREAM, PENDING, LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
 SET, SORTED_SET, HASH = "redis_set_size", "redis_sorted_set_size", "redis_hash_size"
@@ -86,7 +86,7 @@ class Redis:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if no server answers."""
         planned = [self._request(query) for query in queries]
-        requests = [each for each in planned if isinstance(each, Request)]
+        requests = [each for each in planned if isinstance(each, RedisRequest)]
         replies = iter(await self._servers.ask(requests) if requests else ())
         return [
             each if isinstance(each, AdapterError) else self._answer(query, next(replies))
@@ -96,7 +96,7 @@ class Redis:
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
 
-    def _request(self, query: Query) -> Request | AdapterError:
+    def _request(self, query: Query) -> RedisRequest | AdapterError:
         """Returns the two commands of a query: TYPE, and the one that returns the count; an error if it is invalid."""
         needed = ("key", "group") if query.name in _OF_A_GROUP else ("key",)
         requirements = query.selector.requirements if query.selector is not None else ()
@@ -114,7 +114,7 @@ class Redis:
             )
         key = self._settings.keys.get(labels["key"], labels["key"])
         group = (labels["group"],) if query.name == PENDING else ()
-        return Request(key, (("TYPE", key), (*_COUNTS[query.name], key, *group)))
+        return RedisRequest(key, (("TYPE", key), (*_COUNTS[query.name], key, *group)))
 
     def _answer(self, query: Query, replies: list[Reply] | AdapterError) -> Answer:
         if isinstance(replies, AdapterError):

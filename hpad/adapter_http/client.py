@@ -38,7 +38,7 @@ _GRANTED: Final = msgspec.json.Decoder(_Granted)
 _REFUSED: Final = msgspec.json.Decoder(_Refused)
 
 
-class Tokens:
+class OAuth2Tokens:
     """The OAuth2 token of one source: requested when it is first needed, and again shortly before it expires."""
 
     def __init__(self, settings: OAuth2, exchange: Exchange, clock: Clock) -> None:
@@ -142,7 +142,9 @@ class Http:
     def __init__(self, context: Context, options: HttpOptions) -> None:
         self._options = options
         self._exchange = Exchange(context, options)
-        self._tokens = Tokens(options.oauth2, self._exchange, context.clock) if options.oauth2 is not None else None
+        self._tokens = (
+            OAuth2Tokens(options.oauth2, self._exchange, context.clock) if options.oauth2 is not None else None
+        )
         if options.tls.insecure:
             context.log.warning("server certificates are not verified", source=context.name)
 

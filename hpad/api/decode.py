@@ -63,14 +63,14 @@ _ADVICE: Final[dict[str, dict[tuple[str, str], str]]] = {
             "targetAverageUtilization: {value}}}}}]"
         ),
         ("V2beta1Spec", "behavior"): _USE_V2,
-        ("ResourceMetricSource", "target"): _FLAT_RESOURCE,
-        ("ContainerResourceMetricSource", "target"): _FLAT_RESOURCE,
-        ("PodsMetricSource", "target"): _FLAT_METRIC,
-        ("PodsMetricSource", "metric"): _FLAT_METRIC,
-        ("ExternalMetricSource", "target"): _FLAT_METRIC,
-        ("ExternalMetricSource", "metric"): _FLAT_METRIC,
-        ("ObjectMetricSource", "metric"): _FLAT_METRIC,
-        ("ObjectMetricSource", "describedObject"): _FLAT % "target: {{apiVersion, kind, name}} names the object",
+        ("FlatResourceMetricSource", "target"): _FLAT_RESOURCE,
+        ("FlatContainerResourceMetricSource", "target"): _FLAT_RESOURCE,
+        ("FlatPodsMetricSource", "target"): _FLAT_METRIC,
+        ("FlatPodsMetricSource", "metric"): _FLAT_METRIC,
+        ("FlatExternalMetricSource", "target"): _FLAT_METRIC,
+        ("FlatExternalMetricSource", "metric"): _FLAT_METRIC,
+        ("FlatObjectMetricSource", "metric"): _FLAT_METRIC,
+        ("FlatObjectMetricSource", "describedObject"): _FLAT % "target: {{apiVersion, kind, name}} names the object",
     },
     "autoscaling/v1": {
         ("V1Spec", "metrics"): (
@@ -105,7 +105,7 @@ _VERSIONS: Final[dict[str, tuple[type, Callable[[Any], HorizontalPodAutoscaler]]
 VERSIONS: Final = tuple(_VERSIONS)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class DecodedHpa(msgspec.Struct, frozen=True):
     """The HPA of a document (None where a value has the wrong type), all errors, and the apiVersion."""
 
     hpa: HorizontalPodAutoscaler | None
@@ -113,7 +113,7 @@ class Reading(msgspec.Struct, frozen=True):
     version: str = v2.API_VERSION
 
 
-def read(value: Any) -> Reading:
+def read(value: Any) -> DecodedHpa:
     """Reads a JSON-like document in autoscaling/v1, v2beta1, v2beta2 or v2, without defaulting or validation.
 
     Unknown fields are errors; the HPA is returned without them.
@@ -121,15 +121,15 @@ def read(value: Any) -> Reading:
     version = value.get("apiVersion") if isinstance(value, dict) else None
     fault = _header_fault(value, version)
     if fault is not None:
-        return Reading(None, (fault,))
+        return DecodedHpa(None, (fault,))
     assert isinstance(version, str)
     kind, convert = _VERSIONS[version]
-    reader = strict.Reader(functools.partial(_advice, version))
+    reader = strict.StrictReader(functools.partial(_advice, version))
     clean = reader.read(value, kind)
     if not reader.sound:
-        return Reading(None, tuple(reader.errors), version)
+        return DecodedHpa(None, tuple(reader.errors), version)
     hpa = convert(msgspec.convert(clean, kind, dec_hook=v2.dec_hook))
-    return Reading(hpa, tuple(reader.errors), version)
+    return DecodedHpa(hpa, tuple(reader.errors), version)
 
 
 def _header_fault(value: Any, version: Any) -> Problem | None:

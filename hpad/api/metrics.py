@@ -40,7 +40,7 @@ class PodMetricsList(msgspec.Struct, frozen=True, gc=False):
     items: tuple[PodMetrics, ...] | None = ()
 
 
-class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class DescribedObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     kind: str = ""
     namespace: str = ""
     name: str = ""
@@ -50,7 +50,7 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 class MetricValue(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One value of a custom metric; its span is called `window` in v1beta1, `windowSeconds` in v1beta2."""
 
-    described_object: ObjectReference = ObjectReference()
+    described_object: DescribedObject = DescribedObject()
     timestamp: Moment | None = None
     window_seconds: int | None = None
     value: str | int | float = "0"

@@ -24,7 +24,7 @@ class ContainerRequests(msgspec.Struct, frozen=True, gc=False):
     requests: Mapping[str, int]
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class PodOwner(msgspec.Struct, frozen=True, gc=False):
     """The controller of an object, by its ownerReferences. `group` is the API group of `kind`, "" for core."""
 
     group: str
@@ -56,7 +56,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ready_since: datetime | None = None
     containers: tuple[ContainerRequests, ...] = ()
     pod_requests: Mapping[str, int] | None = None
-    owner: Owner | None = None
+    owner: PodOwner | None = None
     address: int = 0
     deletion_cost: DeletionCost | None = None
 

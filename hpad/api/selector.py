@@ -17,7 +17,7 @@ from hpad.api.selector_syntax import LONGEST as LONGEST
 from hpad.api.selector_syntax import Operator as Operator
 from hpad.api.selector_syntax import Requirement as Requirement
 from hpad.api.selector_syntax import SelectorError as SelectorError
-from hpad.api.selector_syntax import TooLarge as TooLarge
+from hpad.api.selector_syntax import SelectorTooLarge as SelectorTooLarge
 from hpad.api.text import quoted
 
 _EXACT: Final = frozenset({Operator.EQUALS, Operator.DOUBLE_EQUALS})

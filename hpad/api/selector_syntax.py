@@ -54,7 +54,7 @@ LONGEST: Final = 4096
 """Characters of the text of a selector."""
 
 
-class TooLarge(SelectorError):
+class SelectorTooLarge(SelectorError):
     """The selector is larger than hpad takes."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def _listed(values: Sequence[str]) -> str:
 def requirements(text: str) -> list[Requirement]:
     """Returns the requirements of a text, in the order written. Raises SelectorError."""
     if len(text) > LONGEST:
-        raise TooLarge
+        raise SelectorTooLarge
     tokens = _Tokens(text)
     found: list[Requirement] = []
     if not tokens.peek():
@@ -189,7 +189,7 @@ def requirements(text: str) -> list[Requirement]:
         if not following:
             return found
         if len(found) == MOST_REQUIREMENTS:
-            raise TooLarge
+            raise SelectorTooLarge
         if following != ",":
             raise _unexpected(following, "',' or 'end of string'")
         if not tokens.at_term():

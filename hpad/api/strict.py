@@ -65,7 +65,7 @@ def folded(value: Any, kind: Any) -> Any:
     return value
 
 
-class Reader:
+class StrictReader:
     """Reads values for structs and collects the errors in `errors`.
 
     `sound` is False once a value had the wrong type: the result then lacks it, so that validation would mislead.

@@ -78,7 +78,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = program.called(parser, arguments)
-        assert isinstance(command, program.Parser)
+        assert isinstance(command, program.CommandParser)
         command.exit(2, _refusal(command, unknown))
     return args
 
@@ -95,7 +95,7 @@ def _too_early(
     return f"{option} comes too early: options follow the command, as in `hpad {(named or having)[0]} {arguments[0]}`"
 
 
-def _refusal(command: program.Parser, unknown: Sequence[str]) -> str:
+def _refusal(command: program.CommandParser, unknown: Sequence[str]) -> str:
     """Returns the message on unknown arguments: a line for each retired flag, and one line for all others."""
     sentences, rest = _retired_flags(unknown)
     if rest:
@@ -129,7 +129,7 @@ def _retired_flags(unknown: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def make_parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     """Returns the parser of the program, and the parsers of its commands: only that of the command that comes first."""
-    parser = program.Parser(
+    parser = program.CommandParser(
         prog="hpad",
         description=_DESCRIPTION,
         epilog=_EPILOG,

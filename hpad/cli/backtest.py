@@ -27,9 +27,9 @@ from hpad.settings import Settings, SettingsError
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Backlog
 from hpad.simulation.backtest import Candidate, Goal, Result
-from hpad.simulation.history import REPLICAS, History, HistoryError
-from hpad.simulation.past import Past, PastModel, Runs
-from hpad.simulation.report import Report, page, span_of
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
+from hpad.simulation.past import PastLoad, PastModel, Runs
+from hpad.simulation.report import BacktestReport, page, span_of
 
 _DESCRIPTION = """\
 Backtest an HPA: run the decisions of hpad over the past load of a workload, and compare specs. The past is a recording
@@ -154,7 +154,7 @@ def _cases(args: argparse.Namespace, settings: Settings) -> list[_Case]:
     return [*cases, _Case(" ".join(args.changes), changed, manifest.annotated(changed, args.changes))]
 
 
-def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> Report:
+def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Case]) -> BacktestReport:
     periods = [manifest.period(args.period, case.hpa, settings.sync_period) for case in cases]
     notes = list(dict.fromkeys(text for case in cases for text in manifest.mistakes(case.hpa)))
     if args.recording is not None:
@@ -177,11 +177,11 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
     key = cases[0].hpa.metadata.key
-    return Report(str(key), parameters, results, values, notes, args.price)
+    return BacktestReport(str(key), parameters, results, values, notes, args.price)
 
 
 def _over(
-    case: _Case, found: History, past: Past, period: timedelta, tunables: Tunables, goal: Goal | None = None
+    case: _Case, found: LoadHistory, past: PastLoad, period: timedelta, tunables: Tunables, goal: Goal | None = None
 ) -> Result:
     return backtest.over(case.name, case.hpa, PastModel(case.hpa, found, past), found, period, tunables, goal)
 
@@ -192,8 +192,8 @@ def _modelled(result: Result) -> str:
     return f"{result.name}: {turns}{since} had another count than recorded; their values are modelled, not measured"
 
 
-def _past(args: argparse.Namespace) -> Past:
-    return Past(args.startup, args.lag, frozenset(args.shared), workload.parse(args.queue))
+def _past(args: argparse.Namespace) -> PastLoad:
+    return PastLoad(args.startup, args.lag, frozenset(args.shared), workload.parse(args.queue))
 
 
 def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Mapping[str, Backlog]) -> Iterator[str]:
@@ -206,7 +206,7 @@ def _assumptions(hpa: HorizontalPodAutoscaler, shared: Sequence[str], queues: Ma
             yield f"{name}: does not depend on the replica count"
 
 
-def _history(args: argparse.Namespace) -> History:
+def _history(args: argparse.Namespace) -> LoadHistory:
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     if args.csv is not None:
         return history.read_csv(args.csv).between(begin, end)
@@ -217,7 +217,7 @@ def _history(args: argparse.Namespace) -> History:
     queries = dict(_query(text) for text in args.query)
     if not queries:
         raise WrongUse("--prometheus needs --query COLUMN=PROMQL, one per metric, and one of replicas")
-    server = prometheus.Server(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
+    server = prometheus.QueriedPrometheus(args.prometheus, args.prometheus_token_file, args.prometheus_ca_file)
     progress = _progress if sys.stderr.isatty() else _quiet
     return prometheus.read(server, queries, begin, end or SystemClock().now(), args.step, progress)
 
@@ -299,7 +299,9 @@ def _search(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _outcome(case: _Case, *, found: History, past: Past, period: timedelta, tunables: Tunables, goal: Goal) -> Any:
+def _outcome(
+    case: _Case, *, found: LoadHistory, past: PastLoad, period: timedelta, tunables: Tunables, goal: Goal
+) -> Any:
     return _over(case, found, past, period, tunables, goal).outcome
 
 
@@ -339,12 +341,12 @@ def _candidate_as_json(each: Candidate, price: float | None) -> dict[str, Any]:
     return {"set": dict(each.values), "pareto": each.best, "summary": simulate.as_json(each.outcome, price)}
 
 
-def _as_lines(report: Report) -> Iterator[Line]:
+def _as_lines(report: BacktestReport) -> Iterator[Line]:
     yield labelled("HPA", report.hpa, width=_WIDTH)
     results = report.results
     first, last = span_of(results)
     yield labelled("Time", f"{first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}", width=_WIDTH)
-    yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
+    yield labelled("PastLoad", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     width = min(output.width() or 100, 120)
@@ -374,7 +376,7 @@ def _rescales(result: Result) -> Iterator[Line]:
         yield line(Span(f"{len(found) - _SHOWN} more; -o json and --report have them", QUIET))
 
 
-def _as_json(report: Report) -> dict[str, Any]:
+def _as_json(report: BacktestReport) -> dict[str, Any]:
     return {
         "hpa": report.hpa,
         "parameters": dict(report.parameters),

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from hpad import cli
 
 
-class Place(NamedTuple):
+class WordPlace(NamedTuple):
     """Where the word to be completed stands.
 
     `words` are what parsers offer for it. `takes` is the argument that gets the word as its value; None for a flag or a
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 _FILES = ("FILE", "DIR", "MANIFEST", "MANIFEST2")
 
 
-def place(parser: argparse.ArgumentParser, words: Sequence[str], begun: str) -> Place:
+def place(parser: argparse.ArgumentParser, words: Sequence[str], begun: str) -> WordPlace:
     """Returns the place of `begun`, the word after `words`. Mistakes in them are left alone: the user still types."""
     options = dict(parser._option_string_actions)
     positionals = [action for action in parser._actions if not action.option_strings]
@@ -50,11 +50,11 @@ def place(parser: argparse.ArgumentParser, words: Sequence[str], begun: str) -> 
         elif current is not None and current.nargs not in ("*", "+"):
             taken += 1
     if expects is not None:
-        return Place(_choices(expects), expects)
+        return WordPlace(_choices(expects), expects)
     if begun.startswith("-"):
-        return Place(tuple(sorted(option for option in options if len(option) > 2 or option == begun)))
+        return WordPlace(tuple(sorted(option for option in options if len(option) > 2 or option == begun)))
     current = positionals[taken] if taken < len(positionals) else None
-    return Place(()) if current is None else Place(_choices(current), current)
+    return WordPlace(()) if current is None else WordPlace(_choices(current), current)
 
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:

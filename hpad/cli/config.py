@@ -21,7 +21,7 @@ from hpad.adapter import AdapterError
 from hpad.cli import adapters, flags
 from hpad.settings import SourceSettings, rows
 from hpad.settings.parsers import Json
-from hpad.settings.rows import Row
+from hpad.settings.rows import SettingRow
 from hpad.sources import plugins, redact
 
 HIDDEN: Final = "(not shown)"
@@ -212,7 +212,7 @@ def document() -> Json:
     }
 
 
-def _described(row: Row) -> Json:
+def _described(row: SettingRow) -> Json:
     default = {} if row.written is None else {"default": row.written}
     return {"description": row.setting.meaning, **row.setting.parser.form, **default}
 

@@ -22,7 +22,7 @@ from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
-from hpad.manifests.keda.conversion import Converted, Source, settings_document
+from hpad.manifests.keda.conversion import Converted, ConvertedSource, settings_document
 from hpad.manifests.keda.fields import Note
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -158,7 +158,7 @@ def dumped(value: dict[str, Any], format: str) -> str:
     return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
 
 
-def settings_errors(settings: dict[str, Any], sources: Iterable[Source]) -> list[Problem]:
+def settings_errors(settings: dict[str, Any], sources: Iterable[ConvertedSource]) -> list[Problem]:
     """Returns the errors of `hpad check` in the settings; an error that names a metric gets its trigger's field."""
     if not settings:
         return []
@@ -190,7 +190,7 @@ class _Work:
     skipped: list[str] = dataclasses.field(default_factory=list)
     lost: int = 0
     converted: list[Converted] = dataclasses.field(default_factory=list)
-    rules: list[prometheus_adapter.Rules] = dataclasses.field(default_factory=list)
+    rules: list[prometheus_adapter.WrittenRules] = dataclasses.field(default_factory=list)
     names: set[str] = dataclasses.field(default_factory=set)
 
     def convert(self, document: Document) -> None:
@@ -265,7 +265,7 @@ class _Work:
             self.converted.append(converted)
             self._write(hpa, subject)
 
-    def _rules(self, document: Document, found: prometheus_adapter.Found) -> None:
+    def _rules(self, document: Document, found: prometheus_adapter.FoundRules) -> None:
         subject = unsupported.identity(document.value) if "kind" in document.value else "prometheus-adapter"
         if errors := [*document.faults, *found.errors]:
             self._print_errors(document, subject, errors)

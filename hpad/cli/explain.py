@@ -14,7 +14,7 @@ import msgspec
 
 from hpad.api.text import shown
 from hpad.cli import client, moments, output, paint
-from hpad.cli.fetch import Reader
+from hpad.cli.fetch import HpadReader
 from hpad.cli.hpa_reader import Hpa, Json
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     return show(client.reader(args), args)
 
 
-def show(reader: Reader, args: argparse.Namespace) -> int:
+def show(reader: HpadReader, args: argparse.Namespace) -> int:
     """Explains what `reader` answers about the HPA `args.namespace`/`args.name`. Raises Failure."""
     hpa = Hpa(reader, args.namespace, args.name)
     listed = args.last is not None or args.since is not None

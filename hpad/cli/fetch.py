@@ -14,7 +14,7 @@ MAX_BYTES: Final = 64 * 2**20
 _CHUNK: Final = 2**16
 
 
-class Reader(Protocol):
+class HpadReader(Protocol):
     """Where the JSON of a running hpad comes from."""
 
     def get(self, path: str) -> Any:

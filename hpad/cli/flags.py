@@ -9,7 +9,7 @@ from typing import Any, Final
 from hpad import settings
 from hpad.cli import program
 from hpad.settings import Settings
-from hpad.settings.rows import Group, Row
+from hpad.settings.rows import Group, SettingRow
 
 _ABOUT_SERVING: Final = (
     "By default hpad admits every client that can connect to --listen; on a loopback address only for requests to "
@@ -53,11 +53,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         for row in settings.TABLE.values():
             if row.setting.group == group:
                 _add(whole, row)
-    if isinstance(parser, program.Parser):
+    if isinstance(parser, program.CommandParser):
         parser.hide(name for name, row in settings.TABLE.items() if not row.setting.common)
 
 
-def _add(group: argparse._ActionsContainer, row: Row) -> None:
+def _add(group: argparse._ActionsContainer, row: SettingRow) -> None:
     default = "true" if row.written is True else row.written
     shown = f" (default: {default})" if default and isinstance(default, str | int | float) else ""
     switch: dict[str, Any] = {"nargs": "?", "const": "true"} if row.metavar == "BOOL" else {}
@@ -72,7 +72,7 @@ def _add(group: argparse._ActionsContainer, row: Row) -> None:
     )
 
 
-def _names(row: Row) -> list[str]:
+def _names(row: SettingRow) -> list[str]:
     own = row.setting.flags or (f"--{row.name.replace('_', '-')}",)
     return [*own, *filter(None, [row.setting.kubernetes])]
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from hpad.api.text import shown
 from hpad.cli import output
-from hpad.cli.fetch import Reader, Refusal
+from hpad.cli.fetch import HpadReader, Refusal
 from hpad.cli.output import Failure
 
 _PAGE: Final = 1000
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 class Hpa(NamedTuple):
     """One HPA at the hpad that `reader` asks. Its methods raise Failure."""
 
-    reader: Reader
+    reader: HpadReader
     namespace: str
     name: str
 

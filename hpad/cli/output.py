@@ -148,30 +148,30 @@ _TICK: Final = 16
 _ONE_DAY: Final = timedelta(days=1)
 
 
-class Scale(NamedTuple):
+class GraphScale(NamedTuple):
     """The values, in thousandths, at the bottom of a graph and at the top of each row above it."""
 
     low: int
     tops: Sequence[int]
 
 
-def scale_of(values: Iterable[int | None]) -> Scale:
+def scale_of(values: Iterable[int | None]) -> GraphScale:
     """Returns the scale from the lowest to the highest value, and zero."""
     known = [value for value in values if value is not None]
     low, high = min(0, *known), max(0, *known)
     size = (high - low) or 1000
-    return Scale(low, [low + size * (row + 1) // ROWS for row in range(ROWS)])
+    return GraphScale(low, [low + size * (row + 1) // ROWS for row in range(ROWS)])
 
 
-def scale_of_counts(counts: Iterable[int]) -> Scale:
+def scale_of_counts(counts: Iterable[int]) -> GraphScale:
     """Returns a scale for replica counts, whose rows end at whole numbers."""
     most = max(1, *counts)
     a_row = math.ceil(most / ROWS)
-    return Scale(0, [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))])
+    return GraphScale(0, [1000 * a_row * (row + 1) for row in range(math.ceil(most / a_row))])
 
 
 def graph(
-    values: Sequence[int | None], begin: datetime, end: datetime, width: int, scale: Scale | None = None
+    values: Sequence[int | None], begin: datetime, end: datetime, width: int, scale: GraphScale | None = None
 ) -> list[str]:
     """Returns a graph of block characters, at most `width` columns wide, of `values` in thousandths at equal intervals.
 

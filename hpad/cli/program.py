@@ -29,7 +29,7 @@ class HelpAll(argparse._HelpAction):
     """The flag that prints the help with the rare flags."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        assert isinstance(parser, Parser)
+        assert isinstance(parser, CommandParser)
         parser._print_message(parser.format_help(whole=True), sys.stdout)
         parser.exit()
 
@@ -49,7 +49,7 @@ class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
                 setattr(namespace, name, value)
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser that keeps the line breaks of descriptions and examples, as do the parsers of its subcommands.
 
     Its help begins with the examples, and leaves out the flags that `hide` names. A value that is none of the choices

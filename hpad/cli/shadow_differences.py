@@ -29,7 +29,7 @@ class Interval(msgspec.Struct, frozen=True, rename="camel"):
         return (self.end - self.begin).total_seconds()
 
 
-class Side(msgspec.Struct, frozen=True, rename="camel"):
+class ShadowSide(msgspec.Struct, frozen=True, rename="camel"):
     """One of the two curves: its rescales, its replica-hours, and its lowest and highest count."""
 
     rescales: int
@@ -38,7 +38,7 @@ class Side(msgspec.Struct, frozen=True, rename="camel"):
     highest: int
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class ShadowReport(msgspec.Struct, frozen=True, rename="camel"):
     """Both curves of an HPA in shadow mode, from `begin` to `end`. All times in seconds are within `seconds`.
 
     `fewer` and `more`: with fewer, and with more, replicas than the target had. Times without decisions count nowhere.
@@ -51,12 +51,12 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     seconds: float
     fewer: float
     more: float
-    shadow: Side
-    target: Side
+    shadow: ShadowSide
+    target: ShadowSide
     differences: tuple[Interval, ...]
 
 
-def report(entries: Sequence[Entry], since: datetime) -> Report | None:
+def report(entries: Sequence[Entry], since: datetime) -> ShadowReport | None:
     """Returns the report on the entries of one HPA, the oldest first; None if it was not in shadow mode since then."""
     entries = [each for each in entries if each.ended >= since]
     intervals = list(_intervals(entries, since)) if entries else []
@@ -64,7 +64,7 @@ def report(entries: Sequence[Entry], since: datetime) -> Report | None:
         return None
     targets = [each.target for each in intervals]
     decided = sum(each.target is not None and each.current != each.desired for each in entries if each.began >= since)
-    return Report(
+    return ShadowReport(
         namespace=entries[0].namespace,
         name=entries[0].name,
         begin=intervals[0].begin,
@@ -101,10 +101,10 @@ def _changes(counts: Sequence[int]) -> int:
     return sum(before != after for before, after in itertools.pairwise(counts))
 
 
-def _side(counts: Sequence[tuple[float, int]], rescales: int) -> Side:
+def _side(counts: Sequence[tuple[float, int]], rescales: int) -> ShadowSide:
     """Returns the figures of one curve, given for how many seconds it had each count."""
     replicas = [count for _, count in counts]
-    return Side(
+    return ShadowSide(
         rescales=rescales,
         replica_hours=sum(seconds * count for seconds, count in counts) / 3600,
         lowest=min(replicas),

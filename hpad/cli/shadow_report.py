@@ -15,10 +15,10 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import client, moments, output, paint
 from hpad.cli.checks import NOTE, OK, Finding, listed
-from hpad.cli.fetch import Reader
+from hpad.cli.fetch import HpadReader
 from hpad.cli.hpa_reader import Hpa
 from hpad.cli.output import Failure, counted
-from hpad.cli.shadow_differences import Interval, Report, Side, report
+from hpad.cli.shadow_differences import Interval, ShadowReport, ShadowSide, report
 from hpad.clock import SystemClock
 from hpad.engine import annotations, words
 from hpad.engine.controls import IN_SHADOW
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
-def _hpas(reader: Reader, args: argparse.Namespace) -> Iterator[Hpa]:
+def _hpas(reader: HpadReader, args: argparse.Namespace) -> Iterator[Hpa]:
     for each in args.names:
         namespace, _, name = each.rpartition("/")
         yield Hpa(reader, namespace or args.namespace or "default", name)
@@ -96,20 +96,20 @@ def _hpas(reader: Reader, args: argparse.Namespace) -> Iterator[Hpa]:
                 return
 
 
-def read(hpa: Hpa, since: datetime) -> Report | None:
+def read(hpa: Hpa, since: datetime) -> ShadowReport | None:
     """Returns the report on an HPA of a running hpad, None if it was not in shadow mode; raises Failure."""
     entries = msgspec.convert(hpa.entries(_MOST, since.isoformat()), list[Entry])
     return report(list(reversed(entries)), since)
 
 
-def _lines(reports: Sequence[Report], most: int | None) -> Iterator[Line]:
+def _lines(reports: Sequence[ShadowReport], most: int | None) -> Iterator[Line]:
     for index, each in enumerate(reports):
         if index:
             yield BLANK
         yield from _one(each, most)
 
 
-def _one(found: Report, most: int | None) -> Iterator[Line]:
+def _one(found: ShadowReport, most: int | None) -> Iterator[Line]:
     times = f"{found.begin:%Y-%m-%d %H:%M:%SZ} to {found.end:%Y-%m-%d %H:%M:%SZ}"
     yield line(Span(f"{found.namespace}/{found.name}", STRONG), f": in shadow mode for {_for(found.seconds)}, {times}")
     heads = [Span(each, QUIET) for each in ("", "RESCALES", "REPLICA-HOURS", "LOWEST", "HIGHEST")]
@@ -123,12 +123,12 @@ def _one(found: Report, most: int | None) -> Iterator[Line]:
         yield line(Span(f"{len(found.differences) - len(shown)} earlier differences; --all prints them", QUIET))
 
 
-def _side(name: str, side: Side) -> list[Span]:
+def _side(name: str, side: ShadowSide) -> list[Span]:
     figures = (str(side.rescales), f"{side.replica_hours:.2f}", str(side.lowest), str(side.highest))
     return [Span(name), *map(Span, figures)]
 
 
-def summary(found: Report) -> str:
+def summary(found: ShadowReport) -> str:
     """Returns for how long the shadow had fewer, and more, replicas than the target."""
     if not found.differences:
         return "the counts were the same all the time"
@@ -225,11 +225,11 @@ def _compared(has: str, known: Sequence[Hpa], total: int, since: datetime) -> li
     return [Finding("shadow", OK, says), *found]
 
 
-def _seconds(report: Report) -> float:
+def _seconds(report: ShadowReport) -> float:
     return report.fewer + report.more
 
 
-def _of_one(report: Report) -> str:
+def _of_one(report: ShadowReport) -> str:
     last = report.differences[-1]
     return (
         f"{report.namespace}/{report.name}: {counted(len(report.differences), 'difference')}: "

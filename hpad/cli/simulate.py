@@ -18,7 +18,7 @@ from hpad.engine.words import span
 from hpad.settings import SettingsError
 from hpad.simulation import load
 from hpad.simulation.load import FORMS, LoadError
-from hpad.simulation.outcome import Outcome, Tally, wanted
+from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, wanted
 from hpad.simulation.run import simulate
 
 _DESCRIPTION = """\
@@ -101,7 +101,7 @@ class _Run(msgspec.Struct, frozen=True):
     hpa: str
     parameters: dict[str, str]
     turns: list[_Turn]
-    outcome: Outcome
+    outcome: SimulatedOutcome
     notes: list[str]
 
 
@@ -133,8 +133,8 @@ def _simulated(args: argparse.Namespace) -> _Run:
         raise WrongUse(f"--for: {length // period} reconciles; at most {_MOST_TURNS} are simulated")
     replicas = args.replicas or max(1, hpa.spec.min_replicas or 1)
     offered = load.together(loads)
-    made = workload.Recipe(args).make(hpa, offered, START, replicas, args.seed)
-    tally, turns = Tally(settings.tunables.downscale_stabilization), []
+    made = workload.LoadRecipe(args).make(hpa, offered, START, replicas, args.seed)
+    tally, turns = OutcomeTally(settings.tunables.downscale_stabilization), []
     for done, ready, after in simulate(
         hpa, made.workload, start=START, length=length, period=period, tunables=settings.tunables
     ):
@@ -161,7 +161,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
 def _length(given: float | None, loads: Sequence[load.Load]) -> float:
     if given is not None:
         return given
-    recorded = [each.length for each in loads if isinstance(each, load.Series) and each.length > 0]
+    recorded = [each.length for each in loads if isinstance(each, load.LoadSeries) and each.length > 0]
     return max(recorded, default=3600.0)
 
 
@@ -211,7 +211,7 @@ def _change(turn: _Turn) -> Span:
     return Span(f"{turn.replicas} -> {turn.desired}", GOOD)
 
 
-def figures(outcomes: Sequence[tuple[str, Outcome]], price: float | None) -> Iterator[Line]:
+def figures(outcomes: Sequence[tuple[str, SimulatedOutcome]], price: float | None) -> Iterator[Line]:
     """Yields the table of the figures of one or more runs, which are named."""
     rows: list[list[Span]] = []
     if len(outcomes) > 1:
@@ -221,7 +221,7 @@ def figures(outcomes: Sequence[tuple[str, Outcome]], price: float | None) -> Ite
     yield from table(rows, 0)
 
 
-def _figures(price: float | None) -> Iterator[tuple[str, Callable[[Outcome], Span]]]:
+def _figures(price: float | None) -> Iterator[tuple[str, Callable[[SimulatedOutcome], Span]]]:
     yield "rescales", lambda each: Span(str(len(each.rescales)))
     yield "flaps", lambda each: Span(str(each.flaps), WARN) if each.flaps else Span("0")
     yield "lowest, highest", lambda each: Span(f"{each.lowest}, {each.highest}")
@@ -238,11 +238,11 @@ def _figures(price: float | None) -> Iterator[tuple[str, Callable[[Outcome], Spa
         yield name, functools.partial(_if_judged, value)
 
 
-def _if_judged(value: Callable[[Outcome], str], outcome: Outcome) -> Span:
+def _if_judged(value: Callable[[SimulatedOutcome], str], outcome: SimulatedOutcome) -> Span:
     return Span(value(outcome) if outcome.judged else "-")
 
 
-def as_json(outcome: Outcome, price: float | None) -> dict[str, Any]:
+def as_json(outcome: SimulatedOutcome, price: float | None) -> dict[str, Any]:
     """Returns the figures of a run in JSON, with the names of the API (camel case)."""
     found: dict[str, Any] = {
         "seconds": round(outcome.seconds, 3),

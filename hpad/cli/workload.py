@@ -151,7 +151,7 @@ class Made(NamedTuple):
     parameters: tuple[tuple[str, str], ...]
 
 
-class Recipe:
+class LoadRecipe:
     """Reads the flags once, and makes equal workloads. Raises Failure for flags that do not fit."""
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -202,7 +202,7 @@ class Recipe:
             )
             workload = service.ServiceModel(described, load, **common)
         else:
-            consumers = queue.Queue(
+            consumers = queue.SimulatedQueue(
                 service_seconds=values["service_time"],
                 distribution=values["distribution"],
                 variation=values["variation"],

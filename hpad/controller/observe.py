@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
-from hpad.api.pod import Owner, Pod
+from hpad.api.pod import Pod, PodOwner
 from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
 from hpad.controller.cluster import ClusterAccess
@@ -83,7 +83,7 @@ class OwnPods(NamedTuple):
 
     names: frozenset[str] = frozenset()
     error: AdapterError | None = None
-    related: frozenset[Owner] = frozenset()
+    related: frozenset[PodOwner] = frozenset()
 
     def of(self, verdict: Verdict, answers: Sequence[Sample | AdapterError]) -> list[Sample | AdapterError]:
         """Returns the answers without the values of other pods; the error for each metric that depends on pods."""

@@ -25,7 +25,7 @@ import structlog
 
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
-from hpad.api.pod import Owner, Pod
+from hpad.api.pod import Pod, PodOwner
 from hpad.api.selector import Operator, Selector
 from hpad.clock import Clock
 from hpad.controller.cluster import ClusterAccess
@@ -178,7 +178,7 @@ class Targets:
         others = [other for other in neighbours if other != key]
         return [other.name for other in others if _is_same_kind(self._references[other].kind, kind)]
 
-    def scaling(self, namespace: str, owner: Owner) -> list[str]:
+    def scaling(self, namespace: str, owner: PodOwner) -> list[str]:
         """Returns the names of the HPAs that scale a controller."""
         keys = self._groups.keys((namespace, owner.group, owner.kind.lower(), owner.name))
         return [key.name for key in keys if _is_same_kind(self._references[key].kind, owner.kind)]
@@ -299,7 +299,7 @@ class Overlap:
             self.selectors.put(key, selector)
 
     async def others(
-        self, key: Key, scale: Scale | None, pods: Collection[Pod], related: Iterable[Owner] = ()
+        self, key: Key, scale: Scale | None, pods: Collection[Pod], related: Iterable[PodOwner] = ()
     ) -> tuple[str, ...]:
         """Returns the sorted names of the HPAs of the namespace that compete with this one.
 

@@ -19,7 +19,7 @@ from hpad.api.hpa import (
 )
 from hpad.api.kept import kept
 from hpad.api.metadata import Key
-from hpad.api.pod import Owner
+from hpad.api.pod import PodOwner
 from hpad.api.selector_syntax import MOST_REQUIREMENTS
 from hpad.kube import errors, managed_fields
 
@@ -116,7 +116,7 @@ class WatchedTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     status_replicas: int
     selector: str
     owner: str = ""
-    controller: Owner | None = None
+    controller: PodOwner | None = None
 
     @property
     def scale(self) -> Scale:
@@ -221,14 +221,14 @@ def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[WatchedTar
     return _target(raw, _map_text)
 
 
-def controller_of(head: ControlledMeta) -> Owner | None:
+def controller_of(head: ControlledMeta) -> PodOwner | None:
     """Returns the controller of an object, None if it has none, or one with a name that no object can have."""
     for each in head.owner_references or ():
         if each.controller:
             group = each.api_version.rpartition("/")[0]
             if len(group) + len(each.kind) + len(each.name) > limits.NAME:
                 return None
-            return Owner(short(group), short(each.kind), each.name, each.uid)
+            return PodOwner(short(group), short(each.kind), each.name, each.uid)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hpad.api.hpa import CrossVersionObjectReference
 from hpad.api.metadata import Key
-from hpad.api.pod import Owner, Pod
+from hpad.api.pod import Pod, PodOwner
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.cache import Cache
@@ -43,7 +43,7 @@ class Owned(NamedTuple):
     """The pods of a target. `related` are the controllers between them, and the known ones above the target."""
 
     pods: list[Pod]
-    related: frozenset[Owner] = frozenset()
+    related: frozenset[PodOwner] = frozenset()
 
 
 class PodOwners:
@@ -74,8 +74,8 @@ class PodOwners:
         if not uid:
             raise errors.ApiError(0, "NoUid", f'the scale of {target.kind} "{target.name}" has no metadata.uid')
         between = _BETWEEN.get(watched(target), frozenset(self._caches))
-        known: dict[Owner, tuple[Owner, ...] | None] = {}
-        found, related = list[Pod](), set[Owner]()
+        known: dict[PodOwner, tuple[PodOwner, ...] | None] = {}
+        found, related = list[Pod](), set[PodOwner]()
         for pod in pods:
             owner = pod.owner
             if owner is None:
@@ -99,10 +99,10 @@ class PodOwners:
         return Owned(found, frozenset(related))
 
     async def _between(
-        self, namespace: str, owner: Owner, uid: str, between: frozenset[_GroupKind]
-    ) -> tuple[Owner, ...] | None:
+        self, namespace: str, owner: PodOwner, uid: str, between: frozenset[_GroupKind]
+    ) -> tuple[PodOwner, ...] | None:
         """Returns the controllers from the owner to the object with this uid; None where they do not lead to it."""
-        passed: list[Owner] = []
+        passed: list[PodOwner] = []
         while owner.uid != uid:
             if len(passed) == _LONGEST or _kind(owner) not in between:
                 return None
@@ -113,7 +113,7 @@ class PodOwners:
             owner = controller
         return tuple(passed)
 
-    def _above(self, key: Key, kind: _GroupKind, uid: str) -> Iterator[Owner]:
+    def _above(self, key: Key, kind: _GroupKind, uid: str) -> Iterator[PodOwner]:
         """Yields the controllers of a target, of its controller, and so on, as far as they are known."""
         for _ in range(_LONGEST):
             found = self._caches[kind].get(key) if kind in self._caches else None
@@ -122,7 +122,7 @@ class PodOwners:
             yield found.controller
             key, kind, uid = Key(key.namespace, found.controller.name), _kind(found.controller), found.controller.uid
 
-    async def _read(self, namespace: str, owner: Owner) -> WatchedTarget:
+    async def _read(self, namespace: str, owner: PodOwner) -> WatchedTarget:
         cache = self._caches[_kind(owner)]
         if not cache.answered.is_set():
             await self._first_list(owner, cache)
@@ -137,7 +137,7 @@ class PodOwners:
             raise errors.ApiError(0, "UnknownOwner", f"its controller {owner} is not known")
         return found
 
-    async def _first_list(self, owner: Owner, cache: Cache[WatchedTarget]) -> None:
+    async def _first_list(self, owner: PodOwner, cache: Cache[WatchedTarget]) -> None:
         """Starts the watch of the kind of an owner, and waits for its list for a limited time."""
         self._follow((CrossVersionObjectReference(owner.kind, owner.name, f"{owner.group}/v1".lstrip("/")),))
         now = self._clock.monotonic()
@@ -148,5 +148,5 @@ class PodOwners:
                     await cache.answered.wait()
 
 
-def _kind(owner: Owner) -> _GroupKind:
+def _kind(owner: PodOwner) -> _GroupKind:
     return owner.group, owner.kind

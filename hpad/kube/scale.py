@@ -139,7 +139,7 @@ def _canonical(text: str) -> str:
         return text
     try:
         parsed = selector.parse(text)
-    except selector.TooLarge:
+    except selector.SelectorTooLarge:
         return selector.TOO_LARGE
     except selector.SelectorError as error:
         raise _unconvertible(f'couldn\'t parse the selector string "{text}": {error}') from error

@@ -124,7 +124,7 @@ def _yaml(text: str, file: str) -> Iterator[Document]:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         reason = ", ".join(part for part in (error.problem, error.context) if part)
         yield broken(file, line, f"not valid YAML: {reason} (line {line}, column {column})")
-    except yaml_reader.TooMany as error:
+    except yaml_reader.TooManyNodes as error:
         yield broken(file, 1, str(error))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         yield broken(file, 1, f"not valid YAML: {' '.join(str(error).split())}")

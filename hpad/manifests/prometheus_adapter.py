@@ -29,7 +29,7 @@ _OF_A_RULE: Final = ("seriesquery", "metricsquery")
 _SHOW: Final = "kubectl get configmap {0} -o yaml | hpad convert -"
 
 
-class Rules(msgspec.Struct, frozen=True):
+class WrittenRules(msgspec.Struct, frozen=True):
     """One configuration: its content, its field in the document ("" if it is the whole document), and the URL."""
 
     field: str
@@ -37,15 +37,15 @@ class Rules(msgspec.Struct, frozen=True):
     url: str = UNKNOWN_URL
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundRules(msgspec.Struct, frozen=True):
     """What a document has of prometheus-adapter. With `errors` it is refused as a whole."""
 
-    rules: list[Rules] = []
+    rules: list[WrittenRules] = []
     errors: list[Problem] = []
     notes: list[Note] = []
 
 
-def find(value: Mapping[str, Any]) -> Found | None:
+def find(value: Mapping[str, Any]) -> FoundRules | None:
     """Returns the configurations in a document; None for any other document."""
     if value.get("kind") == "ConfigMap" and isinstance(value.get("data"), dict):
         return _in_config_map(value)
@@ -56,17 +56,17 @@ def find(value: Mapping[str, Any]) -> Found | None:
             return _of_chart(values, prefix)
     if _resembles(value) or any(_meant(str(key), _RULES) for key in value):
         content, errors = _read(value)
-        return Found([] if errors else [Rules("", content)], errors)
+        return FoundRules([] if errors else [WrittenRules("", content)], errors)
     return None
 
 
-def source(rules: Rules) -> dict[str, Any]:
+def source(rules: WrittenRules) -> dict[str, Any]:
     """Returns the settings of a source with these rules."""
     return {"adapter": "prometheus", "url": rules.url, "rules": rules.content}
 
 
-def _in_config_map(value: Mapping[str, Any]) -> Found | None:
-    found = Found()
+def _in_config_map(value: Mapping[str, Any]) -> FoundRules | None:
+    found = FoundRules()
     for name, text in value["data"].items():
         field = f"data[{name}]"
         parsed = documents.parse(text.encode(), "") if isinstance(text, str) else []
@@ -76,7 +76,7 @@ def _in_config_map(value: Mapping[str, Any]) -> Found | None:
         content, errors = _read(parsed[0].value)
         errors = [*parsed[0].faults, *errors]
         found.errors.extend(Problem(field, f"{field}: {error.text}") for error in errors)
-        found.rules.append(Rules(field, content))
+        found.rules.append(WrittenRules(field, content))
     others = [Note(f"binaryData[{name}]", "is not carried over") for name in value.get("binaryData") or {}]
     return msgspec.structs.replace(found, notes=[*found.notes, *others]) if found.rules else None
 
@@ -130,23 +130,23 @@ def _are_values(value: Mapping[str, Any]) -> bool:
     return of_rules or (isinstance(server, dict) and bool(server.keys() & _CHART_URL.keys()))
 
 
-def _of_chart(values: Mapping[str, Any], prefix: str) -> Found:
-    found = Found()
+def _of_chart(values: Mapping[str, Any], prefix: str) -> FoundRules:
+    found = FoundRules()
     rules = values.get("rules") or {}
     if not isinstance(rules, dict):
-        return Found(errors=[invalid(f"{prefix}rules", rules, "must be an object")])
+        return FoundRules(errors=[invalid(f"{prefix}rules", rules, "must be an object")])
     content = _chart_rules(rules, f"{prefix}rules.", found)
     url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found)
     found.notes.extend(_arguments(values.get("extraArguments"), f"{prefix}extraArguments"))
     if content:
-        found.rules.append(Rules(f"{prefix}rules", content, url))
+        found.rules.append(WrittenRules(f"{prefix}rules", content, url))
         if "url" not in (values.get("prometheus") or {}):
             text = f"is absent; carried over as the chart's default, {url}"
             found.notes.append(Note(f"{prefix}prometheus.url", text, lost=False))
     return found
 
 
-def _chart_rules(rules: Mapping[str, Any], prefix: str, found: Found) -> dict[str, Any]:
+def _chart_rules(rules: Mapping[str, Any], prefix: str, found: FoundRules) -> dict[str, Any]:
     """Returns the configuration that the chart writes for these values, but for its own default rules."""
     known = (*_CHART_RULES, *_OTHER_CHART_RULES)
     for name in rules:
@@ -172,7 +172,7 @@ def _chart_rules(rules: Mapping[str, Any], prefix: str, found: Found) -> dict[st
     return content
 
 
-def _chart_url(server: Any, field: str, found: Found) -> str:
+def _chart_url(server: Any, field: str, found: FoundRules) -> str:
     """Returns the URL that the chart gives to prometheus-adapter: url, port and path. Null takes a default away."""
     if server is not None and not isinstance(server, dict):
         found.errors.append(invalid(field, server, "must be an object"))

@@ -41,7 +41,7 @@ def _count_nodes(text: str) -> int:
     return 1 + sum(map(text.count, ",:[{"))
 
 
-class TooMany(yaml.YAMLError):
+class TooManyNodes(yaml.YAMLError):
     """The file has more than MAX_NODES nodes."""
 
 
@@ -100,7 +100,7 @@ class _Size:
         self.written += 1
         self.nodes += 1
         if self.nodes > self._most:
-            raise TooMany(TOO_MANY)
+            raise TooManyNodes(TOO_MANY)
 
     def _repeat(self, event: yaml.AliasEvent) -> None:
         if event.anchor in (anchor for anchor, _ in self._open):
@@ -110,7 +110,7 @@ class _Size:
         if self.nodes > self._most:
             # The more helpful error first: splitting the file does not help against repetition.
             self.refuse_repetition()
-            raise TooMany(TOO_MANY)
+            raise TooManyNodes(TOO_MANY)
 
 
 _TAG: Final = "tag:yaml.org,2002:"

@@ -54,7 +54,7 @@ class Setting(msgspec.Struct, frozen=True):
     written: Any = msgspec.UNSET
 
 
-class Row(msgspec.Struct, frozen=True):
+class SettingRow(msgspec.Struct, frozen=True):
     """A setting with its name and default. `field` is that of the outermost struct which holds the setting."""
 
     name: str
@@ -95,18 +95,18 @@ def settings_in(form: type[msgspec.Struct]) -> Inner:
     return found
 
 
-def table(base: msgspec.Struct) -> dict[str, Row]:
+def table(base: msgspec.Struct) -> dict[str, SettingRow]:
     """Returns all settings by name, with the defaults of `base`."""
     inner = settings_in(type(base))
     rows = [row for field in inner for row in _rows({field: inner[field]}, base, field)]
     return {row.name: row for row in rows}
 
 
-def _rows(inner: Inner, base: msgspec.Struct, field: str) -> Iterator[Row]:
+def _rows(inner: Inner, base: msgspec.Struct, field: str) -> Iterator[SettingRow]:
     for attribute, entry in inner.items():
         default = getattr(base, attribute)
         if isinstance(entry, Setting):
-            yield Row(entry.name or attribute, field, entry, default)
+            yield SettingRow(entry.name or attribute, field, entry, default)
         else:
             yield from _rows(entry, default, field)
 

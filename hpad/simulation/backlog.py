@@ -11,7 +11,7 @@ from bisect import bisect_right
 from statistics import median
 from typing import NamedTuple
 
-from hpad.simulation.history import REPLICAS, History, HistoryError
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
 
 
 class Rates(NamedTuple):
@@ -34,7 +34,7 @@ class Backlog:
     Raises HistoryError for a missing column of rates, and where no sample shows what a consumer does.
     """
 
-    def __init__(self, history: History, column: str, rates: Rates) -> None:
+    def __init__(self, history: LoadHistory, column: str, rates: Rates) -> None:
         for name in (rates.published, rates.acked):
             if name not in history.columns:
                 known = ", ".join(history.columns)
@@ -104,7 +104,7 @@ def flowed(messages: float, arriving: float, each: float, consumers: int, second
     return rest + (consumers - rest) * math.exp(-each * seconds)
 
 
-def _measured(history: History, column: str, acked: str) -> dict[int, float]:
+def _measured(history: LoadHistory, column: str, acked: str) -> dict[int, float]:
     """Returns by sample what one replica did per second, where each had work all the time since the sample before."""
     waiting, replicas = history.columns.get(column), history.columns.get(REPLICAS)
     if waiting is None or replicas is None:

@@ -14,8 +14,8 @@ from hpad.api.sample import AdapterError, Query, Sample
 from hpad.engine.annotations import PLAIN
 from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import Tunables
-from hpad.simulation.history import REPLICAS, History
-from hpad.simulation.outcome import Outcome, Rescale, Tally, wanted
+from hpad.simulation.history import REPLICAS, LoadHistory
+from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, SimulatedRescale, wanted
 from hpad.simulation.run import Workload, simulate
 
 Curve = Sequence[tuple[datetime, int]]
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
     name: str
     curve: Curve
-    outcome: Outcome
+    outcome: SimulatedOutcome
     modelled: int = 0
     since: datetime | None = None
 
@@ -72,13 +72,13 @@ def over(
     name: str,
     hpa: HorizontalPodAutoscaler,
     workload: Workload,
-    span: History,
+    span: LoadHistory,
     period: timedelta,
     tunables: Tunables,
     goal: Goal | None = None,
 ) -> Result:
     """Runs one spec from the first time of the history to the last. It is measured against `goal` (None: its own)."""
-    tally, curve = Tally(tunables.downscale_stabilization), []
+    tally, curve = OutcomeTally(tunables.downscale_stabilization), []
     length = span.end - span.start + period
     for done, _, after in simulate(hpa, workload, start=span.start, length=length, period=period, tunables=tunables):
         target = wanted(done.view, done.decision) if goal is None else goal.wanted(done)
@@ -87,7 +87,7 @@ def over(
     return Result(name, curve, tally.outcome())
 
 
-def as_recorded(history: History, flap: timedelta) -> Result | None:
+def as_recorded(history: LoadHistory, flap: timedelta) -> Result | None:
     """Returns the curve of the history itself; None if its counts are not known.
 
     Nothing is known of what its metrics asked for, so only counts and rescales have figures.
@@ -102,7 +102,7 @@ def as_recorded(history: History, flap: timedelta) -> Result | None:
     if not counts:
         return None
     rescales = [
-        Rescale(later, before, after, "recorded")
+        SimulatedRescale(later, before, after, "recorded")
         for (_, before), (later, after) in itertools.pairwise(counts)
         if before != after
     ]
@@ -111,7 +111,7 @@ def as_recorded(history: History, flap: timedelta) -> Result | None:
         for one, two in itertools.pairwise(rescales)
     )
     seconds = [(later - earlier).total_seconds() for (earlier, _), (later, _) in itertools.pairwise(counts)]
-    outcome = Outcome(
+    outcome = SimulatedOutcome(
         seconds=sum(seconds),
         turns=len(counts),
         rescales=tuple(rescales),
@@ -128,7 +128,7 @@ class Candidate(NamedTuple):
     """One combination of a search: the value of each parameter, and its outcome."""
 
     values: Mapping[str, str]
-    outcome: Outcome
+    outcome: SimulatedOutcome
     best: bool = False
 
 
@@ -147,7 +147,7 @@ def grid(parameters: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
         yield dict(zip(parameters, values, strict=True))
 
 
-def ranked(found: Sequence[Candidate], key: Callable[[Outcome], float] | None = None) -> list[Candidate]:
+def ranked(found: Sequence[Candidate], key: Callable[[SimulatedOutcome], float] | None = None) -> list[Candidate]:
     """Sorts by replica-hours, and marks those that no other beats in both replica-hours and time above goal."""
     cost = key or (lambda outcome: outcome.replica_seconds)
     both = {id(each): (cost(each.outcome), each.outcome.above_goal) for each in found}

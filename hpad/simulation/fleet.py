@@ -23,7 +23,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
         return ContainerRequests(self.name, {name: amount for name, amount in amounts.items() if amount})
 
 
-class Replica(msgspec.Struct, eq=False):
+class SimulatedReplica(msgspec.Struct, eq=False):
     """One pod; times are in seconds since the start. `ready_at` is when it begins to work."""
 
     pod: Pod
@@ -40,8 +40,8 @@ class Fleet:
         self._containers = (container.requests,)
         self._made = 0
         self._pods: Sequence[Pod] | None = None
-        self._starting: list[Replica] = []
-        self.replicas: list[Replica] = []
+        self._starting: list[SimulatedReplica] = []
+        self.replicas: list[SimulatedReplica] = []
         for _ in range(count):
             self._add(-3600.0 - startup)
         self.advance(0.0)
@@ -61,7 +61,7 @@ class Fleet:
         """Returns when the next replica becomes ready; None if all are."""
         return min((replica.ready_at for replica in self._starting), default=None)
 
-    def advance(self, at: float) -> list[Replica]:
+    def advance(self, at: float) -> list[SimulatedReplica]:
         """Returns the replicas that have become ready by now."""
         changed = [replica for replica in self._starting if replica.ready_at <= at]
         for replica in changed:
@@ -73,7 +73,7 @@ class Fleet:
             self._pods = None
         return changed
 
-    def scale(self, count: int, at: float) -> list[Replica]:
+    def scale(self, count: int, at: float) -> list[SimulatedReplica]:
         """Adds or removes replicas, and returns the removed ones.
 
         Those that are not ready go first, then the youngest (Kubernetes, controller_utils.go: ActivePodsWithRanks).
@@ -99,7 +99,7 @@ class Fleet:
             ready_since=begun,
             containers=self._containers,
         )
-        replica = Replica(pod, at + self._startup)
+        replica = SimulatedReplica(pod, at + self._startup)
         self.replicas.append(replica)
         self._starting.append(replica)
         self._made += 1

@@ -28,7 +28,7 @@ class HistoryError(ValueError):
 
 
 @dataclass(frozen=True)
-class History:
+class LoadHistory:
     """Times in seconds since 1970, ascending, and a value per time in each column.
 
     The columns of metrics have their addresses as names (`engine.addresses`), `replicas` is the count. Values are in
@@ -59,14 +59,14 @@ class History:
             return None
         return self.columns[column][index]
 
-    def between(self, begin: datetime | None, end: datetime | None) -> "History":
+    def between(self, begin: datetime | None, end: datetime | None) -> "LoadHistory":
         """Returns the part of the history from `begin` to `end`. Raises HistoryError if it has less than two times."""
         first = -math.inf if begin is None else begin.timestamp()
         last = math.inf if end is None else end.timestamp()
         kept = [index for index, time in enumerate(self.times) if first <= time <= last]
         if len(kept) < 2:
             raise HistoryError(f"the history has {len(kept)} times in this interval; two or more are needed")
-        return History(
+        return LoadHistory(
             [self.times[index] for index in kept],
             {name: [values[index] for index in kept] for name, values in self.columns.items()},
         )
@@ -77,7 +77,7 @@ def named(hpa: HorizontalPodAutoscaler) -> tuple[str, ...]:
     return addresses(compiled_spec(hpa).metrics)
 
 
-def read_csv(path: Path) -> History:
+def read_csv(path: Path) -> LoadHistory:
     """Reads a CSV file whose first line names the columns: `time`, metrics, and `replicas` if it is known.
 
     Times are seconds since 1970 or RFC 3339; an empty cell is a gap. Raises HistoryError. Blocks.
@@ -103,7 +103,7 @@ def read_csv(path: Path) -> History:
             raise HistoryError(f"{path}, line {number}: {error}") from None
     if len(times) < 2:
         raise HistoryError(f"{path}: has {len(times)} lines of values; two or more are needed")
-    return History(times, columns)
+    return LoadHistory(times, columns)
 
 
 def _add(row: Sequence[str], heads: Sequence[str], times: list[float], columns: dict[str, list[float | None]]) -> None:

@@ -133,7 +133,7 @@ def parse(text: str, seed: int = 0) -> Load:
         raise LoadError(f"--load {shown(text)}: there is no shape {shown(shape)}; there are {', '.join(FORMS)}")
     try:
         if shape == "csv":
-            return Series(read_csv(Path(rest)))
+            return LoadSeries(read_csv(Path(rest)))
         if shape == "poisson":
             return _Poisson(_values(rest, {"rate": _RATE})["rate"], seed)
         parameters, make = _SHAPES[shape]
@@ -170,7 +170,7 @@ def together(loads: Sequence[Load]) -> Load:
     return lambda at: sum(load(at) for load in loads)
 
 
-class Series:
+class LoadSeries:
     """Recorded values, each in force until the next one: pairs of seconds since the first one, and the value.
 
     Before the first value and after the last one the nearest value holds.

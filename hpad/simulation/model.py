@@ -36,7 +36,7 @@ from hpad.api.sample import (
 )
 from hpad.api.text import shown
 from hpad.engine.spec import compiled_spec
-from hpad.simulation.fleet import Container, Fleet, Replica
+from hpad.simulation.fleet import Container, Fleet, SimulatedReplica
 from hpad.simulation.load import Load
 
 _INSTANT: Final = 1e-3
@@ -177,11 +177,11 @@ class Model(ABC):
         """Returns the values of the interval that ends now."""
 
     @abstractmethod
-    def _join(self, replicas: list[Replica]) -> None:
+    def _join(self, replicas: list[SimulatedReplica]) -> None:
         """Takes replicas in that have become ready."""
 
     @abstractmethod
-    def _leave(self, replicas: list[Replica]) -> None:
+    def _leave(self, replicas: list[SimulatedReplica]) -> None:
         """Lets removed replicas go."""
 
 

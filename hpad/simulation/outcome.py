@@ -20,7 +20,7 @@ FLAP: Final = timedelta(minutes=5)
 _SUMS: Final = ("seconds", "replica_seconds", "at_max", "above_goal", "over", "under", "undecided")
 
 
-class Rescale(msgspec.Struct, frozen=True):
+class SimulatedRescale(msgspec.Struct, frozen=True):
     """One change of the count. `why` is the decision in one sentence."""
 
     at: datetime
@@ -29,7 +29,7 @@ class Rescale(msgspec.Struct, frozen=True):
     why: str
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a run.
 
     `at_max` and `above_goal`: with the count at the maximum, and below the wanted count. `over` and `under`:
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 0.0
     turns: int = 0
-    rescales: tuple[Rescale, ...] = ()
+    rescales: tuple[SimulatedRescale, ...] = ()
     flaps: int = 0
     lowest: int = 0
     highest: int = 0
@@ -73,12 +73,12 @@ def wanted(view: View, decision: Decision) -> int | None:
     return min(max(recommendation.replicas, view.min_replicas), view.max_replicas)
 
 
-class Tally:
+class OutcomeTally:
     """Adds up an outcome, turn by turn."""
 
     def __init__(self, flap: timedelta = FLAP) -> None:
         self._flap = flap
-        self._rescales: list[Rescale] = []
+        self._rescales: list[SimulatedRescale] = []
         self._sums = dict.fromkeys(_SUMS, 0.0)
         self._turns = self._flaps = 0
         self._range = (0, 0)
@@ -90,12 +90,12 @@ class Tally:
         self._close(now, target, view.max_replicas)
         self._turns += 1
         if after != before:
-            self._rescaled(Rescale(now, before, after, str(decision)))
+            self._rescaled(SimulatedRescale(now, before, after, str(decision)))
         lowest, highest = (after, after) if self._last is None else self._range
         self._range = min(lowest, after), max(highest, after)
         self._last = now, after
 
-    def _rescaled(self, rescale: Rescale) -> None:
+    def _rescaled(self, rescale: SimulatedRescale) -> None:
         if self._rescales:
             last = self._rescales[-1]
             turned = (last.after > last.before) != (rescale.after > rescale.before)
@@ -120,10 +120,10 @@ class Tally:
         else:
             sums["over"] += seconds * (count - target)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulatedOutcome:
         """Returns the figures from the first to the last turn."""
         lowest, highest = self._range
-        return Outcome(
+        return SimulatedOutcome(
             turns=self._turns,
             rescales=tuple(self._rescales),
             flaps=self._flaps,

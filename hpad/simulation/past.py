@@ -33,15 +33,15 @@ from hpad.records.spec_changes import Change
 from hpad.simulation.backlog import Backlog, Rates
 from hpad.simulation.backtest import Result
 from hpad.simulation.fleet import Container, Fleet
-from hpad.simulation.history import REPLICAS, History, HistoryError, named
-from hpad.simulation.outcome import FLAP, Tally, wanted
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory, named
+from hpad.simulation.outcome import FLAP, OutcomeTally, wanted
 
 _WINDOW: Final = timedelta(seconds=30)
 _REQUEST: Final = 1000
 """The request of each pod in milli-units, so that a percent of it is ten of them."""
 
 
-class Past(NamedTuple):
+class PastLoad(NamedTuple):
     """How a history is used: `startup` until a replica is ready, `lag` until a value is seen, both in seconds.
 
     `shared` are the columns of metrics with an AverageValue that fall as replicas grow; `queues` are those that are
@@ -57,7 +57,7 @@ class Past(NamedTuple):
 class PastModel:
     """A workload (`run.Workload`) under the load of a history. Raises HistoryError for a missing column."""
 
-    def __init__(self, hpa: HorizontalPodAutoscaler, history: History, past: Past) -> None:
+    def __init__(self, hpa: HorizontalPodAutoscaler, history: LoadHistory, past: PastLoad) -> None:
         self._history = history
         self._past = past
         self._start = history.start
@@ -179,7 +179,7 @@ class Runs:
         self._modelled = 0
         self._since: datetime | None = None
         self._simulation = Simulation(changes, spec, self._model)
-        self._recorded, self._changed = Tally(FLAP), Tally(FLAP)
+        self._recorded, self._changed = OutcomeTally(FLAP), OutcomeTally(FLAP)
         self._curves: tuple[list[tuple[datetime, int]], list[tuple[datetime, int]]] = ([], [])
 
     def add(self, scenario: Scenario, begin: datetime | None = None, end: datetime | None = None) -> None:

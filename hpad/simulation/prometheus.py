@@ -15,7 +15,7 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from hpad.api.text import shown
-from hpad.simulation.history import History, HistoryError
+from hpad.simulation.history import HistoryError, LoadHistory
 
 MOST_POINTS: Final = 11_000
 """Points per series that Prometheus returns for one range query (web/api/v1/api.go)."""
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 """Is told the column, how many parts of it are read, and how many there are."""
 
 
-class Server(NamedTuple):
+class QueriedPrometheus(NamedTuple):
     """A Prometheus server. `token_file` holds a bearer token, `ca_file` the authorities of its certificate (PEM)."""
 
     url: str
@@ -34,13 +34,13 @@ class Server(NamedTuple):
 
 
 def read(
-    server: Server,
+    server: QueriedPrometheus,
     queries: Mapping[str, str],
     begin: datetime,
     end: datetime,
     step: float,
     progress: Progress = lambda column, done, of: None,
-) -> History:
+) -> LoadHistory:
     """Returns the values of each column, by its PromQL expression, from `begin` to `end` every `step` seconds.
 
     The series of an expression are added up; where none has a value there is a gap. Raises HistoryError naming the
@@ -56,13 +56,13 @@ def read(
         client = PrometheusConnect(url=server.url.rstrip("/"), session=session, timeout=timeout, retry=_ONCE)
         for column, expression in queries.items():
             columns[column] = _column(client, column, expression, times, step, progress)
-    return History(times, columns)
+    return LoadHistory(times, columns)
 
 
 _ONCE: Final = urllib3.Retry(0, redirect=False)
 
 
-def _session(server: Server) -> requests.Session:
+def _session(server: QueriedPrometheus) -> requests.Session:
     session = requests.Session()
     session.trust_env = False
     if server.token_file is not None:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.text import shown
-from hpad.simulation.fleet import Container, Replica
+from hpad.simulation.fleet import Container, SimulatedReplica
 from hpad.simulation.load import Load, poisson
 from hpad.simulation.model import Measured, Model, Scraping
 
@@ -28,7 +28,7 @@ _SLOT: Final = 1.0
 """Seconds for which the load is taken as constant."""
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a queue.
 
     `service_seconds`: the mean time that a message takes; `distribution`: of these times, one of DISTRIBUTIONS.
@@ -65,7 +65,7 @@ class QueueModel(Model):
 
     def __init__(
         self,
-        queue: Queue,
+        queue: SimulatedQueue,
         load: Load,
         *,
         start: datetime,
@@ -165,13 +165,13 @@ class QueueModel(Model):
             self._free.append(consumer)
         self._deliver(at)
 
-    def _join(self, replicas: list[Replica]) -> None:
+    def _join(self, replicas: list[SimulatedReplica]) -> None:
         for replica in replicas:
             consumer = self._consumers[replica.pod.name] = _Consumer(replica.pod.name)
             self._free.append(consumer)
         self._deliver(self._at)
 
-    def _leave(self, replicas: list[Replica]) -> None:
+    def _leave(self, replicas: list[SimulatedReplica]) -> None:
         for replica in replicas:
             consumer = self._consumers.pop(replica.pod.name, None)
             if consumer is None:  # it had not begun
@@ -209,7 +209,7 @@ class QueueModel(Model):
         )
 
 
-def _draws(queue: Queue, chance: random.Random) -> Callable[[], float]:
+def _draws(queue: SimulatedQueue, chance: random.Random) -> Callable[[], float]:
     """Returns the draw of one service time. Raises ValueError for an unknown distribution."""
     mean = queue.service_seconds
     if queue.distribution == CONSTANT:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from hpad.api import amounts
 from hpad.simulation.backtest import Result
-from hpad.simulation.outcome import Outcome
+from hpad.simulation.outcome import SimulatedOutcome
 
 _WIDTH: Final = 1000
 _HEIGHT: Final = 220
@@ -24,7 +24,7 @@ Values = tuple[Sequence[float], Sequence[float | None]]
 """Times in seconds since 1970, and a value at each; None is a gap."""
 
 
-class Report(NamedTuple):
+class BacktestReport(NamedTuple):
     """What a page shows. `values` are the recorded values of metrics by their names; `notes` the assumptions."""
 
     hpa: str
@@ -35,7 +35,7 @@ class Report(NamedTuple):
     price: float | None = None
 
 
-def page(report: Report) -> str:
+def page(report: BacktestReport) -> str:
     """Returns the page."""
     title = f"Backtest of {report.hpa}"
     body = "\n".join(_body(report))
@@ -57,7 +57,7 @@ def page(report: Report) -> str:
 """
 
 
-def _body(report: Report) -> Iterator[str]:
+def _body(report: BacktestReport) -> Iterator[str]:
     first, last = span_of(report.results)
     times = f"{_moment(first)} to {_moment(last)}"
     shown = {"time": times, **report.parameters}
@@ -91,7 +91,7 @@ def span_of(results: Sequence[Result]) -> tuple[datetime, datetime]:
     return min(curve[0][0] for curve in curves), max(curve[-1][0] for curve in curves)
 
 
-def _rows(price: float | None) -> Iterator[tuple[str, Callable[[Outcome], float], str, bool]]:
+def _rows(price: float | None) -> Iterator[tuple[str, Callable[[SimulatedOutcome], float], str, bool]]:
     """Yields label, value, format, and whether the value needs a wanted count."""
     yield "rescales", lambda each: len(each.rescales), ".0f", False
     yield "flaps", lambda each: each.flaps, ".0f", False
@@ -107,7 +107,7 @@ def _rows(price: float | None) -> Iterator[tuple[str, Callable[[Outcome], float]
     yield "minutes undecided", lambda each: each.undecided / 60, ".1f", True
 
 
-def _figures(report: Report) -> str:
+def _figures(report: BacktestReport) -> str:
     """Returns the table of the figures; with two judged results also their difference."""
     outcomes = [result.outcome for result in report.results]
     heads = "".join(

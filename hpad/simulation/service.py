@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.simulation.fleet import Container, Replica
+from hpad.simulation.fleet import Container, SimulatedReplica
 from hpad.simulation.load import Load
 from hpad.simulation.model import Measured, Model, Scraping
 
@@ -81,11 +81,11 @@ class ServiceModel(Model):
             self.lost += (rate - each * ready) * part
         self._seconds += length
 
-    def _join(self, replicas: list[Replica]) -> None:
+    def _join(self, replicas: list[SimulatedReplica]) -> None:
         for replica in replicas:
             self._joined[replica.pod.name] = self._shared, self._seconds
 
-    def _leave(self, replicas: list[Replica]) -> None:
+    def _leave(self, replicas: list[SimulatedReplica]) -> None:
         for replica in replicas:
             self._joined.pop(replica.pod.name, None)
 

@@ -16,7 +16,7 @@ from hpad.api.sample import LONGEST_NOTE
 from hpad.api.text import begin
 from hpad.clock import Clock
 from hpad.sources import answers, redact
-from hpad.sources.limits import Limits
+from hpad.sources.limits import CallLimits
 from hpad.sources.redact import Redactor
 from hpad.telemetry.episode import Episode
 
@@ -71,7 +71,7 @@ class Caller:
     """
 
     def __init__(
-        self, name: str, adapter: Adapter, *, clock: Clock, log: Log, limits: Limits, redact: Redactor
+        self, name: str, adapter: Adapter, *, clock: Clock, log: Log, limits: CallLimits, redact: Redactor
     ) -> None:
         self._name = name
         self._adapter = adapter

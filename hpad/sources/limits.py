@@ -66,7 +66,7 @@ class SourceReport(msgspec.Struct, kw_only=True, rename="camel"):
         self.last_error, self.last_error_at = error.message, at
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one source; durations are in seconds. The defaults are right without configuration.
 
     `timeout` bounds one attempt, `budget` a call with its retries; `rate` is in calls per second. A cached answer is
@@ -95,11 +95,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.fresh, period * _FRESH)
 
 
-def of(source: settings.SourceSettings, period: float) -> Limits:
+def of(source: settings.SourceSettings, period: float) -> CallLimits:
     """Returns the limits of a source for HPAs with this sync period: calls end before their reconciles give up."""
     configured, budget = source.limits, period * PATIENCE * _BUDGET
     timeout = TIMEOUT if source.timeout is None else source.timeout.total_seconds()
-    return Limits(
+    return CallLimits(
         timeout=min(timeout, budget),
         budget=budget,
         concurrency=configured.concurrency,

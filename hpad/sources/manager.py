@@ -14,8 +14,8 @@ from hpad.sources import limits, plugins
 from hpad.sources.call import BLOCKING_SECONDS
 from hpad.sources.limits import BROKEN, SourceReport
 from hpad.sources.redact import Redactor
-from hpad.sources.routes import Offer, Plan
-from hpad.sources.source import Observer, Source
+from hpad.sources.routes import Offer, RoutePlan
+from hpad.sources.source import Observer, QueriedSource
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class _Opened(msgspec.Struct, frozen=True):
 
     settings: settings.SourceSettings
     offer: Offer
-    source: Source | None = None
+    source: QueriedSource | None = None
     context: Context | None = None
     error: AdapterError | None = None
 
@@ -39,7 +39,7 @@ class _Waiting(msgspec.Struct, frozen=True, gc=False):
     """A query that a source will answer."""
 
     query: Query
-    source: Source
+    source: QueriedSource
     answer: asyncio.Future[Answer]
 
 
@@ -65,7 +65,7 @@ class Gatherer:
         self._observer = observer
         self._period = period
         self._opened: dict[str, _Opened] = {}
-        self._plan = Plan(self._routes, ())
+        self._plan = RoutePlan(self._routes, ())
         self._has_fallbacks = any(source.fallback is not None for source in sources)
 
     async def start(self) -> None:
@@ -83,7 +83,7 @@ class Gatherer:
         configured_first = (*self._settings, *implicit)
         await asyncio.gather(*map(self._enter, configured_first))
         self._opened = {source.name: self._opened[source.name] for source in configured_first}
-        self._plan = Plan(self._routes, self.offers())
+        self._plan = RoutePlan(self._routes, self.offers())
 
     async def aclose(self) -> None:
         """Closes every source, then its HTTP session."""
@@ -169,7 +169,7 @@ class Gatherer:
         source, handed = found
         return _Waiting(handed, source, source.ask(handed, identity, period))
 
-    def _source(self, query: Query) -> tuple[Source, Query] | AdapterError:
+    def _source(self, query: Query) -> tuple[QueriedSource, Query] | AdapterError:
         """Returns the source that answers the query, and the query as its adapter gets it.
 
         Returns the error if there is no source, or if it does not work.
@@ -210,7 +210,7 @@ class Gatherer:
         except AdapterError as error:
             await context.http.close()
             return _broken(source, offer, redactor, error.message, error.blame)
-        working = Source(
+        working = QueriedSource(
             source.name,
             built,
             clock=context.clock,

@@ -84,7 +84,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return [self.metrics.get(query.type, ()) if isinstance(self.metrics, Mapping) else self.metrics]
 
 
-class Plan:
+class RoutePlan:
     """Routes and offers of all sources. The decision depends on the query alone."""
 
     def __init__(self, routes: Sequence[settings.Route], offers: Sequence[Offer]) -> None:

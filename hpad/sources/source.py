@@ -15,7 +15,7 @@ from hpad.adapter import Adapter, AdapterError, Answer, HPAIdentity, Log, Query
 from hpad.clock import Clock
 from hpad.sources import answers, call
 from hpad.sources.answers import AnswerCache
-from hpad.sources.limits import OK, Breaker, Limits, RateLimit, SlowQueries, SourceReport
+from hpad.sources.limits import OK, Breaker, CallLimits, RateLimit, SlowQueries, SourceReport
 from hpad.sources.redact import Redactor
 
 _MOST_FAILED = 1 << 14
@@ -33,7 +33,7 @@ class _InFlight(NamedTuple):
     future: asyncio.Future[Answer]
 
 
-class Source:
+class QueriedSource:
     """Batches, limits, caches and isolates the calls to one adapter instance.
 
     `plain`: errors do not mention the circuit breaker and stay those of the last answers, so that conditions about the
@@ -48,7 +48,7 @@ class Source:
         clock: Clock,
         log: Log,
         observer: Observer,
-        limits: Limits,
+        limits: CallLimits,
         redact: Redactor | None = None,
         plain: bool = False,
     ) -> None:

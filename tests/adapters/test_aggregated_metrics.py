@@ -14,8 +14,8 @@ from hpad.adapter import AdapterError, Context, ExternalSample, ObjectSample, Po
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cluster import ApiReads
-from hpad.sources.limits import Limits
-from hpad.sources.source import Source
+from hpad.sources.limits import CallLimits
+from hpad.sources.source import QueriedSource
 from hpad_adapters.lists import Settings
 from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics
 
@@ -150,13 +150,13 @@ class HurriedClock(clocks.SystemClock):
 async def test_a_metric_that_does_not_exist_opens_no_circuit_breaker(server, answer, calls, state):
     server.refusals = {} if answer is None else {f"{EXTERNAL}/depth": answer}
     clock = HurriedClock()
-    source = Source(
+    source = QueriedSource(
         "api",
         ExternalMetrics(PATIENT, server.context),
         clock=clock,
         log=structlog.get_logger(),
         observer=lambda *_: None,
-        limits=Limits(fresh=0.0, retries=2, failures=3, rest=15.0),
+        limits=CallLimits(fresh=0.0, retries=2, failures=3, rest=15.0),
     )
     for _ in range(4):
         clock.ahead += 8.0
@@ -275,13 +275,13 @@ async def test_hpas_whose_turns_follow_each_other_share_a_list(server):
     server.answers["/api/v1"] = SERVICES
     server.answers[f"{V1BETA2}/services/*/rps"] = custom(("a", "1"), ("b", "2"))
     clock = HurriedClock()
-    source = Source(
+    source = QueriedSource(
         "api",
         CustomMetrics(PATIENT, server.context),
         clock=clock,
         log=structlog.get_logger(),
         observer=lambda *_: None,
-        limits=Limits(fresh=5.0, period=15.0),
+        limits=CallLimits(fresh=5.0, period=15.0),
     )
     server.answers |= {f"{V1BETA2}/services/{name}/rps": custom((name, "0")) for name in ("a", "b")}
     queries = [testing.object_metric("rps", "Service", name) for name in ("a", "b")]

@@ -13,11 +13,11 @@ from hpad_adapters import cron
 WORK = {"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 10, "timezone": "Europe/Berlin"}
 
 
-def window(**changed: object) -> cron.Window:
-    return cron.Window(**(WORK | changed))
+def window(**changed: object) -> cron.CronWindow:
+    return cron.CronWindow(**(WORK | changed))
 
 
-def value(window: cron.Window, now: datetime) -> int:
+def value(window: cron.CronWindow, now: datetime) -> int:
     return window.value(now, ZoneInfo(window.timezone))
 
 

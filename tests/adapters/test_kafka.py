@@ -150,7 +150,7 @@ def test_the_memory_of_standing_offsets_is_bounded() -> None:
 
 
 def test_messages_that_retention_has_deleted_do_not_count() -> None:
-    rules = lag.Rules("error", False, 0, False)
+    rules = lag.LagRules("error", False, 0, False)
     assert lag.of_partition("g", ("t", 0), lag.Offsets(committed=2, first=8, end=10), rules) == 2
     with pytest.raises(AdapterError, match="was the topic created anew"):
         lag.of_partition("g", ("t", 0), lag.Offsets(committed=11, first=0, end=10), rules)

@@ -211,7 +211,7 @@ LM, GB = "<<.LabelMatchers>>", "<<.GroupBy>>"
 def test_only_queries_that_keep_series_apart_are_shared(query: str, shared: bool) -> None:
     made = {"seriesQuery": "x", "metricsQuery": query, "resources": {"namespaced": False}}
     configured = settings.Settings(url="http://127.0.0.1:9", rules={"externalRules": [made]})
-    compiled = rules.Rules(configuration.read(configured), configured)
+    compiled = rules.CompiledRules(configuration.read(configured), configured)
     asked = [testing.external("x", f"queue={queue}") for queue in ("a", "b")]
     (found,) = compiled.find(asked[0])
     entries = [rules.entry(found.rule, "x", each, None) for each in asked]

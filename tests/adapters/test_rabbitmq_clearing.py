@@ -15,13 +15,13 @@ from support.rabbit_queues import counter, length, queue, until
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, ClearingGoal
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 
-GOAL = Goal(60.0)
+GOAL = ClearingGoal(60.0)
 
 
-def workers(found: Queue, goal: Goal = GOAL) -> float:
+def workers(found: RabbitmqQueue, goal: ClearingGoal = GOAL) -> float:
     return Clearing(lambda: 0.0).workers(found, goal, "the broker")
 
 
@@ -42,7 +42,7 @@ def test_the_workers_clear_the_waiting_and_keep_up_with_the_published() -> None:
     """600 messages wait and 3 per second come: (600 / 60 + 3) * 2 s, and with 10 s to start (600 / 50 + 3) * 2 s."""
     found = queue(ready=600, unacked=4, published=counter(*range(0, 15 * 13, 15)), **BUSY)
     assert workers(found) == pytest.approx(26.0)
-    assert workers(found, Goal(60.0, startup=10.0)) == pytest.approx(30.0)
+    assert workers(found, ClearingGoal(60.0, startup=10.0)) == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("age", range(1, 13))
@@ -52,7 +52,7 @@ def test_a_burst_counts_as_backlog_alone_also_in_a_young_queue(age: int) -> None
         counts = [0 if at <= begun else 300 if at == begun + 1 else 600 for at in range(age + 1)]
         found = queue(ready=counts[-1], published=counter(*counts))
         expected = counts[-1] / 60 * 2.0
-        assert workers(found, Goal(60.0, service=2.0)) == pytest.approx(max(expected, 0.001)), counts
+        assert workers(found, ClearingGoal(60.0, service=2.0)) == pytest.approx(max(expected, 0.001)), counts
 
 
 def test_a_burst_counts_as_backlog_alone() -> None:
@@ -70,7 +70,7 @@ def test_busy_workers_stay_while_there_is_work() -> None:
 
 def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
     """80 messages of 4 s in 20 s: 16 workers, also while each of them holds two messages and none is reported yet."""
-    now, goal = 0.0, Goal(25.0, startup=5.0, service=4.0)
+    now, goal = 0.0, ClearingGoal(25.0, startup=5.0, service=4.0)
     clearing = Clearing(lambda: now)
     found = []
     for at, ready, unacked, consumers in ((0, 0, 0, 0), (1, 74, 6, 0), (4, 52, 28, 0), (6, 46, 32, 3), (9, 30, 32, 3)):
@@ -83,7 +83,7 @@ def test_a_spike_on_a_new_queue_asks_for_what_the_formula_says() -> None:
 @pytest.mark.parametrize("unreported", [None, 0])
 def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int | None) -> None:
     """A broker whose statistics began anew reports messages at once, and consumers some seconds later."""
-    now, goal = 0.0, Goal(60.0, service=4.0)
+    now, goal = 0.0, ClearingGoal(60.0, service=4.0)
     clearing = Clearing(lambda: now)
     assert clearing.workers(queue(ready=5, unacked=40, consumers=40), goal, "the broker") == 40.0
     now = 5.0
@@ -93,7 +93,7 @@ def test_busy_workers_stay_while_the_broker_does_not_report_them(unreported: int
 @pytest.mark.parametrize("unreported", [None, 0])
 def test_busy_workers_stay_if_a_new_hpad_meets_a_broker_that_does_not_report_them(unreported: int | None) -> None:
     """As after the loss of a node with both: nothing is remembered, so full consumers are taken for busy."""
-    now, goal = 0.0, Goal(60.0, service=4.0, prefetch=2)
+    now, goal = 0.0, ClearingGoal(60.0, service=4.0, prefetch=2)
     clearing = Clearing(lambda: now)
     for at, unacked in ((0, 40), (5, 40), (9, 38)):
         now = float(at)
@@ -103,13 +103,13 @@ def test_busy_workers_stay_if_a_new_hpad_meets_a_broker_that_does_not_report_the
 
 def test_no_more_workers_than_messages_are_needed() -> None:
     """A message takes longer than the goal: more than one worker for each does not help."""
-    assert workers(queue(ready=30, consumers=0), Goal(60.0, service=300.0)) == pytest.approx(30.0)
+    assert workers(queue(ready=30, consumers=0), ClearingGoal(60.0, service=300.0)) == pytest.approx(30.0)
 
 
 def test_workers_with_long_messages_do_not_count_for_the_others() -> None:
     """Four workers have been at one message each for two minutes; 600 of two seconds come, to be gone within one."""
     clearing = Clearing(lambda: 0.0)
-    goal = Goal(60.0, service=2.0)
+    goal = ClearingGoal(60.0, service=2.0)
     samples = {"acked": counter(*[0] * 13), "held": length(0, *[4] * 12)}
     for first in (0, 12):
         samples = {"acked": counter(*[0] * 13, first=first), "held": length(4 if first else 0, *[4] * 12, first=first)}
@@ -127,14 +127,14 @@ def test_a_queue_that_holds_a_message_needs_a_worker() -> None:
 
 def test_without_workers_and_a_service_time_one_worker_is_needed() -> None:
     assert workers(queue(ready=500, consumers=0)) == 1.0
-    assert workers(queue(ready=600, consumers=0), Goal(60.0, service=3.0)) == pytest.approx(30.0)
+    assert workers(queue(ready=600, consumers=0), ClearingGoal(60.0, service=3.0)) == pytest.approx(30.0)
 
 
 def test_an_unknown_service_time_is_an_error_while_there_are_workers() -> None:
     with pytest.raises(AdapterError, match="too few acknowledgements") as caught:
         workers(queue(ready=500, consumers=2))
     assert caught.value.blame == "spec"
-    assert workers(queue(ready=600, consumers=2), Goal(60.0, service=3.0)) == pytest.approx(30.0)
+    assert workers(queue(ready=600, consumers=2), ClearingGoal(60.0, service=3.0)) == pytest.approx(30.0)
 
 
 def test_a_message_takes_at_least_as_long_as_it_has_been_in_work() -> None:
@@ -149,14 +149,14 @@ def test_a_message_takes_at_least_as_long_as_it_has_been_in_work() -> None:
 def test_an_odd_first_message_at_most_doubles_the_workers(goal: float) -> None:
     """The first message takes 50 s, five others one second each: the mean asks for ten times too many."""
     found = queue(ready=600, unacked=1, consumers=1, acked=counter(*[0] * 11, 1, 6), held=length(0, *[1] * 12))
-    assert workers(found, Goal(goal)) == 2.0
+    assert workers(found, ClearingGoal(goal)) == 2.0
 
 
 @pytest.mark.parametrize(("ready", "expected"), [(0, 2.0), (3, 5.0), (100, 50.0)])
 def test_new_workers_are_no_more_than_the_messages_they_can_get(ready: int, expected: float) -> None:
     """Two consumers without a prefetch limit hold the others. By hand: 600 messages of 5 s within 60 s take 50."""
     found = queue(ready=ready, unacked=602 - ready, consumers=2)
-    assert workers(found, Goal(60.0, service=5.0)) == expected
+    assert workers(found, ClearingGoal(60.0, service=5.0)) == expected
 
 
 def test_workers_that_crash_are_not_doubled() -> None:
@@ -181,7 +181,7 @@ def test_a_single_active_consumer_is_the_only_worker() -> None:
     single = {"x-single-active-consumer": True}
     found = msgspec.structs.replace(queue(ready=600, unacked=1, consumers=19, **ALONE), arguments=single)
     assert workers(found) == 1.0
-    assert workers(found, Goal(60.0, concurrency=3)) == 3.0
+    assert workers(found, ClearingGoal(60.0, concurrency=3)) == 3.0
     assert Clearing(lambda: 0.0).seconds(found, GOAL, "the broker") == pytest.approx(600 * 15 / 30)
 
 

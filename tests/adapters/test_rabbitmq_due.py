@@ -2,12 +2,12 @@
 
 import pytest
 
-from hpad_adapters.rabbitmq.clearing import REPORTED, Due, Recent, Waiting
+from hpad_adapters.rabbitmq.clearing import REPORTED, Due, Recent, WaitingMessages
 
 
 def rates(*reads: tuple[float, ...], goal: float = 100.0, startup: float = 20.0) -> list[float]:
     due = Due(goal, startup)
-    return [due.per_second(Waiting(*each)) for each in reads]
+    return [due.per_second(WaitingMessages(*each)) for each in reads]
 
 
 def test_new_messages_have_the_goal_without_the_start() -> None:
@@ -44,7 +44,7 @@ def test_a_second_burst_does_not_make_the_first_one_late() -> None:
 def test_the_reads_that_are_remembered_are_few() -> None:
     due = Due(100.0, 0.0)
     for at in range(0, 10_000, 1):
-        due.per_second(Waiting(at, 50.0, 0.0))
+        due.per_second(WaitingMessages(at, 50.0, 0.0))
     assert len(due._marks) <= 18
 
 

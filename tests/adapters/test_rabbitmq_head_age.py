@@ -9,14 +9,14 @@ from support.rabbit_queues import queue, until
 
 from hpad.adapter import AdapterError, Context
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.values import head_age
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
 
 
-def with_head(stamp: object, ready: int = 5, **fields: object) -> Queue:
+def with_head(stamp: object, ready: int = 5, **fields: object) -> RabbitmqQueue:
     return msgspec.structs.replace(queue(ready=ready), head_message_timestamp=stamp, **{"type": "classic", **fields})
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.rabbit_queues import counter, length, queue
 
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.service_time import GIVEN_MESSAGES, HALF_LIFE, ServiceTime
 
 GOAL = 60.0
@@ -11,7 +11,7 @@ BUSY = queue(acked=counter(0, 10, 20), held=length(4, 4, 4))
 """Four messages in work for 10 s, 20 begun: two seconds each."""
 
 
-def learned(*found: Queue, given: float = 0.0, prefetch: int = 1, capacity: float = 100.0) -> ServiceTime:
+def learned(*found: RabbitmqQueue, given: float = 0.0, prefetch: int = 1, capacity: float = 100.0) -> ServiceTime:
     time = ServiceTime(given, GOAL)
     for each in found:
         time.learn(each, prefetch, (capacity, capacity))
@@ -60,7 +60,7 @@ def test_the_same_samples_count_once() -> None:
         queue(acked=counter(0, 0, 0, 0, 0), held=length(0, 0, 0, 0, 0)),
     ],
 )
-def test_young_statistics_tell_no_service_time(young: Queue) -> None:
+def test_young_statistics_tell_no_service_time(young: RabbitmqQueue) -> None:
     assert learned(young).seconds is None
 
 
@@ -72,7 +72,7 @@ def test_young_statistics_tell_no_service_time(young: Queue) -> None:
         pytest.param(queue(acked=counter(0, 0, 0, 0), held=length(0, 2, 2, 2)), id="two messages for twelve seconds"),
     ],
 )
-def test_a_given_time_holds_until_each_worker_has_done_two_messages_and_all_five(young: Queue) -> None:
+def test_a_given_time_holds_until_each_worker_has_done_two_messages_and_all_five(young: RabbitmqQueue) -> None:
     """Unless the messages have taken more than ten seconds longer already."""
     assert learned(young, given=4.0).seconds == pytest.approx(4.0, rel=0.01)
 

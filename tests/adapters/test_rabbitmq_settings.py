@@ -9,7 +9,7 @@ from hpad.adapter import AdapterError
 from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.adapter import queue_query
-from hpad_adapters.rabbitmq.clearing import Goal
+from hpad_adapters.rabbitmq.clearing import ClearingGoal
 from hpad_adapters.rabbitmq.values import QueueQuery
 
 URL = "http://rabbitmq:15672"
@@ -165,7 +165,7 @@ METRICS = {
         ("shop", "vhost=eu", QueueQuery(vhosts=("eu",), pattern=re.compile("shop-.*"), exclude=re.compile(".*-dead"),
                                     mode="drain_time", aggregate="avg")),
         ("minute", "queue=a,startup=15s", QueueQuery(queues=("a",), mode="workers_to_clear",
-                                                     goal=Goal(60.0, startup=15.0, prefetch=4))),
+                                                     goal=ClearingGoal(60.0, startup=15.0, prefetch=4))),
         ("free", "queue=a,mode=drain_time", QueueQuery(queues=("a",), mode="drain_time", aggregate="max")),
         ("free", "queue_regex=shop", QueueQuery(pattern=re.compile("a-.."))),
     ],

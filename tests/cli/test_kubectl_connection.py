@@ -15,10 +15,10 @@ from hpad.cli.client import Direct
 from hpad.cli.fetch import Refusal
 from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.kubectl.connection import Deciding, Forwarded
-from hpad.cli.kubectl.discovery import Pod
+from hpad.cli.kubectl.discovery import HpadPod
 from hpad.cli.output import Failure
 
-POD = Pod("hpad", "a", "http", 8473)
+POD = HpadPod("hpad", "a", "http", 8473)
 
 
 @pytest.fixture

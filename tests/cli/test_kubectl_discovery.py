@@ -10,7 +10,7 @@ import yaml
 
 from hpad.cli.kubectl import discovery
 from hpad.cli.kubectl.command import Forbidden
-from hpad.cli.kubectl.discovery import SELECTOR, Pod
+from hpad.cli.kubectl.discovery import SELECTOR, HpadPod
 from hpad.cli.output import Failure
 
 Json = dict[str, Any]
@@ -56,20 +56,20 @@ def pod(name: str, *ports: Json, namespace: str = "hpad", ready: bool = True, **
     container = {"ports": list(ports) or [{"name": "http", "containerPort": 8473}], **more.pop("container", {})}
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
     metadata = {"namespace": namespace, "name": name, "labels": LABELS, **more.pop("metadata", {})}
-    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}, "status": {**status, **more}}
+    return {"kind": "HpadPod", "metadata": metadata, "spec": {"containers": [container]}, "status": {**status, **more}}
 
 
-def find(lister: Lister, chosen: str | None = None, namespace: str = "shop") -> list[Pod]:
+def find(lister: Lister, chosen: str | None = None, namespace: str = "shop") -> list[HpadPod]:
     return discovery.find(lister, chosen, namespace)  # type: ignore[arg-type]
 
 
 def test_the_pods_of_the_service_with_the_label_are_found() -> None:
     found = find(Lister(service(), pod("a"), pod("b")))
-    assert found == [Pod("hpad", "a", "http", 8473, "hpad"), Pod("hpad", "b", "http", 8473, "hpad")]
+    assert found == [HpadPod("hpad", "a", "http", 8473, "hpad"), HpadPod("hpad", "b", "http", 8473, "hpad")]
 
 
 def test_pods_are_found_without_a_service() -> None:
-    assert find(Lister(pod("a"))) == [Pod("hpad", "a", "http", 8473)]
+    assert find(Lister(pod("a"))) == [HpadPod("hpad", "a", "http", 8473)]
 
 
 def test_ready_pods_come_first_and_those_that_cannot_answer_are_left_out() -> None:
@@ -118,7 +118,7 @@ def test_a_pod_that_is_probed_by_https_serves_tls(kind: str) -> None:
 def test_a_service_is_chosen_by_name() -> None:
     other = service({"port": 80, "targetPort": 9000}, namespace="shop", name="other")
     lister = Lister(service(), other, pod("a"), pod("b", namespace="shop"))
-    assert find(lister, "shop/other") == [Pod("shop", "b", "http", 9000, "other")]
+    assert find(lister, "shop/other") == [HpadPod("shop", "b", "http", 9000, "other")]
     with pytest.raises(Failure, match='services "none" not found'):
         find(lister, "shop/none")
 
@@ -172,9 +172,9 @@ def test_the_hpad_of_the_sample_manifests_is_found(file: str, namespace: str, na
     documents = list(yaml.safe_load_all((CONFIG / file).read_text("utf-8")))
     services = [each for each in documents if each["kind"] == "Service"]
     template = next(each["spec"]["template"] for each in documents if each["kind"] == "Deployment")
-    head = {"kind": "Pod", "status": {"phase": "Running"}}
+    head = {"kind": "HpadPod", "status": {"phase": "Running"}}
     instance = {**head, **template, "metadata": {**template["metadata"], "namespace": namespace, "name": "a"}}
-    assert find(Lister(*services, instance)) == [Pod(namespace, "a", "http", 8473, name)]
+    assert find(Lister(*services, instance)) == [HpadPod(namespace, "a", "http", 8473, name)]
 
 
 def test_other_errors_are_those_of_kubectl() -> None:

@@ -13,8 +13,8 @@ from support.virtual_time import in_virtual_time
 
 from hpad.adapter import EXTERNAL, Answer, ExternalSample, Query
 from hpad.records.history import DecisionHistory
-from hpad.sources.limits import Limits
-from hpad.sources.source import Source
+from hpad.sources.limits import CallLimits
+from hpad.sources.source import QueriedSource
 
 MANY = 500
 
@@ -39,9 +39,9 @@ class Constant:
 async def test_deleted_hpas_leave_no_entries() -> None:
     log = DecisionHistory()
     bench = Bench(hpa("stays"), decisions=log)
-    source = Source(
+    source = QueriedSource(
         "mine", Constant(), clock=bench.clock, log=structlog.get_logger(), observer=lambda *call: None,
-        limits=Limits(rate=1e6),
+        limits=CallLimits(rate=1e6),
     )  # fmt: skip
 
     async def gather(queries: Sequence[Query], *, deadline: float, identity: Any) -> list[Answer]:

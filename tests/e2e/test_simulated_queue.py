@@ -24,7 +24,7 @@ from hpad.lab.demo.timing import DEFAULT, Timing
 from hpad.lab.servers import rabbitmq
 from hpad.simulation import load, model
 from hpad.simulation.model import Scraping
-from hpad.simulation.queue import CONSTANT, Queue, QueueModel
+from hpad.simulation.queue import CONSTANT, QueueModel, SimulatedQueue
 from hpad.simulation.run import simulate
 
 pytestmark = [
@@ -99,7 +99,7 @@ def simulated() -> Curve:
     """Returns the same run of the model: the same messages, service time, HPA, period and settings."""
     hpa = v2.defaulted(from_builtins(hpa_document()))
     own = stage.settings_for("", ())
-    consumers = Queue(
+    consumers = SimulatedQueue(
         service_seconds=Timing.of(DEFAULT).task, distribution=CONSTANT, prefetch=1, even=True, startup=STARTUP
     )
     workload = QueueModel(

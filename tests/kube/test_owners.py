@@ -8,7 +8,7 @@ from support import virtual_time
 from support.scripted_server import QUICK, failure, hangs, says
 
 from hpad.api.hpa import CrossVersionObjectReference, Scale
-from hpad.api.pod import Owner, Pod
+from hpad.api.pod import Pod, PodOwner
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.cache import Cache
 from hpad.kube.client import Client
@@ -23,11 +23,11 @@ WIDGET = CrossVersionObjectReference("Widget", "web", "example.com/v1")
 DEPLOYMENT = CrossVersionObjectReference("Deployment", "web", "apps/v1")
 
 
-def owner(kind: str, name: str, uid: str | None = None, group: str = "apps") -> Owner:
-    return Owner(group, kind, name, uid or f"uid-{name}")
+def owner(kind: str, name: str, uid: str | None = None, group: str = "apps") -> PodOwner:
+    return PodOwner(group, kind, name, uid or f"uid-{name}")
 
 
-def made(name: str, controller: Owner | None = None, **head: Any) -> dict[str, Any]:
+def made(name: str, controller: PodOwner | None = None, **head: Any) -> dict[str, Any]:
     """An object of apps/v1 whose uid is `uid-NAME`."""
     references = []
     if controller is not None:
@@ -66,7 +66,7 @@ async def cluster(script: Any, client: Any, clock: Any, running: Any) -> Cluster
     return cluster
 
 
-def pod(name: str, controller: Owner | None, *, deleted: bool = False) -> Pod:
+def pod(name: str, controller: PodOwner | None, *, deleted: bool = False) -> Pod:
     return Pod(name=name, namespace="n", owner=controller, deleted=deleted)
 
 
@@ -150,7 +150,7 @@ async def test_the_controllers_between_the_target_and_its_pods_and_above_it_are_
     widget = owner("Widget", "web", "uid-widget", "example.com")
     pods = [pod("mine", replica_set), pod("other", owner("ReplicaSet", "alone"))]
 
-    async def related(target: CrossVersionObjectReference, uid: str) -> set[Owner]:
+    async def related(target: CrossVersionObjectReference, uid: str) -> set[PodOwner]:
         return set((await cluster.owned(target, Scale(metadata={"uid": uid}), pods)).related)
 
     assert await related(WIDGET, "uid-widget") == {inner, replica_set}

@@ -10,7 +10,7 @@ import pytest
 from hpad.api import metrics
 from hpad.api.hpa import from_builtins
 from hpad.api.metadata import ObjectMeta
-from hpad.api.metrics import ContainerMetrics, ExternalMetricValue, MetricValue, ObjectReference, PodMetrics
+from hpad.api.metrics import ContainerMetrics, DescribedObject, ExternalMetricValue, MetricValue, PodMetrics
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodValue
 from hpad.lab.cluster.targets import targets
 
@@ -85,7 +85,7 @@ def test_missing_is_never_zero(read: Any, message: str) -> None:
 
 
 def test_custom_and_external_values() -> None:
-    described = ObjectReference("Pod", "default", "a", "v1")
+    described = DescribedObject("Pod", "default", "a", "v1")
     sample = metrics.custom_pod_sample([MetricValue(described, WHEN, None, "2"), MetricValue(described, WHEN, 5, 3)])
     assert sample.values == {"a": PodValue(3000, WHEN, timedelta(seconds=5))}
     assert metrics.object_sample([MetricValue(described, WHEN, None, "1500m")]) == ObjectSample(1500, WHEN)

@@ -62,7 +62,7 @@ async def test_errors_of_sources_have_no_control_characters(error: AdapterError)
         Hostile(error),
         clock=SystemClock(),
         log=None,
-        limits=limits.Limits(),
+        limits=limits.CallLimits(),
         redact=Redactor({}),  # type: ignore[arg-type]
     )
     (answer,) = await made.call([testing.external("depth")], retries=0)
@@ -86,7 +86,7 @@ async def test_an_error_of_redis_is_one_line() -> None:
         url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         adapter = Redis(Redis.Settings(url=url), context)
         made = call.Caller(
-            "odd", adapter, clock=SystemClock(), log=context.log, limits=limits.Limits(), redact=Redactor({})
+            "odd", adapter, clock=SystemClock(), log=context.log, limits=limits.CallLimits(), redact=Redactor({})
         )
         (answer,) = await made.call([testing.external("redis_list_length", "key=a")], retries=0)
     assert isinstance(answer, AdapterError)

@@ -54,7 +54,12 @@ async def test_a_rotated_secret_of_a_foreign_adapter_stays_hidden(tmp_path: Path
         async with testing.context("source") as context:
             adapter = Outsider(SecretRef(file=str(file)), redactor.guarded(context))
             caller = call.Caller(
-                "source", adapter, clock=clocks.SystemClock(), log=context.log, limits=limits.Limits(), redact=redactor
+                "source",
+                adapter,
+                clock=clocks.SystemClock(),
+                log=context.log,
+                limits=limits.CallLimits(),
+                redact=redactor,
             )
             await caller.call([testing.external("x")], retries=0)
             file.write_text(f"{SECRET}\n")

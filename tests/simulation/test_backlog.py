@@ -11,9 +11,9 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli import main
 from hpad.simulation import load, model
 from hpad.simulation.backlog import Backlog, Rates, flowed
-from hpad.simulation.history import REPLICAS, History, HistoryError
-from hpad.simulation.past import Past, PastModel
-from hpad.simulation.queue import Queue, QueueModel
+from hpad.simulation.history import REPLICAS, HistoryError, LoadHistory
+from hpad.simulation.past import PastLoad, PastModel
+from hpad.simulation.queue import QueueModel, SimulatedQueue
 
 NAME = "queue_messages"
 RATES = Rates("published", "acked")
@@ -34,12 +34,12 @@ def test_the_messages_are_those_of_many_small_steps(
     assert flowed(messages, arriving, each, consumers, 40.0) == pytest.approx(expected, abs=0.02)
 
 
-def history(messages: list[float | None], published: float | list[float | None] | None, **more: Any) -> History:
+def history(messages: list[float | None], published: float | list[float | None] | None, **more: Any) -> LoadHistory:
     """Returns a history with a sample per minute, of two replicas that acknowledged 60 messages per minute each."""
     count = len(messages)
     rates = published if isinstance(published, list) else [published] * count
     columns = {NAME: messages, "published": rates, "acked": [2.0] * count, REPLICAS: [2.0] * count}
-    return History([BEGIN + 60 * index for index in range(count)], {**columns, **more})
+    return LoadHistory([BEGIN + 60 * index for index in range(count)], {**columns, **more})
 
 
 def test_only_samples_of_busy_replicas_show_what_one_does() -> None:
@@ -88,7 +88,7 @@ def test_a_history_without_lengths_begins_with_an_empty_queue() -> None:
         (history([0, 0], 1.0), Rates("sent", "acked"), "the history has no column sent of the queue queue_messages"),
     ],
 )
-def test_what_is_missing_is_named(past: History, rates: Rates, error: str) -> None:
+def test_what_is_missing_is_named(past: LoadHistory, rates: Rates, error: str) -> None:
     with pytest.raises(HistoryError, match=error):
         Backlog(past, NAME, rates)
 
@@ -98,10 +98,10 @@ def goal(messages: str) -> HorizontalPodAutoscaler:
     return hpa({**BACKLOG, "external": {"metric": {"name": NAME}, "target": target}})
 
 
-def simulated(spec: HorizontalPodAutoscaler, seed: int) -> tuple[list[int], History]:
+def simulated(spec: HorizontalPodAutoscaler, seed: int) -> tuple[list[int], LoadHistory]:
     """Returns the counts of a simulated queue, message by message, and what its broker would have shown."""
     queue = QueueModel(
-        Queue(service_seconds=2.0),
+        SimulatedQueue(service_seconds=2.0),
         load.parse("sine:mean=8,amplitude=7,period=40m"),
         start=START,
         replicas=2,
@@ -119,7 +119,7 @@ def simulated(spec: HorizontalPodAutoscaler, seed: int) -> tuple[list[int], Hist
             columns[NAME].append(queue.waiting + queue.held)
             columns[REPLICAS].append(turn.done.view.replicas)
             before = queue.arrived, queue.done
-    return counts, History(times, columns)
+    return counts, LoadHistory(times, columns)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -128,12 +128,12 @@ def test_another_spec_gives_nearly_the_replicas_of_the_simulated_queue(seed: int
     _, past = simulated(goal("10"), seed)
     for messages, allowed in (("10", 0.03), ("3", 0.08)):
         expected, _ = simulated(goal(messages), seed)
-        made = PastModel(goal(messages), past, Past(queues={NAME: RATES}))
+        made = PastModel(goal(messages), past, PastLoad(queues={NAME: RATES}))
         assert made.backlogs[NAME].per_replica == pytest.approx(0.5, rel=0.03)
         found = [turn.after for turn in run(goal(messages), made, MINUTES)]
         assert mean(found) == pytest.approx(mean(expected), rel=allowed)
         assert max(found) == pytest.approx(max(expected), abs=3)
-    plain = [turn.after for turn in run(goal("3"), PastModel(goal("3"), past, Past()), MINUTES)]
+    plain = [turn.after for turn in run(goal("3"), PastModel(goal("3"), past, PastLoad()), MINUTES)]
     assert mean(plain) > 1.3 * mean(expected)
 
 

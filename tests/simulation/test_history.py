@@ -13,22 +13,22 @@ from hpad.api.sample import AdapterError, ExternalSample, PodSample
 from hpad.engine.view import Tunables
 from hpad.simulation import backtest, history
 from hpad.simulation.backlog import Rates
-from hpad.simulation.history import History, HistoryError
-from hpad.simulation.past import Past, PastModel
+from hpad.simulation.history import HistoryError, LoadHistory
+from hpad.simulation.past import PastLoad, PastModel
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEGIN = START.timestamp()
 
 
-def flat(step: float = 60.0, **columns: Any) -> History:
+def flat(step: float = 60.0, **columns: Any) -> LoadHistory:
     """Returns a history of ten minutes; a column is a value, or a value for each minute."""
     times = [BEGIN + index * step for index in range(11)]
     filled = {name: value if isinstance(value, list) else [value] * 11 for name, value in columns.items()}
-    return History(times, filled)
+    return LoadHistory(times, filled)
 
 
-def answered(metric: dict[str, Any], past: History, after: timedelta, scale: int | None = None, **how: Any) -> Any:
-    workload = PastModel(hpa(metric), past, Past(**how))
+def answered(metric: dict[str, Any], past: LoadHistory, after: timedelta, scale: int | None = None, **how: Any) -> Any:
+    workload = PastModel(hpa(metric), past, PastLoad(**how))
     if scale is not None:
         workload.advance(START)
         workload.scale(scale)
@@ -107,10 +107,12 @@ def test_a_value_for_the_whole_target_falls_as_replicas_grow() -> None:
     past = flat(latency=120, replicas=4)
     assert answered(latency, past, timedelta(minutes=5), scale=8).values == (60_000,)
     with pytest.raises(HistoryError, match="latency is shared by the replicas, so the history needs a column replicas"):
-        PastModel(hpa(latency), flat(latency=120), Past())
-    PastModel(hpa(latency), flat(latency=120, a=1, b=1), Past(queues={"latency": Rates("a", "b", 2.0)}))  # is no share
+        PastModel(hpa(latency), flat(latency=120), PastLoad())
+    PastModel(
+        hpa(latency), flat(latency=120, a=1, b=1), PastLoad(queues={"latency": Rates("a", "b", 2.0)})
+    )  # is no share
     with pytest.raises(HistoryError, match="the shared latencies is no metric of the HPA; it has latency"):
-        PastModel(hpa(latency), past, Past(shared=("latencies",)))
+        PastModel(hpa(latency), past, PastLoad(shared=("latencies",)))
 
 
 def test_a_gap_is_an_error_and_not_zero() -> None:
@@ -126,15 +128,15 @@ def test_values_are_seen_late() -> None:
 
 def test_missing_columns_are_named() -> None:
     with pytest.raises(HistoryError, match="the history has no column cpu; it has memory"):
-        PastModel(hpa(CPU), flat(memory=5), Past())
+        PastModel(hpa(CPU), flat(memory=5), PastLoad())
     with pytest.raises(HistoryError, match="cpu is shared by the replicas, so the history needs a column replicas"):
-        PastModel(hpa(CPU), flat(cpu=5), Past())
+        PastModel(hpa(CPU), flat(cpu=5), PastLoad())
 
 
 def test_a_workload_at_its_goal_keeps_its_count() -> None:
     found = hpa(CPU)
     past = flat(cpu=50, replicas=7)
-    result = backtest.over("own", found, PastModel(found, past, Past()), past, timedelta(seconds=15), Tunables())
+    result = backtest.over("own", found, PastModel(found, past, PastLoad()), past, timedelta(seconds=15), Tunables())
     assert {count for _, count in result.curve} == {7}
     assert result.outcome.rescales == ()
     # 41 turns from the first to the last minute.
@@ -146,7 +148,7 @@ def test_half_the_goal_takes_twice_the_replicas() -> None:
     metric["resource"]["target"]["averageUtilization"] = 25
     found = hpa(metric)
     past = flat(cpu=50, replicas=4)
-    result = backtest.over("half", found, PastModel(found, past, Past()), past, timedelta(seconds=15), Tunables())
+    result = backtest.over("half", found, PastModel(found, past, PastLoad()), past, timedelta(seconds=15), Tunables())
     assert [count for _, count in result.curve][-1] == 8
 
 

@@ -50,7 +50,7 @@ def test_a_file_gives_values_that_hold_until_the_next_one(tmp_path: Path) -> Non
     file.write_text("time,rate\n2026-01-01T00:00:00Z,5\n2026-01-01T00:01:00Z,7.5\n\n2026-01-01T01:02:00+01:00,0\n")
     found = load.parse(f"csv:{file}")
     assert [found(at) for at in (0, 59, 60, 119, 120, 999)] == [5, 5, 7.5, 7.5, 0, 0]
-    assert isinstance(found, load.Series)
+    assert isinstance(found, load.LoadSeries)
     assert found.length == 120
 
 

@@ -10,7 +10,7 @@ from support.simulations import CPU, START, hpa, turns
 
 from hpad.api.hpa import Scale, ScaleSpec
 from hpad.simulation import load, model
-from hpad.simulation.outcome import Outcome, Rescale, Tally, wanted
+from hpad.simulation.outcome import OutcomeTally, SimulatedOutcome, SimulatedRescale, wanted
 from hpad.simulation.run import Simulated
 from hpad.simulation.service import Service, ServiceModel
 
@@ -22,8 +22,8 @@ def made(text: str, high: int = 40, minutes: float = 60, **parameters: Any) -> l
     return turns(found, workload, minutes)
 
 
-def tallied(found: list[Simulated]) -> Outcome:
-    tally = Tally()
+def tallied(found: list[Simulated]) -> SimulatedOutcome:
+    tally = OutcomeTally()
     for done, _, after in found:
         tally.add(done.view, done.decision, after, wanted(done.view, done.decision))
     return tally.outcome()
@@ -79,7 +79,7 @@ def test_a_plain_recomputation_agrees(text: str, high: int) -> None:
 
 def test_a_flap_is_a_turn_within_the_window() -> None:
     found = made("constant:100", minutes=5)
-    tally = Tally(timedelta(minutes=1))
+    tally = OutcomeTally(timedelta(minutes=1))
     counts = [2, 4, 4, 3, 3, 3, 3, 3, 3, 5, 4]  # up, down within the minute, up after 90 s, down at once
     for turn, (before, after) in zip(found, itertools.pairwise(counts), strict=False):
         view = msgspec.structs.replace(turn.done.view, scale=Scale(spec=ScaleSpec(before)))
@@ -87,4 +87,4 @@ def test_a_flap_is_a_turn_within_the_window() -> None:
     outcome = tally.outcome()
     assert [each.after for each in outcome.rescales] == [4, 3, 5, 4]
     assert outcome.flaps == 2
-    assert isinstance(outcome.rescales[0], Rescale)
+    assert isinstance(outcome.rescales[0], SimulatedRescale)

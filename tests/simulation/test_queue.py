@@ -8,12 +8,14 @@ import pytest
 from support.simulations import BACKLOG, START, hpa, run, turns
 
 from hpad.simulation import load, model
-from hpad.simulation.queue import CONSTANT, LOGNORMAL, Queue, QueueModel
+from hpad.simulation.queue import CONSTANT, LOGNORMAL, QueueModel, SimulatedQueue
 
 
 def made(text: str, replicas: int, seed: int = 1, **parameters: Any) -> QueueModel:
     shown = model.shows(hpa(BACKLOG), "backlog", {})
-    return QueueModel(Queue(**parameters), load.parse(text), start=START, replicas=replicas, shown=shown, seed=seed)
+    return QueueModel(
+        SimulatedQueue(**parameters), load.parse(text), start=START, replicas=replicas, shown=shown, seed=seed
+    )
 
 
 def mean_backlog(workload: QueueModel, hours: float) -> float:

@@ -18,9 +18,9 @@ from support.simulations import START, hpa
 
 from hpad.adapter import AdapterError
 from hpad.engine.view import Gates, Tunables
-from hpad.simulation.queue import CONSTANT, EXPONENTIAL, LOGNORMAL, Queue
+from hpad.simulation.queue import CONSTANT, EXPONENTIAL, LOGNORMAL, SimulatedQueue
 from hpad.simulation.run import simulate
-from hpad_adapters.rabbitmq.clearing import Goal
+from hpad_adapters.rabbitmq.clearing import ClearingGoal
 
 SPIKE_AT = 300
 SEEDS = range(1, 9)
@@ -48,9 +48,9 @@ class Spike(NamedTuple):
     fetched: int = 0
 
     @property
-    def parsed(self) -> Goal:
+    def parsed(self) -> ClearingGoal:
         """The goal; half a period passes on average until the spike is read."""
-        return Goal(self.goal, self.startup + self.period / 2, self.known, self.prefetch)
+        return ClearingGoal(self.goal, self.startup + self.period / 2, self.known, self.prefetch)
 
     def ideal(self, messages: int) -> float:
         """Returns replica-seconds for a spike of so many messages; `rate` holds apart from it."""
@@ -76,7 +76,7 @@ def played(spike: Spike, quantity: str = "workers", low: int = 1, seed: int = 1)
     if quantity == "seconds":
         target["value"] = str(spike.goal)
     metric = {"type": "External", "external": {"metric": {"name": "clear"}, "target": target}}
-    queue = Queue(
+    queue = SimulatedQueue(
         service_seconds=spike.service,
         distribution=spike.distribution,
         prefetch=spike.fetched or spike.prefetch,

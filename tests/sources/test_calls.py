@@ -18,9 +18,9 @@ from hpad.cli import config
 from hpad.sources import answers, call, limits, settings_errors
 from hpad.sources.limits import RateLimit
 from hpad.sources.redact import Redactor
-from hpad.sources.source import Source
+from hpad.sources.source import QueriedSource
 
-DEFAULTS = limits.Limits()
+DEFAULTS = limits.CallLimits()
 CPU = Query(type=RESOURCE, namespace="shop", name="cpu")
 SPAN = timedelta(seconds=30)
 
@@ -252,7 +252,7 @@ async def test_a_rate_limit_spreads_calls_that_take_most_of_the_patience(rate: f
     async def last(_: Sequence[Query]) -> None:
         await asyncio.sleep(7.0)
 
-    async def hpa(source: Source, number: int) -> list[bool]:
+    async def hpa(source: QueriedSource, number: int) -> list[bool]:
         turns = []
         for turn in range(4):
             await asyncio.sleep(limits.PERIOD * (turn + number / 20) - now())

@@ -14,7 +14,7 @@ from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
 from hpad.lab.servers import ports
 from hpad.sources.manager import Gatherer, Sources
 from hpad.sources.plugins import Contexts
-from hpad.sources.source import Source
+from hpad.sources.source import QueriedSource
 
 pytestmark = pytest.mark.usefixtures("outsider")
 
@@ -84,7 +84,9 @@ async def test_an_announcement_of_a_query_that_no_source_answers_is_ignored():
 
 async def test_an_announcement_reaches_the_source_of_the_query(monkeypatch):
     seen: list[tuple[str, str, str]] = []
-    monkeypatch.setattr(Source, "announce", lambda self, query, of: seen.append((self.name, query.name, of.name)))
+    monkeypatch.setattr(
+        QueriedSource, "announce", lambda self, query, of: seen.append((self.name, query.name, of.name))
+    )
     web = HPAIdentity(name="web", target_kind="Deployment", target_name="web")
     async with gatherer(source("good"), source("other")) as asked:
         Sources(asked, clocks.SystemClock()).announce([testing.external("other_a")], web)

@@ -5,7 +5,7 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError
-from hpad.sources.routes import Offer, Plan
+from hpad.sources.routes import Offer, RoutePlan
 
 METRICS_SERVER = Offer(source="metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
 RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages", "queue_messages_ready"))
@@ -27,7 +27,7 @@ def route(source: str, **match: object) -> settings.Route:
     ],
 )
 def test_without_routes_adapters_and_match_rules_decide(query, source):
-    assert Plan((), (METRICS_SERVER, RABBITMQ, EXTERNAL_METRICS)).source(query) == source
+    assert RoutePlan((), (METRICS_SERVER, RABBITMQ, EXTERNAL_METRICS)).source(query) == source
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_without_routes_adapters_and_match_rules_decide(query, source):
     ],
 )
 def test_a_route_matches_when_all_of_its_fields_fit(match, goes):
-    plan = Plan([route("external-metrics", **match)], (RABBITMQ, EXTERNAL_METRICS))
+    plan = RoutePlan([route("external-metrics", **match)], (RABBITMQ, EXTERNAL_METRICS))
     query = testing.external("queue_messages", "queue=a", namespace="shop-eu")
     assert plan.source(query) == ("external-metrics" if goes else "rabbit")
 
@@ -56,8 +56,8 @@ def test_a_route_matches_when_all_of_its_fields_fit(match, goes):
 def test_the_first_route_wins():
     routes = [route("b", metrics=("queue_messages",)), route("a", metrics=("queue_*",))]
     offers = [Offer(source=name, serves=frozenset({EXTERNAL})) for name in "ab"]
-    assert Plan(routes, offers).source(testing.external("queue_messages")) == "b"
-    assert Plan(routes, offers).source(testing.external("queue_age")) == "a"
+    assert RoutePlan(routes, offers).source(testing.external("queue_messages")) == "b"
+    assert RoutePlan(routes, offers).source(testing.external("queue_age")) == "a"
 
 
 def test_a_rule_of_the_source_replaces_what_its_adapter_serves_by_itself():
@@ -65,14 +65,14 @@ def test_a_rule_of_the_source_replaces_what_its_adapter_serves_by_itself():
         source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages",),
         match=(settings.Match(metrics=("backlog",)),),
     )  # fmt: skip
-    plan = Plan((), (backlog, EXTERNAL_METRICS))
+    plan = RoutePlan((), (backlog, EXTERNAL_METRICS))
     assert plan.source(testing.external("backlog")) == "rabbit"
     assert plan.source(testing.external("queue_messages")) == "external-metrics"
 
 
 def test_without_a_source_the_error_names_metric_sources_and_remedy():
     with pytest.raises(AdapterError) as caught:
-        Plan((), (METRICS_SERVER, RABBITMQ)).source(testing.external("foo", namespace="shop"))
+        RoutePlan((), (METRICS_SERVER, RABBITMQ)).source(testing.external("foo", namespace="shop"))
     assert caught.value.blame == "spec"
     assert caught.value.message == (
         'no source serves External metric "foo" in namespace "shop": configured sources: '
@@ -85,28 +85,28 @@ def test_without_a_source_the_error_names_metric_sources_and_remedy():
 def test_a_broken_source_is_listed_with_its_error():
     broken = Offer(source="mine", problem='source "mine": there is no adapter')
     with pytest.raises(AdapterError, match='configured sources: source "mine": there is no adapter'):
-        Plan((), (broken,)).source(testing.external("foo"))
-    assert Plan([route("mine")], (broken,)).source(testing.external("foo")) == "mine"
+        RoutePlan((), (broken,)).source(testing.external("foo"))
+    assert RoutePlan([route("mine")], (broken,)).source(testing.external("foo")) == "mine"
 
 
 def test_a_route_to_a_source_of_another_type_is_an_error():
     with pytest.raises(
         AdapterError, match='source "rabbit" serves External metrics, it cannot answer Pods metric "pps"'
     ):
-        Plan([route("rabbit")], (RABBITMQ,)).source(testing.pods_metric("pps", "app=web"))
+        RoutePlan([route("rabbit")], (RABBITMQ,)).source(testing.pods_metric("pps", "app=web"))
 
 
 def test_a_route_to_an_unknown_source_is_an_error():
     with pytest.raises(
         AdapterError, match='a route sends External metric "x" to source "gone", which is not configured'
     ):
-        Plan([route("gone")], (RABBITMQ,)).source(testing.external("x"))
+        RoutePlan([route("gone")], (RABBITMQ,)).source(testing.external("x"))
 
 
 def test_a_source_is_confined_to_the_namespaces_of_its_setting():
     mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("team-*",))
     other = Offer(source="other", serves=frozenset({EXTERNAL}), metrics=("b",))
-    chosen = Plan((), (mine, other))
+    chosen = RoutePlan((), (mine, other))
     assert chosen.source(testing.external("a", namespace="team-a")) == "mine"
     assert chosen.source(testing.external("b", namespace="shop")) == "other"
     with pytest.raises(AdapterError, match='source "mine" is not offered to HPAs of namespace "shop"') as raised:
@@ -118,7 +118,7 @@ def test_a_confined_metric_does_not_go_to_a_built_in_source_instead():
     named = Offer(source="mine", serves=frozenset({EXTERNAL}), metrics=("a",), namespaces=("shop",))
     anything = Offer(source="prom", serves=frozenset({EXTERNAL}), namespaces=("shop",))
     own = Offer(source="external-metrics", serves=frozenset({EXTERNAL}), implicit=True)
-    chosen = Plan((), (named, anything, own))
+    chosen = RoutePlan((), (named, anything, own))
     assert chosen.source(testing.external("b")) == "external-metrics"
     with pytest.raises(AdapterError, match='source "mine" is not offered to HPAs of namespace "default"'):
         chosen.source(testing.external("a"))
@@ -126,7 +126,7 @@ def test_a_confined_metric_does_not_go_to_a_built_in_source_instead():
 
 def test_a_route_does_not_open_a_source_to_other_namespaces():
     mine = Offer(source="mine", serves=frozenset({EXTERNAL}), namespaces=("shop",))
-    chosen = Plan((settings.Route(match=settings.Match(), source="mine"),), (mine,))
+    chosen = RoutePlan((settings.Route(match=settings.Match(), source="mine"),), (mine,))
     with pytest.raises(AdapterError, match="is not offered"):
         chosen.source(testing.external("a", namespace="other"))
 
@@ -151,7 +151,7 @@ def test_a_label_that_chose_the_source_is_no_parameter(labels, parameters, left,
     other = settings.Match(metrics=("queue_*",), labels={"broker": "us"})
     offered = None if parameters is None else frozenset(parameters)
     rabbit = msgspec.structs.replace(RABBITMQ, parameters=offered, match=() if by_route else (rule, other))
-    plan = Plan([settings.Route(match=rule, source="rabbit")] if by_route else [], (rabbit, EXTERNAL_METRICS))
+    plan = RoutePlan([settings.Route(match=rule, source="rabbit")] if by_route else [], (rabbit, EXTERNAL_METRICS))
     query = testing.external("queue_messages", "queue=a,broker=eu")
     assert plan.source(query) == "rabbit"
     handed = plan.handed(query, "rabbit")
@@ -162,7 +162,7 @@ def test_a_label_that_chose_the_source_is_no_parameter(labels, parameters, left,
 def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
     """The first one has none."""
     rules = (settings.Match(metrics=("queue_*",)), settings.Match(labels={"broker": "eu"}))
-    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
     assert str(plan.handed(testing.external("queue_messages", "queue=a,broker=eu"), "rabbit").selector) == "queue=a"
 
 
@@ -170,20 +170,20 @@ def test_each_rule_of_a_source_that_matches_takes_its_labels_out():
 def test_a_second_requirement_that_no_value_can_meet_is_not_taken_out(further):
     """Without it the adapter would answer for "eu", where Kubernetes selects nothing."""
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
     handed = plan.handed(testing.external("queue_messages", f"queue=a,broker=eu,{further}"), "rabbit")
     assert handed.selector == testing.external("queue_messages", f"queue=a,{further}").selector
 
 
 def test_a_second_requirement_that_the_value_meets_is_taken_out_too():
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = Plan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
+    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, parameters=frozenset({"queue"}), match=rules),))
     query = testing.external("queue_messages", "queue=a,broker in (eu),broker,broker!=us")
     assert str(plan.handed(query, "rabbit").selector) == "queue=a"
 
 
 def test_a_query_without_such_labels_is_handed_over_as_it_is():
     rules = (settings.Match(labels={"broker": "eu"}),)
-    plan = Plan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
+    plan = RoutePlan((), (msgspec.structs.replace(RABBITMQ, match=rules), EXTERNAL_METRICS))
     for query in (testing.external("queue_messages", "queue=a"), testing.external("queue_messages")):
         assert plan.handed(query, plan.source(query)) is query

@@ -12,7 +12,7 @@ from hpad import testing
 from hpad.adapter import ExternalSample, Query
 from hpad.sources import limits
 from hpad.sources.limits import SlowQueries
-from hpad.sources.source import Source
+from hpad.sources.source import QueriedSource
 
 PERIOD = 15.0
 PATIENCE = 9.0
@@ -29,7 +29,7 @@ async def hang_on_h(queries: Sequence[Query]) -> None:
         await asyncio.Event().wait()
 
 
-async def hpa(source: Source, query: Query, phase: float, periods: int) -> list[bool]:
+async def hpa(source: QueriedSource, query: Query, phase: float, periods: int) -> list[bool]:
     """Returns for each turn whether it got a sample."""
     await asyncio.sleep(phase)
     turns = []
@@ -98,7 +98,7 @@ async def test_a_source_that_times_out_as_a_whole_gets_a_bounded_number_of_calls
         await asyncio.wait(asked, timeout=PATIENCE)
         answered.append(all(future.done() and isinstance(future.result(), ExternalSample) for future in asked))
     per_period = [sum(begin <= at < begin + PERIOD for at, _ in adapter.batches) for begin in range(0, 180, 15)]
-    assert max(per_period[:8]) <= 2 * limits.Limits().concurrency
+    assert max(per_period[:8]) <= 2 * limits.CallLimits().concurrency
     assert max(per_period) <= 6 * limits.BATCHES  # batches shrink as queries return: 16 * (1 + ln(1000 / 16)) calls
     assert answered[-1]
     assert per_period[-1] == 1  # one batch again

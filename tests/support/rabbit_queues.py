@@ -7,14 +7,14 @@ from typing import Any
 from hpad import testing
 from hpad.adapter import Answer
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Queue, Statistics
+from hpad_adapters.rabbitmq.queues import CounterPoint, Details, Lengths, RabbitmqQueue, Statistics
 
 SETTLED = 180.0
 
 
 def counter(*samples: int, first: int = 0) -> Details:
     """A counter; `first`: the number of intervals before the first sample."""
-    return Details(samples=[Point(sample, 5_000 * (first + index)) for index, sample in enumerate(samples)])
+    return Details(samples=[CounterPoint(sample, 5_000 * (first + index)) for index, sample in enumerate(samples)])
 
 
 def length(*samples: int, first: int = 0) -> Lengths:
@@ -23,12 +23,14 @@ def length(*samples: int, first: int = 0) -> Lengths:
     The broker dates them an interval later, and adds a sample that repeats the newest one until that is collected.
     """
     dated = [*samples, samples[-1]]
-    return Lengths(samples=[Point(sample, 5_000 * (first + index + 1)) for index, sample in enumerate(dated)])
+    return Lengths(samples=[CounterPoint(sample, 5_000 * (first + index + 1)) for index, sample in enumerate(dated)])
 
 
-def queue(*, ready: int = 0, unacked: int = 0, consumers: int | None = 4, name: str = "tasks", **samples: Any) -> Queue:
+def queue(
+    *, ready: int = 0, unacked: int = 0, consumers: int | None = 4, name: str = "tasks", **samples: Any
+) -> RabbitmqQueue:
     """A queue; `samples` are `published` and `acked` (Details) and `held` (Lengths)."""
-    return Queue(
+    return RabbitmqQueue(
         name,
         "/",
         messages=ready + unacked,

@@ -13,10 +13,10 @@ from typing import Any
 from hpad.adapter import AdapterError, ExternalSample, Query, Sample
 from hpad.simulation.load import Load
 from hpad.simulation.model import Scraping
-from hpad.simulation.queue import Queue, QueueModel
-from hpad_adapters.rabbitmq.clearing import Clearing, Goal
-from hpad_adapters.rabbitmq.queues import Details, Lengths, Point, Statistics
-from hpad_adapters.rabbitmq.queues import Queue as Reported
+from hpad.simulation.queue import QueueModel, SimulatedQueue
+from hpad_adapters.rabbitmq.clearing import Clearing, ClearingGoal
+from hpad_adapters.rabbitmq.queues import CounterPoint, Details, Lengths, Statistics
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue as Reported
 
 SPACING = 5.0
 LATE = 5_000
@@ -28,7 +28,7 @@ SAMPLES = 13
 class ReportedQueue(QueueModel):
     """A QueueModel whose External metrics are `workers` or `seconds` of Clearing, for a goal."""
 
-    def __init__(self, queue: Queue, load: Load, goal: Goal, quantity: str, **options: Any) -> None:
+    def __init__(self, queue: SimulatedQueue, load: Load, goal: ClearingGoal, quantity: str, **options: Any) -> None:
         self._points: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SAMPLES + 1)
         self._clearing, self._goal, self._quantity = Clearing(lambda: self._at), goal, quantity
         super().__init__(queue, load, scraping=Scraping(interval=SPACING), shown={}, **options)
@@ -54,8 +54,8 @@ class ReportedQueue(QueueModel):
         """Returns the queue as the management API shows it now."""
         newest = list(self._points)
         older = newest[:-1] or newest
-        held = [Point(each[4], each[0] + LATE) for each in older]
-        held[-1:] = [Point(held[-2:][0].sample, held[-1].timestamp)]
+        held = [CounterPoint(each[4], each[0] + LATE) for each in older]
+        held[-1:] = [CounterPoint(held[-2:][0].sample, held[-1].timestamp)]
         return Reported(
             "tasks",
             "/",
@@ -66,8 +66,8 @@ class ReportedQueue(QueueModel):
             messages_unacknowledged=self.held,
             consumers=older[-1][5],
             message_stats=Statistics(
-                publish_details=Details(samples=[Point(each[1], each[0]) for each in older]),
-                ack_details=Details(samples=[Point(each[2], each[0]) for each in older]),
+                publish_details=Details(samples=[CounterPoint(each[1], each[0]) for each in older]),
+                ack_details=Details(samples=[CounterPoint(each[2], each[0]) for each in older]),
             ),
             messages_unacknowledged_details=Lengths(samples=held),
         )

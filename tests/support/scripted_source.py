@@ -12,9 +12,9 @@ from support.virtual_time import now
 from hpad import testing
 from hpad.adapter import EXTERNAL, AdapterError, Answer, ExternalSample, Query
 from hpad.clock import Clock
-from hpad.sources.limits import Limits
+from hpad.sources.limits import CallLimits
 from hpad.sources.redact import Redactor
-from hpad.sources.source import Source
+from hpad.sources.source import QueriedSource
 
 A, B, C = (testing.external(name) for name in "abc")
 DOWN = AdapterError("the broker is down")
@@ -62,15 +62,15 @@ def opened(
     clock: Clock | None = None,
     observer: Callable[..., Any] = lambda *_: None,
     **limits: Any,
-) -> Source:
+) -> QueriedSource:
     """Returns the source "mine" with these limits; without further ones it neither caches nor retries."""
-    return Source(
+    return QueriedSource(
         "mine",
         adapter,
         clock=clock or virtual_time.VirtualClock(),
         log=structlog.get_logger(),
         observer=observer,
-        limits=Limits(**{"fresh": 0.0, "retries": 0, **limits}),
+        limits=CallLimits(**{"fresh": 0.0, "retries": 0, **limits}),
         redact=Redactor({"password": "hunter22"}),
         plain=plain,
     )

@@ -102,7 +102,7 @@ def hpa(data: bytes) -> None:
     for error in validation.validate(filled, scale_to_zero=False):
         assert isinstance(error, Problem)
     written = v2.to_builtins(reading.hpa)
-    assert decode.read(written) == decode.Reading(reading.hpa)
+    assert decode.read(written) == decode.DecodedHpa(reading.hpa)
     json.dumps(v2.to_builtins(older.to_v1(reading.hpa)))
     json.dumps(written)
 

@@ -10,7 +10,7 @@ from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, Operator, Quer
 from hpad_adapters.celery import settings
 from hpad_adapters.celery.over_redis import OverRedis
 from hpad_adapters.celery.settings import Settings, is_glob
-from hpad_adapters.celery.wanted import METRICS, PARAMETERS, TASKS, TO_CLEAR, UNACKED, WAITING, Wanted, wanted
+from hpad_adapters.celery.wanted import METRICS, PARAMETERS, TASKS, TO_CLEAR, UNACKED, WAITING, WantedTasks, wanted
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import lacks
@@ -46,11 +46,11 @@ class OverRabbitMQ:
         """Returns what the adapter rabbitmq lacks; "" if nothing."""
         return RabbitMQ.lacks(broker)
 
-    async def answer(self, asked: Sequence[Wanted]) -> list[Answer]:
+    async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
         return await self._inner.answer([self._translated(each) for each in asked])
 
-    def group(self, wanted: Wanted) -> Hashable:
+    def group(self, wanted: WantedTasks) -> Hashable:
         """Returns what the adapter rabbitmq groups the query by."""
         return self._inner.group(self._translated(wanted))
 
@@ -58,7 +58,7 @@ class OverRabbitMQ:
         """Closes the adapter rabbitmq."""
         await self._inner.aclose()
 
-    def _translated(self, wanted: Wanted) -> Query:
+    def _translated(self, wanted: WantedTasks) -> Query:
         """Returns the query with the queues by name, or that of all queues which match the patterns."""
         queues = wanted.queues or self._queues
         terms = [Requirement(name, Operator.EQUALS, (value,)) for name, value in wanted.goal.items()]
@@ -68,14 +68,14 @@ class OverRabbitMQ:
         return msgspec.structs.replace(wanted.query, name=name, selector=selector)
 
 
-class Broker(Protocol):
+class CeleryBroker(Protocol):
     """Counts the tasks of queues."""
 
-    async def answer(self, asked: Sequence[Wanted]) -> list[Answer]:
+    async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError."""
         ...
 
-    def group(self, wanted: Wanted) -> Hashable:
+    def group(self, wanted: WantedTasks) -> Hashable:
         """Returns an equal value for queries that are read together."""
         ...
 
@@ -105,7 +105,7 @@ class Celery:
 
     def __init__(self, configured: settings.Settings, context: Context) -> None:
         self._settings = configured
-        self._broker: Broker
+        self._broker: CeleryBroker
         if configured.redis is not None:
             self._broker = OverRedis(configured, configured.redis, context)
         else:
@@ -115,20 +115,20 @@ class Celery:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if the broker does not answer."""
         parsed = [self._wanted(query) for query in queries]
-        valid = [each for each in parsed if isinstance(each, Wanted)]
+        valid = [each for each in parsed if isinstance(each, WantedTasks)]
         answers = iter(await self._broker.answer(valid) if valid else ())
         return [each if isinstance(each, AdapterError) else next(answers) for each in parsed]
 
     def group(self, query: Query) -> Hashable:
         """Returns what the broker groups queries by; None for an invalid query."""
         parsed = self._wanted(query)
-        return self._broker.group(parsed) if isinstance(parsed, Wanted) else None
+        return self._broker.group(parsed) if isinstance(parsed, WantedTasks) else None
 
     async def aclose(self) -> None:
         """Closes the connections to the broker."""
         await self._broker.aclose()
 
-    def _wanted(self, query: Query) -> Wanted | AdapterError:
+    def _wanted(self, query: Query) -> WantedTasks | AdapterError:
         try:
             return wanted(query, self._settings)
         except AdapterError as error:

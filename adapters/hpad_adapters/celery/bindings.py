@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from hpad.adapter import AdapterError, shown
 from hpad_adapters.celery.settings import RedisBroker
-from hpad_adapters.redis_servers import Reply, ReplyError, Request
+from hpad_adapters.redis_servers import RedisRequest, Reply, ReplyError
 
-Replies = Mapping[Request, list[Reply] | AdapterError]
+Replies = Mapping[RedisRequest, list[Reply] | AdapterError]
 _WILDCARD = re.compile(r"[*#]")
 _MOST_COMPARISONS = 100_000
 
@@ -37,11 +37,11 @@ class Bindings:
         self._broker = broker
         self._default = default_exchange
 
-    def requests(self, queues: Iterable[str]) -> list[Request]:
+    def requests(self, queues: Iterable[str]) -> list[RedisRequest]:
         """Returns a request for each exchange that may lead to one of the queues."""
         return self.of(self._exchanges(queues))
 
-    def of(self, exchanges: Iterable[str]) -> list[Request]:
+    def of(self, exchanges: Iterable[str]) -> list[RedisRequest]:
         """Returns a request for each exchange."""
         return [_request(self._broker.bindings(name)) for name in exchanges]
 
@@ -81,7 +81,7 @@ class Bindings:
         return Binding(exchange, parts[0], parts[-1])
 
 
-class Owners:
+class QueueOwners:
     """Finds the queues of a task by its exchange and routing key, as Celery's transport does.
 
     Source: kombu/transport/virtual/base.py: Channel._lookup; exchange.py: TopicExchange.
@@ -120,8 +120,8 @@ def _matches(pieces: list[str], key: str) -> bool:
     return True
 
 
-def _request(key: str) -> Request:
-    return Request(key, (("SMEMBERS", key),))
+def _request(key: str) -> RedisRequest:
+    return RedisRequest(key, (("SMEMBERS", key),))
 
 
 def _members(key: str, reply: Reply) -> list[str]:

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, or_error, shown
-from hpad_adapters.celery.bindings import Bindings, Owners, Replies
+from hpad_adapters.celery.bindings import Bindings, QueueOwners, Replies
 from hpad_adapters.celery.settings import RedisBroker, Settings
-from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, Wanted
-from hpad_adapters.redis_servers import Reply, ReplyError, Request, ServerError, Servers, servers
+from hpad_adapters.celery.wanted import TO_CLEAR, UNACKED, WAITING, WantedTasks
+from hpad_adapters.redis_servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError, servers
 
 # The tasks that workers have fetched: a hash of all queues of the database, with the whole task in each entry.
 #
@@ -60,20 +60,20 @@ class Fetched(msgspec.Struct, frozen=True):
         return own
 
 
-async def read(servers: Servers, key: str, size: int, bindings: Bindings) -> Fetched:
+async def read(servers: AnyRedis, key: str, size: int, bindings: Bindings) -> Fetched:
     """Reads the entries, and the bindings of their exchanges; raises AdapterError."""
     sources, whole = await _sources(servers, key, size)
     exchanges = sorted({exchange for exchange, _ in sources if exchange})
     requests = bindings.of(exchanges)
     replies = dict(zip(requests, await servers.ask(requests), strict=True)) if requests else {}
-    owners = Owners(bindings.read(exchanges, replies))
+    owners = QueueOwners(bindings.read(exchanges, replies))
     tasks = Counter[frozenset[str]]()
     for source, number in sources.items():
         tasks[owners.queues(*source)] += number
     return Fetched(max(size, sources.total()), tasks, whole)
 
 
-async def _sources(servers: Servers, key: str, size: int) -> tuple[Counter[Source], bool]:
+async def _sources(servers: AnyRedis, key: str, size: int) -> tuple[Counter[Source], bool]:
     """Returns how many tasks have each source, of all entries or of a sample, and whether it is all."""
     entries, cursor, received = dict[str, Source | None](), "0", 0
     wanted = _SAMPLED if size > MOST_ENTRIES else 2 * MOST_ENTRIES
@@ -87,9 +87,9 @@ async def _sources(servers: Servers, key: str, size: int) -> tuple[Counter[Sourc
     raise _too_many(size)
 
 
-async def _step(servers: Servers, key: str, cursor: str, count: int) -> tuple[str, dict[str, str]]:
+async def _step(servers: AnyRedis, key: str, cursor: str, count: int) -> tuple[str, dict[str, str]]:
     """Returns the next cursor, "0" at the end, and some entries by their tags; raises AdapterError."""
-    [answer] = await servers.ask([Request(key, (("HSCAN", key, cursor, "COUNT", str(count)),))])
+    [answer] = await servers.ask([RedisRequest(key, (("HSCAN", key, cursor, "COUNT", str(count)),))])
     if isinstance(answer, AdapterError):
         raise answer
     match answer:
@@ -150,9 +150,9 @@ class OverRedis:
         self._clock = context.clock
         self._servers = servers(broker)
         self._bindings = Bindings(broker, settings.default_queue)
-        self._size = Request(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
+        self._size = RedisRequest(broker.unacked, (("TYPE", broker.unacked), ("HLEN", broker.unacked)))
 
-    async def answer(self, asked: Sequence[Wanted]) -> list[Answer]:
+    async def answer(self, asked: Sequence[WantedTasks]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if Redis does not answer."""
         requests = list(dict.fromkeys(request for each in asked for request in self._requests(each)))
         replies = dict(zip(requests, await self._servers.ask(requests), strict=True)) if requests else {}
@@ -160,13 +160,13 @@ class OverRedis:
         found = await or_error(self._fetched(replies)) if self._size in replies else Fetched()
         return [self._answer(each, replies, found) for each in asked]
 
-    def group(self, wanted: Wanted) -> None:
+    def group(self, wanted: WantedTasks) -> None:
         """Returns None: each key is a command, whichever queries are asked together."""
 
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
 
-    def _requests(self, wanted: Wanted) -> list[Request]:
+    def _requests(self, wanted: WantedTasks) -> list[RedisRequest]:
         """Returns the requests for waiting tasks, for the declared queues and for fetched tasks."""
         if wanted.query.name == TO_CLEAR or wanted.query.members is not None:
             return []
@@ -175,10 +175,10 @@ class OverRedis:
         found += self._bindings.requests(queues)
         return found if wanted.query.name == WAITING else [*found, self._size]
 
-    def _lists(self, queue: str) -> list[Request]:
+    def _lists(self, queue: str) -> list[RedisRequest]:
         return [_length(key) for key in self._broker.lists(queue)]
 
-    def _queues(self, wanted: Wanted) -> tuple[str, ...]:
+    def _queues(self, wanted: WantedTasks) -> tuple[str, ...]:
         return wanted.queues or tuple(self._settings.queues)
 
     async def _fetched(self, replies: Replies) -> Fetched:
@@ -186,7 +186,7 @@ class OverRedis:
         size = _size(self._size.key, "hash", replies[self._size])
         return await read(self._servers, self._size.key, size, self._bindings) if size else Fetched()
 
-    def _answer(self, wanted: Wanted, replies: Replies, found: Fetched | AdapterError) -> Answer:
+    def _answer(self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError) -> Answer:
         if wanted.query.members is not None:
             return AdapterError(_NO_MEMBERS, "spec")
         if wanted.query.name == TO_CLEAR:
@@ -200,7 +200,7 @@ class OverRedis:
             return AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
         return ExternalSample((total * 1000,), self._clock.now())
 
-    def _total(self, wanted: Wanted, replies: Replies, found: Fetched | AdapterError) -> int:
+    def _total(self, wanted: WantedTasks, replies: Replies, found: Fetched | AdapterError) -> int:
         """Returns the number of tasks; raises AdapterError."""
         waiting = sum(self._waiting(queue, replies) for queue in self._queues(wanted))
         if wanted.query.name == WAITING:
@@ -218,8 +218,8 @@ class OverRedis:
         return count
 
 
-def _length(key: str) -> Request:
-    return Request(key, (("TYPE", key), ("LLEN", key)))
+def _length(key: str) -> RedisRequest:
+    return RedisRequest(key, (("TYPE", key), ("LLEN", key)))
 
 
 def _size(key: str, expected: str, replies: list[Reply] | AdapterError) -> int:

@@ -16,7 +16,7 @@ PARAMETERS = _OF_QUEUES + _OF_A_GOAL
 _EQUALITY = (Operator.EQUALS, Operator.DOUBLE_EQUALS, Operator.IN)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedTasks(msgspec.Struct, frozen=True):
     """A parsed query. `queues` is empty for all of the application; `goal`: parameters of celery_workers_to_clear."""
 
     query: Query
@@ -24,7 +24,7 @@ class Wanted(msgspec.Struct, frozen=True):
     goal: Mapping[str, str] = {}
 
 
-def wanted(query: Query, settings: Settings) -> Wanted:
+def wanted(query: Query, settings: Settings) -> WantedTasks:
     """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form."""
     if query.name not in METRICS:
         hint = meant(query.name, METRICS)
@@ -37,7 +37,7 @@ def wanted(query: Query, settings: Settings) -> Wanted:
     goal = {name: terms[name][0] for name in _OF_A_GOAL if name in terms}
     if query.name == TO_CLEAR:
         goal = {"prefetch": str(settings.prefetch_multiplier), **goal}
-    return Wanted(query, tuple(dict.fromkeys(queues)), goal)
+    return WantedTasks(query, tuple(dict.fromkeys(queues)), goal)
 
 
 def _terms(query: Query) -> dict[str, tuple[str, ...]]:

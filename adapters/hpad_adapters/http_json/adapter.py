@@ -24,7 +24,7 @@ from hpad.adapter import (
     or_error,
 )
 from hpad_adapters.http_json import documents, exposition, fetching, paths
-from hpad_adapters.http_json.fetching import Document, Part
+from hpad_adapters.http_json.fetching import FetchedDocument, Part
 from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric
 
 Parts = Sequence[Part] | AdapterError
@@ -61,18 +61,18 @@ class HttpJson:
         found, others = iter(by_pod), iter(totals)
         return [next(others) if query.members is None else next(found) for query in queries]
 
-    async def _of_members(self, query: Query, wanted: Document | AdapterError) -> Answer:
+    async def _of_members(self, query: Query, wanted: FetchedDocument | AdapterError) -> Answer:
         if isinstance(wanted, AdapterError):
             return wanted
         parts = await self._fetcher.of_members(wanted, query.members or ())
         return await asyncio.to_thread(self._by_pod, query, wanted, parts)
 
-    async def _totals(self, queries: Sequence[Query], wanted: Sequence[Document | AdapterError]) -> list[Answer]:
-        distinct = list(dict.fromkeys(each for each in wanted if isinstance(each, Document)))
+    async def _totals(self, queries: Sequence[Query], wanted: Sequence[FetchedDocument | AdapterError]) -> list[Answer]:
+        distinct = list(dict.fromkeys(each for each in wanted if isinstance(each, FetchedDocument)))
         fetched = await asyncio.gather(*(or_error(self._fetcher.parts(document)) for document in distinct))
         return await asyncio.to_thread(self._samples, queries, wanted, dict(zip(distinct, fetched, strict=True)))
 
-    def group(self, query: Query) -> Document | None:
+    def group(self, query: Query) -> FetchedDocument | None:
         """Returns the document: one request serves all the numbers in it."""
         document = self._document(query)
         return None if isinstance(document, AdapterError) else document
@@ -80,7 +80,7 @@ class HttpJson:
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
-    def _document(self, query: Query) -> Document | AdapterError:
+    def _document(self, query: Query) -> FetchedDocument | AdapterError:
         metric = self._settings.metrics.get(query.name)
         if metric is None:
             known = ", ".join(self._settings.metrics)
@@ -97,8 +97,8 @@ class HttpJson:
     def _samples(
         self,
         queries: Sequence[Query],
-        wanted: Sequence[Document | AdapterError],
-        fetched: Mapping[Document, Parts],
+        wanted: Sequence[FetchedDocument | AdapterError],
+        fetched: Mapping[FetchedDocument, Parts],
     ) -> list[Answer]:
         """Decodes the documents. Runs in a thread, because a document may hold `max_elements` numbers."""
         trees = {document: self._trees(document, parts) for document, parts in fetched.items()}
@@ -107,10 +107,10 @@ class HttpJson:
             for query, each in zip(queries, wanted, strict=True)
         ]
 
-    def _trees(self, document: Document, parts: Parts) -> list[Tree] | AdapterError:
+    def _trees(self, document: FetchedDocument, parts: Parts) -> list[Tree] | AdapterError:
         return parts if isinstance(parts, AdapterError) else [(part.name, self._tree(document, part)) for part in parts]
 
-    def _tree(self, document: Document, part: Part) -> Any:
+    def _tree(self, document: FetchedDocument, part: Part) -> Any:
         if isinstance(part.body, AdapterError) or document.format == "prometheus":
             return part.body
         try:
@@ -142,7 +142,7 @@ class HttpJson:
             return _unfit(f'metric "{name}": there is no number at "{metric.path}" of {where}: {error}')
         return values or _unfit(f'metric "{name}": the list at "{metric.path}" of {where} is empty')
 
-    def _by_pod(self, query: Query, document: Document, parts: Sequence[Part]) -> Answer:
+    def _by_pod(self, query: Query, document: FetchedDocument, parts: Sequence[Part]) -> Answer:
         """Returns the value of each pod that has answered; the error of the first where none has."""
         now, nothing = self._clock.now(), timedelta(0)
         trees = [(part.name, self._tree(document, part)) for part in parts]

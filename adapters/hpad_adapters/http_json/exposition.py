@@ -20,7 +20,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\", '"': '"'}
 Test = Callable[[str], bool]
 
 
-class Series(msgspec.Struct, frozen=True):
+class ExposedSeries(msgspec.Struct, frozen=True):
     """A selector of series: a name, and tests of labels; a label that a series lacks counts as an empty text."""
 
     name: str
@@ -31,15 +31,15 @@ class Series(msgspec.Struct, frozen=True):
         return all(test(labels.get(label, "")) for label, test in self.tests)
 
 
-def selector(text: str) -> Series:
+def selector(text: str) -> ExposedSeries:
     """Parses a selector such as `jobs{queue="mail",state!="done"}`; raises ValueError."""
     match = _SELECTOR.fullmatch(text)
     if match is None:
         raise ValueError(f"path: {shown(text)} is not of the form 'jobs{{queue=\"mail\"}}'")
-    return Series(match[1], tuple(_tests(match[2] or "", text)))
+    return ExposedSeries(match[1], tuple(_tests(match[2] or "", text)))
 
 
-def values(body: bytes, series: Series, limit: int) -> list[int]:
+def values(body: bytes, series: ExposedSeries, limit: int) -> list[int]:
     """Returns thousandths of the samples that match; raises NoNumberError, also for more than `limit` lines."""
     # Of a long document only the lines with this name are parsed.
     begins = tuple(f"{series.name}{behind}".encode() for behind in "{ \t")
@@ -55,7 +55,7 @@ def values(body: bytes, series: Series, limit: int) -> list[int]:
     return found
 
 
-def _parsed(lines: Sequence[bytes], series: Series) -> Iterator[float]:
+def _parsed(lines: Sequence[bytes], series: ExposedSeries) -> Iterator[float]:
     """Yields the values of the lines that match; raises ValueError."""
     for family in text_string_to_metric_families((b"\n".join(lines) + b"\n").decode()):
         for sample in family.samples:

@@ -68,14 +68,14 @@ class _Slices(msgspec.Struct, frozen=True):
 _SLICES: Final = msgspec.json.Decoder(_Slices)
 
 
-class Pod(msgspec.Struct, frozen=True):
+class EndpointPod(msgspec.Struct, frozen=True):
     """A pod of a Service: its name, or its address where the slice names none, and the URL of its document."""
 
     name: str
     url: str
 
 
-async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_pods: int) -> list[Pod]:
+async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_pods: int) -> list[EndpointPod]:
     """Returns the ready pods of a Service (name, namespace), each with `url` at its own address.
 
     The port is that of the URL, which the pods listen on; without one, the only port of the slices. Of a dual-stack
@@ -100,12 +100,12 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
     return list(found.values())
 
 
-def at(name: str, address: str, url: str) -> Pod:
+def at(name: str, address: str, url: str) -> EndpointPod:
     """Returns a pod with `url` at its address."""
     parts = urlsplit(url)
     host = f"[{address}]" if ":" in address else address
     port = "" if parts.port is None else f":{parts.port}"
-    return Pod(name, parts._replace(netloc=f"{host}{port}").geturl())
+    return EndpointPod(name, parts._replace(netloc=f"{host}{port}").geturl())
 
 
 def _of_one_family(slices: Iterable[_Slice]) -> list[_Slice]:
@@ -114,7 +114,7 @@ def _of_one_family(slices: Iterable[_Slice]) -> list[_Slice]:
     return next((family for family in families if family), [])
 
 
-def _pods(slices: Iterable[_Slice], url: str, where: str) -> Iterable[Pod]:
+def _pods(slices: Iterable[_Slice], url: str, where: str) -> Iterable[EndpointPod]:
     parts = urlsplit(url)
     for each in slices:
         port = _port(each, parts.port, where)
@@ -123,7 +123,7 @@ def _pods(slices: Iterable[_Slice], url: str, where: str) -> Iterable[Pod]:
                 address = endpoint.addresses[0]
                 host = f"[{address}]" if ":" in address else address
                 name = endpoint.target_ref.name if endpoint.target_ref is not None else ""
-                yield Pod(name or address, parts._replace(netloc=f"{host}:{port}").geturl())
+                yield EndpointPod(name or address, parts._replace(netloc=f"{host}:{port}").geturl())
 
 
 def _port(slice_: _Slice, wanted: int | None, where: str) -> int:
@@ -146,7 +146,7 @@ _ACCEPT: Final[Mapping[Format, str]] = {
 }
 
 
-class Document(msgspec.Struct, frozen=True):
+class FetchedDocument(msgspec.Struct, frozen=True):
     """What one request, or one request to each pod of a Service, returns; equal for metrics that share it.
 
     `url` and `content` have places for times.
@@ -173,12 +173,12 @@ class Part(msgspec.Struct, frozen=True):
     body: bytes | AdapterError
 
 
-def document(query: Query, metric: Metric) -> Document:
+def document(query: Query, metric: Metric) -> FetchedDocument:
     """Returns what the metric of a query is read from; raises AdapterError for an unfit selector."""
     url = _url(metric, _parameters(query, metric))
     method = metric.method or ("GET" if metric.body is None else "POST")
     service = metric.service if metric.pods is not None else None
-    return Document(url, metric.format, method, metric.content, metric.content_type, service)
+    return FetchedDocument(url, metric.format, method, metric.content, metric.content_type, service)
 
 
 class Fetcher:
@@ -193,14 +193,14 @@ class Fetcher:
         self._http = Http(context, options)
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def parts(self, document: Document) -> Sequence[Part]:
+    async def parts(self, document: FetchedDocument) -> Sequence[Part]:
         """Returns the answer of the server, or of each pod, whose errors are part of it; raises AdapterError."""
         if document.service is not None:
             return await self._of_pods(document, document.service)
         name = public(document.url)
         return [Part(name, await self._body(self._filled(document, document.url, name)))]
 
-    async def of_members(self, document: Document, members: Sequence[Member]) -> Sequence[Part]:
+    async def of_members(self, document: FetchedDocument, members: Sequence[Member]) -> Sequence[Part]:
         """Returns the answer of each pod that has an address, whose errors are part of it; the parts have their names.
 
         One timeout holds for all.
@@ -211,7 +211,7 @@ class Fetcher:
         bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
         return [Part(each.name, body) for each, body in zip(known, bodies, strict=True)]
 
-    async def _of_pods(self, document: Document, service: tuple[str, str]) -> Sequence[Part]:
+    async def _of_pods(self, document: FetchedDocument, service: tuple[str, str]) -> Sequence[Part]:
         # One timeout for all: many pods that hang must not use up the time of the other documents of a batch.
         deadline = asyncio.get_running_loop().time() + self._timeout
         try:
@@ -223,7 +223,7 @@ class Fetcher:
         bodies = await asyncio.gather(*(self._answer(request, deadline) for request in requests))
         return [Part(request.name, body) for request, body in zip(requests, bodies, strict=True)]
 
-    def _request(self, document: Document, pod: Pod) -> Request:
+    def _request(self, document: FetchedDocument, pod: EndpointPod) -> Request:
         """Returns the request to a pod, with the Host header and the certificate's name of its Service."""
         of = urllib.parse.urlsplit(document.url)
         return msgspec.structs.replace(
@@ -232,7 +232,7 @@ class Fetcher:
             server_name=self._settings.server_name or of.hostname or "",
         )
 
-    def _filled(self, document: Document, url: str, name: str) -> Request:
+    def _filled(self, document: FetchedDocument, url: str, name: str) -> Request:
         now = self._clock.now()
         return Request(
             url=times.filled(url, now),

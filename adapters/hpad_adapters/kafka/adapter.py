@@ -16,13 +16,13 @@ LAG = "kafka_lag"
 _FROM_SELECTOR = Metric()
 
 
-class Wanted(NamedTuple):
+class WantedLag(NamedTuple):
     """What one query asks for; without topics all that the group has committed an offset for."""
 
     group: str
     topics: tuple[str, ...]
     numbers: frozenset[int] | None
-    rules: lag.Rules
+    rules: lag.LagRules
     persistent_seconds: float
 
 
@@ -55,9 +55,9 @@ class Kafka:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if no bootstrap server answers."""
         planned = [self._wanted(query) for query in queries]
-        wanted = list(dict.fromkeys(each for each in planned if isinstance(each, Wanted)))
+        wanted = list(dict.fromkeys(each for each in planned if isinstance(each, WantedLag)))
         found = dict(zip(wanted, await self._read(wanted), strict=True)) if wanted else {}
-        return [found[each] if isinstance(each, Wanted) else each for each in planned]
+        return [found[each] if isinstance(each, WantedLag) else each for each in planned]
 
     def group(self, query: Query) -> str:
         """Returns the same for all queries: the connections of a batch serve them."""
@@ -66,7 +66,7 @@ class Kafka:
     async def aclose(self) -> None:
         """Does nothing: connections end with their batch."""
 
-    def _wanted(self, query: Query) -> Wanted | AdapterError:
+    def _wanted(self, query: Query) -> WantedLag | AdapterError:
         metric = self._metrics.get(query.name)
         if metric is None:
             return no_metric(query, self._metrics)
@@ -78,11 +78,11 @@ class Kafka:
         policy = metric.offset_reset_policy or source.offset_reset_policy
         zero = metric.scale_to_zero_on_invalid_offset
         threshold = 0 if metric.allow_idle_consumers else metric.lag_threshold
-        return Wanted(
+        return WantedLag(
             metric.group or by_label["group"],
             tuple(metric.topics) or ((by_label["topic"],) if "topic" in by_label else ()),
             metric.partitions(),
-            lag.Rules(
+            lag.LagRules(
                 policy,
                 source.scale_to_zero_on_invalid_offset if zero is None else zero,
                 threshold,
@@ -91,7 +91,7 @@ class Kafka:
             metric.persistent_seconds,
         )
 
-    async def _read(self, wanted: Sequence[Wanted]) -> list[Answer]:
+    async def _read(self, wanted: Sequence[WantedLag]) -> list[Answer]:
         async with self._client.KafkaCluster(self._servers, await self._login()) as cluster:
             await cluster.bootstrap()
             async with asyncio.TaskGroup() as group:
@@ -105,7 +105,7 @@ class Kafka:
         tls = await self._tls.context() if self._tls is not None else None
         return self._client.Login(tls, settings.sasl, settings.username, password, token, self._trust)
 
-    async def _sample(self, cluster: Any, wanted: Wanted) -> Sample:
+    async def _sample(self, cluster: Any, wanted: WantedLag) -> Sample:
         # The ends are read after the commits, so that no commit lies beyond them.
         if wanted.topics:
             topics = await cluster.topics(wanted.topics)
@@ -127,7 +127,7 @@ class Kafka:
         # A group whose whole lag is persistent still has work: its target is not to be scaled to zero.
         return ExternalSample((round((total or min(1, sum(lags.values()))) * 1000),), self._clock.now())
 
-    def _chosen(self, wanted: Wanted, topics: Any, committed: Mapping[lag.Partition, int] | None = None) -> Any:
+    def _chosen(self, wanted: WantedLag, topics: Any, committed: Mapping[lag.Partition, int] | None = None) -> Any:
         """Returns the leaders of the partitions that count; raises AdapterError if there are none."""
         if wanted.topics or committed:
             for fault in topics.faults.values():
@@ -145,7 +145,7 @@ class Kafka:
         return leaders
 
     def _without_persistent(
-        self, wanted: Wanted, lags: Mapping[lag.Partition, int], committed: Mapping[lag.Partition, int]
+        self, wanted: WantedLag, lags: Mapping[lag.Partition, int], committed: Mapping[lag.Partition, int]
     ) -> dict[lag.Partition, int]:
         now = self._clock.monotonic()
         ages = {each: self._persistent.age(wanted.group, each, committed[each], now) for each in lags}

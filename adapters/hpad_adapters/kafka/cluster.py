@@ -74,7 +74,7 @@ class _Scram(ScramAuthenticator):
         super().create_salted_password(salt, iterations)
 
 
-class TooMuchError(ConnectionError):
+class KafkaTooMuchError(ConnectionError):
     """The broker sent too much; the message is the end of a sentence that begins with the broker."""
 
 
@@ -89,7 +89,7 @@ class _Reader:
 
     async def readexactly(self, count: int) -> bytes:
         if not 0 <= count <= MAX_BYTES:
-            raise TooMuchError(f"sent more than {MAX_BYTES >> 20} MiB, too much for an answer, or is not Kafka")
+            raise KafkaTooMuchError(f"sent more than {MAX_BYTES >> 20} MiB, too much for an answer, or is not Kafka")
         return await self._reader.readexactly(count)
 
 
@@ -270,7 +270,7 @@ def _fault(what: str, code: int, blame: Any = "source") -> AdapterError:
 def _failure(error: Exception) -> str:
     """Returns the end of a sentence that begins with the broker. The text of a refused login names no secret."""
     cause: BaseException = error.__cause__ or error
-    if isinstance(cause, TooMuchError):
+    if isinstance(cause, KafkaTooMuchError):
         return str(cause)
     if isinstance(error, errors.SaslAuthenticationFailed | errors.UnsupportedSaslMechanismError):
         return f"refuses the login: {error}"

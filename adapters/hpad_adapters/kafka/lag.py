@@ -15,7 +15,7 @@ NONE = -1
 """The committed offset of a partition without one."""
 
 
-class Rules(NamedTuple):
+class LagRules(NamedTuple):
     """What counts: the policies of the metric and, of a limit, the threshold (0: no limit)."""
 
     policy: Policy
@@ -32,7 +32,7 @@ class Offsets(NamedTuple):
     end: int
 
 
-def of_partition(group: str, partition: Partition, offsets: Offsets, rules: Rules) -> int:
+def of_partition(group: str, partition: Partition, offsets: Offsets, rules: LagRules) -> int:
     """Returns the messages of a partition that count; raises AdapterError."""
     topic, number = partition
     if offsets.committed == NONE:
@@ -52,7 +52,7 @@ def of_partition(group: str, partition: Partition, offsets: Offsets, rules: Rule
     return offsets.end - max(offsets.committed, offsets.first)
 
 
-def total(lags: Mapping[Partition, int], rules: Rules) -> float:
+def total(lags: Mapping[Partition, int], rules: LagRules) -> float:
     """Returns the sum, at most the threshold for each partition that counts for the limit."""
     summed = sum(lags.values())
     if not rules.threshold:

@@ -21,14 +21,14 @@ class MessageError(Exception):
     """The bytes are not the message; the text is the end of a sentence that begins with the server."""
 
 
-class MetricSpec(NamedTuple):
+class ScalerMetricSpec(NamedTuple):
     """A metric that a scaler offers, with its target for the HPA."""
 
     name: str = ""
     target: float = 0.0
 
 
-class MetricValue(NamedTuple):
+class ScalerMetricValue(NamedTuple):
     """A value of a metric."""
 
     name: str = ""
@@ -51,14 +51,14 @@ def is_active(data: bytes) -> bool:
     return bool(dict(_fields(data)).get((1, _VARINT), 0))
 
 
-def metric_specs(data: bytes) -> list[MetricSpec]:
+def metric_specs(data: bytes) -> list[ScalerMetricSpec]:
     """Decodes a GetMetricSpecResponse: 1 metricSpecs. Raises MessageError."""
-    return [MetricSpec(*_named_number(part)) for part in _embedded(data)]
+    return [ScalerMetricSpec(*_named_number(part)) for part in _embedded(data)]
 
 
-def metric_values(data: bytes) -> list[MetricValue]:
+def metric_values(data: bytes) -> list[ScalerMetricValue]:
     """Decodes a GetMetricsResponse: 1 metricValues. Raises MessageError."""
-    return [MetricValue(*_named_number(part)) for part in _embedded(data)]
+    return [ScalerMetricValue(*_named_number(part)) for part in _embedded(data)]
 
 
 def _named_number(data: bytes) -> tuple[str, float]:

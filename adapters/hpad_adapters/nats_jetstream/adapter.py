@@ -7,7 +7,15 @@ from typing import Final
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
-from hpad_adapters.nats_jetstream.servers import Consumer, Reply, Servers, Stream, consumers, of_leader, streams
+from hpad_adapters.nats_jetstream.servers import (
+    NatsConsumer,
+    NatsServers,
+    NatsStream,
+    Reply,
+    consumers,
+    of_leader,
+    streams,
+)
 from hpad_adapters.nats_jetstream.settings import NAMES, Metric, NatsSettings
 
 _MOST: Final = (2**63 - 1) // 1000
@@ -32,7 +40,7 @@ class NatsJetStream:
         self.metrics = (*NAMES, *settings.metrics)
         self._settings = settings
         self._clock = context.clock
-        self._servers = Servers(settings, context)
+        self._servers = NatsServers(settings, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; each account is read once."""
@@ -76,7 +84,7 @@ class NatsJetStream:
         if not answered:
             return errors[0]
         of_stream = list(streams(answered, wanted.stream))
-        found: dict[str, Stream | Consumer] = {}
+        found: dict[str, NatsStream | NatsConsumer] = {}
         found.update(consumers(of_stream, wanted.consumer) if wanted.consumer else of_stream)
         if not found:
             return _absent(wanted, answered, errors, has_stream=bool(of_stream))
@@ -89,8 +97,8 @@ class NatsJetStream:
         return ExternalSample((count * 1000,), self._clock.now())
 
 
-def _count(wanted: Metric, state: Stream | Consumer) -> int:
-    if isinstance(state, Stream):
+def _count(wanted: Metric, state: NatsStream | NatsConsumer) -> int:
+    if isinstance(state, NatsStream):
         return state.state.messages
     counts = {"pending": state.num_pending, "ack_pending": state.num_ack_pending}
     return counts.get(wanted.value, state.num_pending + state.num_ack_pending)

@@ -24,7 +24,7 @@ class _Cluster(msgspec.Struct, frozen=True):
     leader: str = ""
 
 
-class Consumer(msgspec.Struct, frozen=True):
+class NatsConsumer(msgspec.Struct, frozen=True):
     """The state of a consumer as one server knows it; `cluster` is absent without a cluster."""
 
     name: str
@@ -37,13 +37,13 @@ class _State(msgspec.Struct, frozen=True):
     messages: int
 
 
-class Stream(msgspec.Struct, frozen=True):
+class NatsStream(msgspec.Struct, frozen=True):
     """The state of a stream as one server knows it."""
 
     name: str
     state: _State
     cluster: _Cluster | None = None
-    consumer_detail: tuple[Consumer, ...] | None = ()
+    consumer_detail: tuple[NatsConsumer, ...] | None = ()
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Account(msgspec.Struct, frozen=True):
 
     name: str
     id: str = ""
-    stream_detail: tuple[Stream, ...] | None = ()
+    stream_detail: tuple[NatsStream, ...] | None = ()
 
 
 class _JetStream(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Reply(msgspec.Struct, frozen=True):
     disabled: bool
 
 
-class Servers:
+class NatsServers:
     """Asks all servers of a cluster at once."""
 
     def __init__(self, settings: NatsSettings, context: Context) -> None:
@@ -160,7 +160,7 @@ async def _lookup(host: str, port: int, url: str) -> list[str]:
     return sorted({str(address[0]) for kind, _, _, _, address in found if kind == family})
 
 
-def streams(replies: Sequence[Reply], name: str) -> Iterator[tuple[str, Stream]]:
+def streams(replies: Sequence[Reply], name: str) -> Iterator[tuple[str, NatsStream]]:
     """Yields what each server says about a stream."""
     for reply in replies:
         for stream in (reply.account.stream_detail or ()) if reply.account is not None else ():
@@ -168,7 +168,7 @@ def streams(replies: Sequence[Reply], name: str) -> Iterator[tuple[str, Stream]]
                 yield reply.server, stream
 
 
-def consumers(found: Sequence[tuple[str, Stream]], name: str) -> Iterator[tuple[str, Consumer]]:
+def consumers(found: Sequence[tuple[str, NatsStream]], name: str) -> Iterator[tuple[str, NatsConsumer]]:
     """Yields what each server says about a consumer of a stream."""
     for server, stream in found:
         for consumer in stream.consumer_detail or ():
@@ -176,7 +176,7 @@ def consumers(found: Sequence[tuple[str, Stream]], name: str) -> Iterator[tuple[
                 yield server, consumer
 
 
-def of_leader(found: Mapping[str, Stream | Consumer]) -> tuple[Stream | Consumer | None, str]:
+def of_leader(found: Mapping[str, NatsStream | NatsConsumer]) -> tuple[NatsStream | NatsConsumer | None, str]:
     """Returns the state that the leader reports, by the servers' names, and the name of the leader.
 
     Followers have other numbers: those of the last time that they led.

@@ -16,7 +16,7 @@ _GRACE_SECONDS: Final = 1.0
 _WORDS: Final = {"true": True, "false": False}
 
 
-class Call(msgspec.Struct, frozen=True):
+class PostgresqlCall(msgspec.Struct, frozen=True):
     """A query with its arguments; equal for queries of HPAs that share an answer."""
 
     name: str
@@ -47,7 +47,7 @@ class PostgreSQL:
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if there is no connection to the server."""
         calls = [self._call(query) for query in queries]
-        distinct = list(dict.fromkeys(call for call in calls if isinstance(call, Call)))
+        distinct = list(dict.fromkeys(call for call in calls if isinstance(call, PostgresqlCall)))
         if distinct:
             await self._connections.ready()
         # The server ends a query by itself; hpad only if the server does not, or if no connection becomes free.
@@ -56,7 +56,7 @@ class PostgreSQL:
         found = dict(zip(distinct, answers, strict=True))
         return [call if isinstance(call, AdapterError) else found[call] for call in calls]
 
-    def group(self, query: Query) -> Call | None:
+    def group(self, query: Query) -> PostgresqlCall | None:
         """Returns the query with its arguments, which HPAs of several namespaces may share."""
         call = self._call(query)
         return None if isinstance(call, AdapterError) else call
@@ -74,7 +74,7 @@ class PostgreSQL:
         """Closes the connections."""
         await self._connections.aclose()
 
-    def _call(self, query: Query) -> Call | AdapterError:
+    def _call(self, query: Query) -> PostgresqlCall | AdapterError:
         metric = self._settings.metrics.get(query.name)
         if metric is None:
             known = ", ".join(self._settings.metrics)
@@ -88,11 +88,13 @@ class PostgreSQL:
             needed = f'a selector "{form}"' if form else "no selector"
             return AdapterError(f'metric "{query.name}" takes {needed}', "spec")
         try:
-            return Call(query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.parameters))
+            return PostgresqlCall(
+                query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.parameters)
+            )
         except ValueError as error:
             return AdapterError(f'metric "{query.name}": {error}', "spec")
 
-    async def _answered(self, call: Call, deadline: float) -> Answer:
+    async def _answered(self, call: PostgresqlCall, deadline: float) -> Answer:
         try:
             async with asyncio.timeout_at(deadline), self._connections.connection() as connection:
                 return await self._read(call, connection)
@@ -109,7 +111,7 @@ class PostgreSQL:
             lost: AdapterError = self._library.lost(self._connections.name, error)
             return lost
 
-    async def _read(self, call: Call, connection: Any) -> Answer:
+    async def _read(self, call: PostgresqlCall, connection: Any) -> Answer:
         """Returns the sample of one query, or the error of a server that can be used for other queries."""
         query = self._settings.metrics[call.name].query
         try:
@@ -125,7 +127,7 @@ class PostgreSQL:
             refused = self._library.refusal(f'metric "{call.name}": {self._connections.name}', error)
             return AdapterError(refused.message, lasting=refused.lasting, alive=True)
 
-    def _failed(self, call: Call, why: str) -> AdapterError:
+    def _failed(self, call: PostgresqlCall, why: str) -> AdapterError:
         return AdapterError(f'metric "{call.name}": the query {why}', alive=True)
 
 

@@ -42,7 +42,7 @@ _LONGEST_AUTHENTICATION: Final = 1 << 16
 _ITERATIONS: Final = re.compile(rb",i=([0-9]+)")
 
 
-class RefusedError(ConnectionError):
+class PostgresqlRefusedError(ConnectionError):
     """hpad closed the connection; the message is the end of a sentence that begins with the server."""
 
 
@@ -76,10 +76,10 @@ class Frames:
         self._rest = length - _LENGTH_BYTES
         self._spent = 0 if kind == _READY else self._spent + length
         if self._rest < 0 or not kind.isalnum():
-            raise RefusedError(NO_DATABASE)
+            raise PostgresqlRefusedError(NO_DATABASE)
         self._authentication = bytearray() if kind == _AUTHENTICATION else None
         if self._spent > (MAX_BYTES if self._authentication is None else _LONGEST_AUTHENTICATION):
-            raise RefusedError("sent more than fits into an answer: is this the port of PostgreSQL?")
+            raise PostgresqlRefusedError("sent more than fits into an answer: is this the port of PostgreSQL?")
 
     def _read(self, part: bytes) -> None:
         self._rest -= len(part)
@@ -94,7 +94,9 @@ def _check_iterations(message: bytearray) -> None:
     for digits in _ITERATIONS.findall(message):
         if len(digits) > len(str(MAX_ITERATIONS)) or int(digits) > MAX_ITERATIONS:
             asked = digits[:20].decode() + ("…" if len(digits) > 20 else "")
-            raise RefusedError(f"asks for {asked} iterations of SCRAM; hpad computes at most {MAX_ITERATIONS}")
+            raise PostgresqlRefusedError(
+                f"asks for {asked} iterations of SCRAM; hpad computes at most {MAX_ITERATIONS}"
+            )
 
 
 class GuardedProtocol(protocol.Protocol):
@@ -103,7 +105,7 @@ class GuardedProtocol(protocol.Protocol):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._frames = Frames()
-        self._refused: RefusedError | None = None
+        self._refused: PostgresqlRefusedError | None = None
         self._wire: Any = None
 
     def connection_made(self, transport: Any) -> None:
@@ -115,7 +117,7 @@ class GuardedProtocol(protocol.Protocol):
             return
         try:
             self._frames.accept(data)
-        except RefusedError as refused:
+        except PostgresqlRefusedError as refused:
             self._refused = refused
             self._wire.abort()
         else:
@@ -141,7 +143,7 @@ _PASSING: Final = ("08", "40", "53", "57")
 Value = int | float | Decimal
 
 
-class Connections:
+class PostgresqlConnections:
     """The connections of a source: opened when they are needed, and at most `connections` of them."""
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
@@ -304,7 +306,7 @@ def lost(name: str, error: Exception, hint: str = "") -> AdapterError:
     """Describes a connection that ended: hpad refused what the server sent, or the server closed it."""
     if isinstance(error, asyncpg.InternalClientError):  # the library's error for a malformed message
         return AdapterError(f"{name} {NO_DATABASE}")
-    refused = error.__cause__ if isinstance(error.__cause__, RefusedError) else None
+    refused = error.__cause__ if isinstance(error.__cause__, PostgresqlRefusedError) else None
     return AdapterError(f"{name} {refused or f'closed the connection{hint}'}")
 
 

@@ -27,8 +27,8 @@ from hpad.adapter import (
 from hpad.adapter_http import TooLargeError
 from hpad_adapters.lists import LabelIndex
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
-from hpad_adapters.prometheus.connection import Connection
-from hpad_adapters.prometheus.queries import Entry
+from hpad_adapters.prometheus.connection import PrometheusConnection
+from hpad_adapters.prometheus.queries import QueryEntry
 
 _PAGE = "500"
 _SPLITS = 32
@@ -72,8 +72,8 @@ class Prometheus:
         self._configured = queries.ConfiguredQueries(settings.metrics)
         self.metrics = self._offered()
         self._rules = None if settings.rules_file else self._compiled()
-        self._connection = Connection(settings, context)
-        self._discovery = rules.Discovery(self._connection, context, parse_duration(settings.discovery_ttl))
+        self._connection = PrometheusConnection(settings, context)
+        self._discovery = rules.SeriesDiscovery(self._connection, context, parse_duration(settings.discovery_ttl))
 
     @staticmethod
     def flaws(settings: settings.Settings) -> Iterator[tuple[rules.Place, str]]:
@@ -102,7 +102,7 @@ class Prometheus:
         names = await _pod_names(self._context.api, (query for query in distinct if self._needs_pods(query)))
         made = {query: await or_error(self._entry(query, names)) for query in distinct}
         answers: dict[Query, Answer] = {query: each for query, each in made.items() if isinstance(each, AdapterError)}
-        entries = [each for each in made.values() if isinstance(each, Entry)]
+        entries = [each for each in made.values() if isinstance(each, QueryEntry)]
         planned = batches.planned(entries, batches.MOST_AT_ONCE[self._settings.method])
         for batch_answers in await asyncio.gather(*(self._answers(batch, iter(range(_SPLITS))) for batch in planned)):
             answers |= batch_answers
@@ -139,8 +139,8 @@ class Prometheus:
             offered |= dict.fromkeys((PODS, OBJECT, EXTERNAL), ("*",))
         return offered
 
-    def _compiled(self) -> rules.Rules:
-        return rules.Rules(configuration.read(self._settings), self._settings)
+    def _compiled(self) -> rules.CompiledRules:
+        return rules.CompiledRules(configuration.read(self._settings), self._settings)
 
     async def _read_rules(self) -> None:
         if self._rules is None:
@@ -156,7 +156,7 @@ class Prometheus:
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)
 
-    async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> Entry:
+    async def _entry(self, query: Query, names: Mapping[PodSelection, frozenset[str] | AdapterError]) -> QueryEntry:
         """Returns the entry for a metric; raises AdapterError."""
         assert self._rules is not None
         pods = names[query.namespace, query.pods] if query.pods is not None and self._needs_pods(query) else None

@@ -14,8 +14,8 @@ import promql_parser
 
 from hpad.adapter import AdapterError
 from hpad_adapters.prometheus import queries, samples
-from hpad_adapters.prometheus.queries import Entry
-from hpad_adapters.prometheus.settings import Window
+from hpad_adapters.prometheus.queries import QueryEntry
+from hpad_adapters.prometheus.settings import QueryWindow
 
 _MOST_NAMES = 200
 MOST_AT_ONCE = {"POST": 2000, "GET": 50}
@@ -25,10 +25,10 @@ MOST_AT_ONCE = {"POST": 2000, "GET": 50}
 class Batch(msgspec.Struct, frozen=True):
     """The entries of one PromQL query; `apart`: the labels that distinguish their series."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[QueryEntry, ...]
     apart: tuple[str, ...]
 
-    def expression(self, window: Window | None = None) -> str:
+    def expression(self, window: QueryWindow | None = None) -> str:
         """Returns the PromQL, with this window or that of the recipe; raises AdapterError."""
         first, names = self.entries[0], self._names()
         exact = {label: tuple(sorted({entry.exact[label] for entry in self.entries})) for label in first.exact}
@@ -46,7 +46,9 @@ class Batch(msgspec.Struct, frozen=True):
             yield Batch(self.entries[:middle], self.apart)
             yield Batch(self.entries[middle:], self.apart)
 
-    def answers(self, series: Iterable[samples.Series]) -> Iterator[tuple[Entry, Sequence[samples.Row]]]:
+    def answers(
+        self, series: Iterable[samples.PrometheusSeries]
+    ) -> Iterator[tuple[QueryEntry, Sequence[samples.SampleRow]]]:
         """Yields each entry with its rows."""
         rows = self._indexed(series)
         for entry in self.entries:
@@ -61,29 +63,29 @@ class Batch(msgspec.Struct, frozen=True):
             return None
         return frozenset[str]().union(*(entry.names or () for entry in self.entries))
 
-    def _indexed(self, series: Iterable[samples.Series]) -> Mapping[tuple[str, ...], list[samples.Row]]:
+    def _indexed(self, series: Iterable[samples.PrometheusSeries]) -> Mapping[tuple[str, ...], list[samples.SampleRow]]:
         """Returns the rows by the values of `apart`, and by pod where entries have pods, so that no entry reads all."""
         first = self.entries[0]
         labels = self.apart if first.names is None else (*self.apart, first.item)
         window = first.recipe.window
-        index: dict[tuple[str, ...], list[samples.Row]] = {}
+        index: dict[tuple[str, ...], list[samples.SampleRow]] = {}
         for each in series:
             points = each.points
             point = samples.reduced(points, window) if window is not None else points[-1] if points else None
             key = tuple(each.labels.get(label, "") for label in labels)
-            index.setdefault(key, []).append(samples.Row(each.labels, point))
+            index.setdefault(key, []).append(samples.SampleRow(each.labels, point))
         return index
 
 
-def planned(entries: Iterable[Entry], most: int) -> list[Batch]:
+def planned(entries: Iterable[QueryEntry], most: int) -> list[Batch]:
     """Makes few batches, of at most `most` entries, in which no entry changes the answer of another."""
-    alike: dict[tuple[object, ...], list[Entry]] = {}
+    alike: dict[tuple[object, ...], list[QueryEntry]] = {}
     for entry in entries:
         alike.setdefault(entry.shape, []).append(entry)
     return [batch for group in alike.values() for batch in _batches(group, most)]
 
 
-def _batches(entries: list[Entry], most: int) -> Iterator[Batch]:
+def _batches(entries: list[QueryEntry], most: int) -> Iterator[Batch]:
     apart = tuple(label for label in entries[0].exact if len({entry.exact[label] for entry in entries}) > 1)
     kept_apart = set(apart)
     # Only a query that is narrowed to pods by their label differs between targets.
@@ -96,7 +98,7 @@ def _batches(entries: list[Entry], most: int) -> Iterator[Batch]:
         yield Batch(tuple(entries[start : start + most]), apart)
 
 
-def _is_separable(entry: Entry, labels: frozenset[str]) -> bool:
+def _is_separable(entry: QueryEntry, labels: frozenset[str]) -> bool:
     """Returns whether one query may answer for several values of these labels; `<<.GroupBy>>` holds all of them."""
     # A place in the list is another label in the query for one value.
     if "GroupBySlice" in entry.recipe.template.variables:
@@ -110,25 +112,25 @@ def _is_separable(entry: Entry, labels: frozenset[str]) -> bool:
     return separable(text, labels)
 
 
-def _grouped_by(entry: Entry, apart: Iterable[str]) -> tuple[str, ...]:
+def _grouped_by(entry: QueryEntry, apart: Iterable[str]) -> tuple[str, ...]:
     return (*filter(None, (entry.item, entry.container)), *(label for label in apart if label != entry.item))
 
 
-def _equal_ones(entries: list[Entry]) -> Iterator[Batch]:
+def _equal_ones(entries: list[QueryEntry]) -> Iterator[Batch]:
     for group in _queries(entries):
         yield Batch(tuple(group), ())
 
 
-def _queries(entries: Iterable[Entry]) -> list[list[Entry]]:
+def _queries(entries: Iterable[QueryEntry]) -> list[list[QueryEntry]]:
     """Returns the entries by the query that each has alone."""
-    equal: dict[tuple[object, ...], list[Entry]] = {}
+    equal: dict[tuple[object, ...], list[QueryEntry]] = {}
     for entry in entries:
         names = entry.names if entry.by_pod_names else None
         equal.setdefault((tuple(entry.exact.values()), names), []).append(entry)
     return list(equal.values())
 
 
-def _ranged(expression: str, window: Window) -> str:
+def _ranged(expression: str, window: QueryWindow) -> str:
     """Returns the expression that fetches the samples of a window: a range selector, or a subquery if it has a step."""
     if window.step:
         return f"({expression})[{window.fetch}:{window.step}]"

@@ -14,7 +14,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context, parse_duration
 from hpad.adapter_http import Http, decoded, first_line
 from hpad_adapters.prometheus import samples
-from hpad_adapters.prometheus.server import Server
+from hpad_adapters.prometheus.server import PrometheusServer
 
 _LONGEST_TEXT = 300
 _GRACE_SECONDS = 1.0
@@ -59,7 +59,7 @@ def _is_envelope(body: bytes) -> bool:
     return True
 
 
-class Access(msgspec.Struct, frozen=True):
+class PrometheusAccess(msgspec.Struct, frozen=True):
     """Everything that another client needs for the same requests; `timeout` in the API's form, `seconds` per answer."""
 
     base: str
@@ -67,13 +67,13 @@ class Access(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext
     timeout: str
     seconds: float
-    settings: Server
+    settings: PrometheusServer
 
 
-class Connection:
+class PrometheusConnection:
     """Queries the server of one source. Raises only AdapterError."""
 
-    def __init__(self, settings: Server, context: Context) -> None:
+    def __init__(self, settings: PrometheusServer, context: Context) -> None:
         self._settings = settings
         self._context = context
         timeout = parse_duration(settings.query_timeout)
@@ -85,7 +85,7 @@ class Connection:
         self.name = f'Prometheus "{context.name}" ({self._base})'
         self._http = Http(context, settings.http_options(self._seconds))
 
-    async def query(self, expression: str, at: float) -> list[samples.Series]:
+    async def query(self, expression: str, at: float) -> list[samples.PrometheusSeries]:
         """Returns the series of an instant query at that time (seconds since 1970)."""
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._timeout}
         try:
@@ -112,10 +112,10 @@ class Connection:
         response = await self._http.fetch(url, name=self.name, method=method, form=form if post else None)
         return self.checked(response.status, response.content_type, response.body)
 
-    async def access(self) -> Access:
+    async def access(self) -> PrometheusAccess:
         """Returns what the client for past values needs, which runs in a thread; raises AdapterError."""
         headers, tls = await self._http.headers(), await self._http.tls()
-        return Access(self._base, headers, tls, self._timeout, self._seconds, self._settings)
+        return PrometheusAccess(self._base, headers, tls, self._timeout, self._seconds, self._settings)
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
         """Returns the data of a good answer; raises AdapterError for a failure or a partial answer."""

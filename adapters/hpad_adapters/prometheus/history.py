@@ -21,8 +21,8 @@ from hpad.adapter import AdapterError, Answer, reason
 from hpad.adapter_http import TooLargeError, named_redirect
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.batches import Batch
-from hpad_adapters.prometheus.connection import Access, Connection
-from hpad_adapters.prometheus.settings import Window
+from hpad_adapters.prometheus.connection import PrometheusAccess, PrometheusConnection
+from hpad_adapters.prometheus.settings import QueryWindow
 
 _CONNECT_SECONDS = 5.0
 _ONCE = urllib3.Retry(0, redirect=False)
@@ -30,7 +30,7 @@ _Range = tuple[datetime, datetime, int]
 """The first and the last time, and the seconds between two times."""
 
 
-async def answers(connection: Connection, batch: Batch, times: Sequence[datetime]) -> list[Answer]:
+async def answers(connection: PrometheusConnection, batch: Batch, times: Sequence[datetime]) -> list[Answer]:
     """Returns the answers that the query of the batch would have had at each time; raises AdapterError.
 
     `times` ascend at equal distances of whole seconds.
@@ -50,7 +50,7 @@ async def answers(connection: Connection, batch: Batch, times: Sequence[datetime
     return found
 
 
-async def _series(connection: Connection, batch: Batch, span: _Range) -> list[samples.Series]:
+async def _series(connection: PrometheusConnection, batch: Batch, span: _Range) -> list[samples.PrometheusSeries]:
     access = await connection.access()
     begin, end, _ = span
     window = batch.entries[0].recipe.window
@@ -62,12 +62,14 @@ async def _series(connection: Connection, batch: Batch, span: _Range) -> list[sa
         text = batch.expression(msgspec.structs.replace(window, fetch=fetch))
         found = await asyncio.to_thread(_ranged, connection, access, text, (end, end, 0))
     try:
-        return msgspec.convert(found or [], list[samples.Series])
+        return msgspec.convert(found or [], list[samples.PrometheusSeries])
     except (msgspec.ValidationError, RecursionError):
         raise _not_prometheus(connection) from None
 
 
-def _at(series: Sequence[samples.Series], moment: datetime, window: Window | None) -> list[samples.Series]:
+def _at(
+    series: Sequence[samples.PrometheusSeries], moment: datetime, window: QueryWindow | None
+) -> list[samples.PrometheusSeries]:
     """Returns the series as an instant query at that time would have returned them."""
     now = moment.timestamp()
     since = now if window is None else now - window.reach.total_seconds()
@@ -75,11 +77,11 @@ def _at(series: Sequence[samples.Series], moment: datetime, window: Window | Non
     for each in series:
         points = [point for point in each.values or [] if since <= point[0] <= now]
         if points:
-            found.append(samples.Series(metric=each.metric, values=points))
+            found.append(samples.PrometheusSeries(metric=each.metric, values=points))
     return found
 
 
-def _ranged(connection: Connection, access: Access, expression: str, span: _Range) -> object:
+def _ranged(connection: PrometheusConnection, access: PrometheusAccess, expression: str, span: _Range) -> object:
     """Returns the result of a range query, or of an instant query for one time. Blocks; raises AdapterError."""
     begin, end, step = span
     timeout: Any = (_CONNECT_SECONDS, access.seconds)  # seconds to connect, and without a byte
@@ -103,7 +105,7 @@ def _ranged(connection: Connection, access: Access, expression: str, span: _Rang
 class _Session(requests.Session):
     """Sends the requests of the library as the source would, and checks their answers by the same rules."""
 
-    def __init__(self, connection: Connection, access: Access) -> None:
+    def __init__(self, connection: PrometheusConnection, access: PrometheusAccess) -> None:
         super().__init__()
         self.trust_env = False
         self.headers.update({"Accept": "application/json", "Accept-Encoding": "identity", **access.headers})
@@ -141,7 +143,7 @@ class _Session(requests.Session):
 class _Transport(HTTPAdapter):
     """One attempt, with the TLS of the source; requests itself would also trust certifi's authorities."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: PrometheusAccess) -> None:
         self._tls = access.tls
         self._server_name = access.settings.server_name or None
         super().__init__(max_retries=_ONCE)
@@ -172,5 +174,5 @@ def _failure(error: requests.RequestException | urllib3.exceptions.HTTPError) ->
     return f"did not answer ({reason(error)})"
 
 
-def _not_prometheus(connection: Connection) -> AdapterError:
+def _not_prometheus(connection: PrometheusConnection) -> AdapterError:
     return AdapterError(f"{connection.name} answered something other than an answer of the Prometheus API")

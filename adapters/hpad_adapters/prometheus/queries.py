@@ -21,25 +21,25 @@ from hpad.adapter import (
     parse_duration,
 )
 from hpad_adapters.prometheus import template
-from hpad_adapters.prometheus.settings import Empty, Metric, Reduce, Window
+from hpad_adapters.prometheus.settings import Empty, Metric, QueryWindow, Reduce
 from hpad_adapters.prometheus.template import Template, Value
 
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
 _EXACT = ("=", "==")
 
 
-class Recipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors."""
 
     origin: str
     template: Template
     empty: Empty
     reduce: Reduce
-    window: Window | None
+    window: QueryWindow | None
     span: timedelta
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class QueryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one HPA, with everything that its PromQL needs.
 
     `exact`: label -> the value that the series must have; `matchers`: other PromQL matchers; `listed`: the values of
@@ -51,7 +51,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     query: Query
-    recipe: Recipe
+    recipe: QueryRecipe
     exact: Mapping[str, str]
     matchers: tuple[str, ...] = ()
     listed: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -99,7 +99,7 @@ def confine(exact: dict[str, str], label: str, value: str) -> None:
 
 
 def rendered(
-    entry: Entry,
+    entry: QueryEntry,
     exact: Mapping[str, tuple[str, ...]],
     names: frozenset[str] | None,
     by: tuple[str, ...],
@@ -156,7 +156,7 @@ class ConfiguredQueries:
                 names[kind] = (*names.get(kind, ()), name)
         return names
 
-    def entry(self, query: Query, names: frozenset[str] | None) -> Entry | None:
+    def entry(self, query: Query, names: frozenset[str] | None) -> QueryEntry | None:
         """Returns the entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
         found = self._recipes.get(query.name)
         if found is None or query.type not in _types(query.name, found[0]):
@@ -170,7 +170,7 @@ class ConfiguredQueries:
         _check_variables(query, recipe.template.variables)
         _check_labels(query, recipe, exact, dict(listed))
         of_pods = query.type in OF_PODS
-        return Entry(
+        return QueryEntry(
             query=query,
             recipe=recipe,
             exact=exact,
@@ -221,12 +221,12 @@ def _query(metric: Metric) -> template.Template:
     return compiled
 
 
-def _compiled(name: str, metric: Metric) -> Recipe:
+def _compiled(name: str, metric: Metric) -> QueryRecipe:
     try:
         compiled = _query(metric)
     except template.TemplateError as error:
         raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
-    return Recipe(
+    return QueryRecipe(
         origin=f'metrics: "{name}"',
         template=compiled,
         empty=metric.empty,
@@ -236,7 +236,7 @@ def _compiled(name: str, metric: Metric) -> Recipe:
     )
 
 
-def _check_labels(query: Query, recipe: Recipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
+def _check_labels(query: Query, recipe: QueryRecipe, exact: Mapping[str, str], listed: Mapping[str, object]) -> None:
     """Raises AdapterError if the selector lacks a label that the template uses."""
     # An empty value would select other series.
     needed = recipe.template.keys("Labels") | recipe.template.keys("LabelValuesByName")
@@ -245,7 +245,7 @@ def _check_labels(query: Query, recipe: Recipe, exact: Mapping[str, str], listed
         raise AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
 
 
-def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+def _texts(query: Query, metric: Metric, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
     """Returns the variables that the template uses, with their values."""
     # Values of unused variables would keep entries apart that can share a query.
     reference = query.object
@@ -266,7 +266,7 @@ def _texts(query: Query, metric: Metric, recipe: Recipe) -> tuple[tuple[str, str
     return tuple((name, text) for name, text in texts.items() if name in used)
 
 
-def _hpa_labels(query: Query, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+def _hpa_labels(query: Query, recipe: QueryRecipe) -> tuple[tuple[str, str], ...]:
     """Returns the labels of the HPA that the template uses; raises AdapterError for an absent label."""
     needed = recipe.template.keys("HPALabels")
     if not needed or query.hpa is None:

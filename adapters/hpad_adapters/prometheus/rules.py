@@ -24,8 +24,8 @@ from hpad.adapter import (
 )
 from hpad_adapters.prometheus import naming, queries, template
 from hpad_adapters.prometheus.configuration import Configuration, DiscoveryRule, Filter, Labels, ResourceRules
-from hpad_adapters.prometheus.connection import Connection
-from hpad_adapters.prometheus.queries import Entry, Recipe
+from hpad_adapters.prometheus.connection import PrometheusConnection
+from hpad_adapters.prometheus.queries import QueryEntry, QueryRecipe
 from hpad_adapters.prometheus.settings import Settings
 
 _VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"})
@@ -52,20 +52,20 @@ class RulesError(AdapterError):
 class Rule(msgspec.Struct, frozen=True, eq=False):
     """A rule for metrics that have series, compiled."""
 
-    recipe: Recipe
+    recipe: QueryRecipe
     naming: naming.Naming
     labels: Labels
     namespaced: bool
 
 
-class Found(msgspec.Struct, frozen=True):
+class MatchingRule(msgspec.Struct, frozen=True):
     """A rule that may answer a metric, with its series; None if that depends on the series that the server has."""
 
     rule: Rule
     series: str | None
 
 
-class Rules:
+class CompiledRules:
     """The compiled configuration."""
 
     def __init__(self, configuration: Configuration, settings: Settings) -> None:
@@ -80,20 +80,20 @@ class Rules:
             raise RulesError(self._where, self._problems)
         self._found = functools.lru_cache(maxsize=_REMEMBERED)(self._find)
 
-    def find(self, query: Query) -> tuple[Found, ...]:
+    def find(self, query: Query) -> tuple[MatchingRule, ...]:
         """Returns the rules that may make this Pods, Object or External metric; the first one counts.
 
         As in prometheus-adapter, a later rule of the file overrides an earlier one.
         """
         return self._found(_subject(query), query.name)
 
-    def resource(self, query: Query, names: frozenset[str]) -> Entry | None:
+    def resource(self, query: Query, names: frozenset[str]) -> QueryEntry | None:
         """Returns the entry for a Resource or ContainerResource metric, None without a resource rule for it."""
         found = self._resources.get(query.name)
         if found is None:
             return None
         recipe, labels, container = found
-        return Entry(
+        return QueryEntry(
             query=query,
             recipe=recipe,
             exact={labels.label("namespace"): query.namespace},
@@ -104,9 +104,13 @@ class Rules:
             by_pod_names=True,
         )
 
-    def _find(self, subject: _Subject | None, metric: str) -> tuple[Found, ...]:
+    def _find(self, subject: _Subject | None, metric: str) -> tuple[MatchingRule, ...]:
         rules = self._external if subject is None else self._custom
-        made = (Found(rule, rule.naming.backwards(metric)) for rule in reversed(rules) if rule.naming.possible(metric))
+        made = (
+            MatchingRule(rule, rule.naming.backwards(metric))
+            for rule in reversed(rules)
+            if rule.naming.possible(metric)
+        )
         # A rule for one series of another name makes no such metric. Other rules may, from series on the server.
         found = tuple(each for each in made if each.series is not None or each.rule.naming.series is None)
         return tuple(each for each in found if subject is None or each.rule.labels.knows(*subject)) or found
@@ -127,10 +131,10 @@ class Rules:
         labels = Labels(rule.resources)
         return Rule(self._recipe(place, rule.metrics_query, _DEFAULT_SPAN), made, labels, rule.resources.namespaced)
 
-    def _recipe(self, place: str, query: str, span: timedelta) -> Recipe:
+    def _recipe(self, place: str, query: str, span: timedelta) -> QueryRecipe:
         settings = self._settings
         window = settings.rules_window
-        return Recipe(
+        return QueryRecipe(
             origin=f"{self._where}: {place}",
             template=template.compiled(query, _VARIABLES),
             empty=settings.rules_empty,
@@ -139,10 +143,10 @@ class Rules:
             span=window.span if window else span,
         )
 
-    def _of_resources(self, rules: ResourceRules | None) -> dict[str, tuple[Recipe, Labels, str]]:
+    def _of_resources(self, rules: ResourceRules | None) -> dict[str, tuple[QueryRecipe, Labels, str]]:
         if rules is None:
             return {}
-        compiled: dict[str, tuple[Recipe, Labels, str]] = {}
+        compiled: dict[str, tuple[QueryRecipe, Labels, str]] = {}
         try:
             span = parse_duration(rules.window)
         except ValueError as error:
@@ -166,7 +170,7 @@ def written(place: Place) -> str:
 def flaws(configuration: Configuration, settings: Settings) -> Iterator[tuple[Place, str]]:
     """Yields the errors of the rules and of their PromQL, with their places."""
     try:
-        Rules(configuration, settings)
+        CompiledRules(configuration, settings)
     except RulesError as error:
         yield from error.problems
     for place, query in _queries(configuration):
@@ -184,7 +188,7 @@ def _queries(configuration: Configuration) -> Iterator[tuple[Place, str]]:
             yield ("resourceRules", name), each.container_query
 
 
-def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> Entry:
+def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -> QueryEntry:
     """Returns the entry for a metric that the rule makes of that series; raises AdapterError (blame "spec")."""
     exact, matchers, listed = queries.selected(query.selector)
     reference, namespace = query.object, _own_namespace(rule, query)
@@ -198,7 +202,7 @@ def entry(rule: Rule, series: str, query: Query, names: frozenset[str] | None) -
         item = rule.labels.label(*_resource_of(reference))
         queries.confine(exact, item, reference.name)
         subject = tuple(dict.fromkeys(filter(None, (item, namespace))))
-    return Entry(
+    return QueryEntry(
         query=query,
         recipe=rule.recipe,
         exact=exact,
@@ -259,19 +263,19 @@ class _Seen(msgspec.Struct, frozen=True):
     at: float
 
 
-class Discovery:
+class SeriesDiscovery:
     """The names of the series that rules query, cached for `ttl`, which is also the time range of the lookup.
 
     For a metric without a series they are read again after 30 seconds, so that a new series is found early.
     """
 
-    def __init__(self, connection: Connection, context: Context, ttl: timedelta) -> None:
+    def __init__(self, connection: PrometheusConnection, context: Context, ttl: timedelta) -> None:
         self._connection = connection
         self._clock = context.clock
         self._ttl = ttl.total_seconds()
         self._seen: dict[str, _Seen] = {}
 
-    async def choose(self, found: Sequence[Found], metric: str) -> tuple[Rule, str] | None:
+    async def choose(self, found: Sequence[MatchingRule], metric: str) -> tuple[Rule, str] | None:
         """Returns the first rule that has a series for the metric; raises AdapterError if the server does not answer.
 
         A single rule whose series is known needs no request.

@@ -24,8 +24,8 @@ from hpad.adapter import (
     Sample,
 )
 from hpad.adapter_http import decoded
-from hpad_adapters.prometheus.queries import Entry
-from hpad_adapters.prometheus.settings import Window
+from hpad_adapters.prometheus.queries import QueryEntry
+from hpad_adapters.prometheus.settings import QueryWindow
 
 ANSWER = "an answer of the Prometheus API"
 """The expected body, in errors about another one."""
@@ -36,7 +36,7 @@ _WIDE = decimal.Context(prec=400)
 Point = tuple[float, str]
 
 
-class Series(msgspec.Struct, frozen=True, gc=False):
+class PrometheusSeries(msgspec.Struct, frozen=True, gc=False):
     """An element of a vector (`value`) or of a matrix (`values`): seconds since 1970 and a number as text."""
 
     metric: dict[str, str] | None = None
@@ -66,17 +66,17 @@ class _Data(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _data = msgspec.json.Decoder(_Data)
-_series = msgspec.json.Decoder(list[Series] | None)
+_series = msgspec.json.Decoder(list[PrometheusSeries] | None)
 _point = msgspec.json.Decoder(Point)
 
 
-def series(body: msgspec.Raw, name: str) -> list[Series]:
+def series(body: msgspec.Raw, name: str) -> list[PrometheusSeries]:
     """Decodes the series of an answer; a scalar is one without labels. Raises AdapterError naming the server."""
     data = decoded(_data, body, name, ANSWER)
     if data.result_type in ("vector", "matrix") or (not data.result_type and bytes(data.result) == b"null"):
         return decoded(_series, data.result, name, ANSWER) or []
     if data.result_type == "scalar":
-        return [Series(value=decoded(_point, data.result, name, ANSWER))]
+        return [PrometheusSeries(value=decoded(_point, data.result, name, ANSWER))]
     raise AdapterError(f"the query answers a {data.result_type or 'nothing'}, which is not a number", "spec")
 
 
@@ -123,7 +123,7 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def reduced(points: Sequence[Point], window: Window) -> Point | None:
+def reduced(points: Sequence[Point], window: QueryWindow) -> Point | None:
     """Reduces points to one with the newest time; None without points."""
     if not points:
         return None
@@ -134,14 +134,14 @@ def reduced(points: Sequence[Point], window: Window) -> Point | None:
     return newest, repr(_REDUCTIONS[window.reduce](counted))
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class SampleRow(msgspec.Struct, frozen=True, gc=False):
     """A series of the answer: its labels and its point; None: no number (NaN, infinite, a histogram)."""
 
     labels: dict[str, str]
     point: Point | None
 
 
-def sample(entry: Entry, rows: Sequence[Row], now: datetime) -> Sample:
+def sample(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> Sample:
     """Makes the sample of the rows of one metric; raises AdapterError. `now` is the timestamp of a zero for no rows."""
     if entry.query.type == EXTERNAL:
         return _external(entry, rows, now)
@@ -150,7 +150,7 @@ def sample(entry: Entry, rows: Sequence[Row], now: datetime) -> Sample:
     return _pods(entry, rows, now)
 
 
-def _external(entry: Entry, rows: Sequence[Row], now: datetime) -> ExternalSample:
+def _external(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> ExternalSample:
     points = _points(entry, rows)
     if not points:
         return ExternalSample((0,), _zero(entry, now))
@@ -158,7 +158,7 @@ def _external(entry: Entry, rows: Sequence[Row], now: datetime) -> ExternalSampl
     return ExternalSample(values, moment(min(seconds for seconds, _ in points)))
 
 
-def _object(entry: Entry, rows: Sequence[Row], now: datetime) -> ObjectSample:
+def _object(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> ObjectSample:
     points = _points(entry, _own(entry, rows))
     if not points:
         return ObjectSample(0, _zero(entry, now))
@@ -166,7 +166,7 @@ def _object(entry: Entry, rows: Sequence[Row], now: datetime) -> ObjectSample:
     return ObjectSample(milli(text), moment(seconds))
 
 
-def _pods(entry: Entry, rows: Sequence[Row], now: datetime) -> PodSample:
+def _pods(entry: QueryEntry, rows: Sequence[SampleRow], now: datetime) -> PodSample:
     values: dict[str, PodValue] = {}
     span = entry.recipe.window.span if entry.recipe.window else entry.recipe.span
     for pod, points in _by_pod(entry, rows).items():
@@ -179,7 +179,7 @@ def _pods(entry: Entry, rows: Sequence[Row], now: datetime) -> PodSample:
     return PodSample(values, min(value.timestamp for value in values.values()))
 
 
-def _own(entry: Entry, rows: Sequence[Row]) -> Sequence[Row]:
+def _own(entry: QueryEntry, rows: Sequence[SampleRow]) -> Sequence[SampleRow]:
     """Returns the rows whose labels name the described object; the unlabelled ones, if there are no others.
 
     prometheus-adapter takes the row of that name, too (series_registry.go: MatchValuesToNames). An unlabelled row is
@@ -193,7 +193,7 @@ def _own(entry: Entry, rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in named or rows if all(row.labels.get(each, "") in own[each] for each in own)]
 
 
-def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:
+def _points(entry: QueryEntry, rows: Sequence[SampleRow]) -> list[Point]:
     """Returns the points of all rows, [] if no row has one; raises AdapterError if only some have one."""
     points = [row.point for row in rows if row.point is not None]
     if points and len(points) < len(rows) and entry.recipe.empty != "zero":
@@ -206,7 +206,7 @@ def _points(entry: Entry, rows: Sequence[Row]) -> list[Point]:
     return points
 
 
-def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
+def _by_pod(entry: QueryEntry, rows: Sequence[SampleRow]) -> dict[str, list[Point]]:
     """Returns a point per container of each pod, or one per pod where containers do not matter.
 
     A pod that lacks one of its numbers is left out, unless a missing number is zero.
@@ -232,7 +232,7 @@ def _by_pod(entry: Entry, rows: Sequence[Row]) -> dict[str, list[Point]]:
     return {pod: [_single(entry, points) for points in each.values()] for pod, each in whole.items()}
 
 
-def _single(entry: Entry, points: Sequence[Point]) -> Point:
+def _single(entry: QueryEntry, points: Sequence[Point]) -> Point:
     """Reduces points to one with the oldest timestamp; raises AdapterError for several with `reduce: error`."""
     if len(points) == 1:
         return points[0]
@@ -246,13 +246,13 @@ def _single(entry: Entry, points: Sequence[Point]) -> Point:
     return min(seconds for seconds, _ in points), repr(reduced)
 
 
-def _zero(entry: Entry, now: datetime) -> datetime:
+def _zero(entry: QueryEntry, now: datetime) -> datetime:
     if entry.recipe.empty != "zero":
         raise _missing(entry)
     return now
 
 
-def _without_containers(entry: Entry) -> AdapterError:
+def _without_containers(entry: QueryEntry) -> AdapterError:
     names = ", ".join(entry.query.ignored_containers)
     return AdapterError(
         f'{entry.recipe.origin} gives "{entry.query.name}" without a label of the container, so the usage of {names}'
@@ -261,7 +261,7 @@ def _without_containers(entry: Entry) -> AdapterError:
     )
 
 
-def _missing(entry: Entry) -> AdapterError:
+def _missing(entry: QueryEntry) -> AdapterError:
     labels = ", ".join(f'{label}="{value}"' for label, value in entry.exact.items())
     where = f" with {labels}" if labels else ""
     return AdapterError(

@@ -25,8 +25,8 @@ from hpad.adapter import (
     shown,
 )
 from hpad_adapters.prometheus import samples, template
-from hpad_adapters.prometheus.connection import Connection
-from hpad_adapters.prometheus.server import Server
+from hpad_adapters.prometheus.connection import PrometheusConnection
+from hpad_adapters.prometheus.server import PrometheusServer
 
 OWN_RECORDS: Final = (
     'max(hpad_hpa_metric_proposal{namespace="<<.Namespace>>",hpa_name="<<.HPA>>",metric!~"<<.Metric>>([{].*)?"})'
@@ -78,7 +78,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return parse_duration(self.ahead)
 
 
-class SeasonalSettings(Server, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SeasonalSettings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Floors from one server that speaks the HTTP API of Prometheus, and holds the samples of these weeks.
 
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
@@ -121,7 +121,7 @@ class Seasonal:
         self._settings = settings
         self._clock = context.clock
         self._templates = {name: template.compiled(each.query, _VARIABLES) for name, each in settings.metrics.items()}
-        self._connection = Connection(settings, context)
+        self._connection = PrometheusConnection(settings, context)
         self._zone: zoneinfo.ZoneInfo | None = None
 
     @staticmethod

@@ -9,7 +9,7 @@ from hpad.adapter import positive_duration
 from hpad.adapter_http import HttpOptions, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
 
 
-class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PrometheusServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The fields that each source on such a server has: its address, credentials, TLS and limits."""
 
     renamed: ClassVar[Mapping[str, str]] = {"tls": "ca, cert, key, server_name and insecure"}

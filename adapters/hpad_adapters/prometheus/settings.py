@@ -7,13 +7,13 @@ from typing import Any, Literal
 import msgspec
 
 from hpad.adapter import SOURCE_TYPES, parse_duration, positive_duration, shown
-from hpad_adapters.prometheus.server import Server
+from hpad_adapters.prometheus.server import PrometheusServer
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
 
 
-class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class QueryWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Reduces the samples of a time span to one value, in hpad rather than in PromQL.
 
     The samples of the last `fetch` are fetched; those of the `last` span that ends at the newest of them count. With
@@ -77,7 +77,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pod_labels: str = "label_"
     empty: Empty = "missing"
     reduce: Reduce = "error"
-    window: Window | None = None
+    window: QueryWindow | None = None
     span: str = "1m"
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
 
 
-class Settings(Server, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One server that speaks the HTTP API of Prometheus (Thanos, Mimir, VictoriaMetrics, …).
 
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
@@ -118,7 +118,7 @@ class Settings(Server, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rules_file: str = ""
     rules_empty: Empty = "missing"
     rules_reduce: Reduce = "error"
-    rules_window: Window | None = None
+    rules_window: QueryWindow | None = None
     discovery_ttl: str = "10m"
 
     def errors(self) -> Iterator[str]:

@@ -9,13 +9,13 @@ from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq import settings
 from hpad_adapters.rabbitmq.amqp import Amqp
-from hpad_adapters.rabbitmq.clearing import Goal
+from hpad_adapters.rabbitmq.clearing import ClearingGoal
 from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
 from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL, MODES, UNSUMMABLE, Metric, compiled
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader, TooManyQueuesError, Values
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
 
 METRICS = {
     "queue_messages": "messages",
@@ -37,7 +37,7 @@ _DEFAULTS = Metric()
 
 _Place = tuple[str, bool, bool]
 """A vhost, and whether its statistics and their samples are needed: counts alone cost the broker less."""
-_Found = dict[str, list[Queue]] | AdapterError
+_Found = dict[str, list[RabbitmqQueue]] | AdapterError
 
 
 class RabbitMQ:
@@ -66,7 +66,7 @@ class RabbitMQ:
         self._values = Values(configured, context)
         self._unconsumed = Unconsumed(context.clock.monotonic)
         kind = Amqp if configured.source == "amqp" else Management
-        self._reader: Reader = kind(configured, context)
+        self._reader: ValueReader = kind(configured, context)
         self._work = PodWork(configured, context, None if kind is Amqp else self._reader)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
@@ -113,15 +113,15 @@ class RabbitMQ:
             return {part: await or_error(self._found(vhost, each)) for part, each in lookup.parts.items()}
         return dict.fromkeys(lookup.parts, together)
 
-    async def _found(self, vhost: str, lookup: Lookup) -> dict[str, list[Queue]]:
+    async def _found(self, vhost: str, lookup: Lookup) -> dict[str, list[RabbitmqQueue]]:
         """Returns the queues by name: one each, or several where "*" stands for several vhosts."""
-        found: dict[str, list[Queue]] = {}
+        found: dict[str, list[RabbitmqQueue]] = {}
         for queue in await self._reader.read(vhost, lookup):
             found.setdefault(queue.name, []).append(queue)
         return found
 
     def _answer(self, plan: QueueQuery, vhosts: Mapping[_Place, Mapping[re.Pattern[str] | None, _Found]]) -> Answer:
-        queues: list[Queue] = []
+        queues: list[RabbitmqQueue] = []
         absent: list[str] = []
         for vhost in plan.vhosts:
             found = vhosts[vhost, plan.statistics, plan.samples][plan.pattern]
@@ -257,7 +257,7 @@ def _mode(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metri
     return effective
 
 
-def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> Goal | None:
+def _goal(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: Metric, mode: str) -> ClearingGoal | None:
     selected = {name: parameters[name][0] for name in GOAL if name in parameters}
     if mode not in CLEARING:
         if selected:

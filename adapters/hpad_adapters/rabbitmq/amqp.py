@@ -27,7 +27,7 @@ from hpad.adapter_http import Http, failure, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.name_filter import possible
-from hpad_adapters.rabbitmq.queues import STREAM, Queue
+from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
 
@@ -177,7 +177,7 @@ class Amqp:
     def __str__(self) -> str:
         return f"rabbitmq at {self._nodes[0]}"
 
-    async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist. Raises AdapterError."""
         if lookup.patterns or vhost == ANY_VHOST:
             raise AdapterError("AMQP cannot list queues: a queue_regex needs source: management", "spec")
@@ -194,21 +194,21 @@ class Amqp:
         for vhost in tuple(self._links):
             await self._drop(vhost)
 
-    async def _declared(self, vhost: str, names: list[str]) -> list[Queue]:
+    async def _declared(self, vhost: str, names: list[str]) -> list[RabbitmqQueue]:
         """Returns the queues that exist. One that breaks the connection fails alone; with a second one, all do."""
-        found, broken = list[Queue | None](), False
+        found, broken = list[RabbitmqQueue | None](), False
         for name in filter(possible, names):
             try:
                 found.append(await self._queue(vhost, name))
             except AdapterError as error:
                 if broken or len(names) == 1:
                     raise
-                found.append(Queue(name, vhost, fault=error.message))
+                found.append(RabbitmqQueue(name, vhost, fault=error.message))
                 broken = True
                 await self._drop(vhost)
         return [queue for queue in found if queue is not None]
 
-    async def _queue(self, vhost: str, name: str) -> Queue | None:
+    async def _queue(self, vhost: str, name: str) -> RabbitmqQueue | None:
         """Returns a queue, None if it does not exist; raises AdapterError if the connection cannot be used."""
         try:
             async with asyncio.timeout(self._timeout):
@@ -219,9 +219,9 @@ class Amqp:
         except self._library.exceptions.ChannelNotFoundEntity as error:
             self._streams.pop((vhost, name), None)
             # RabbitMQ answers with the same code if the queue exists and its node is down.
-            return None if _NO_QUEUE in str(error) else Queue(name, vhost, state="down")
+            return None if _NO_QUEUE in str(error) else RabbitmqQueue(name, vhost, state="down")
         except self._library.exceptions.ChannelClosed as error:
-            return Queue(name, vhost, fault=_of_one_queue(self._library, error))
+            return RabbitmqQueue(name, vhost, fault=_of_one_queue(self._library, error))
         except TimeoutError:
             raise AdapterError(f"{self} did not answer within {self._timeout:g}s") from None
         except AdapterError:
@@ -230,7 +230,7 @@ class Amqp:
             raise AdapterError(
                 f'{self} did not report queue "{name}" in vhost "{vhost}": {self._refusal(vhost, error)}'
             ) from None
-        return Queue(name, vhost, kind, messages_ready=waiting, consumers=consumers)
+        return RabbitmqQueue(name, vhost, kind, messages_ready=waiting, consumers=consumers)
 
     async def _is_stream(self, link: Link, vhost: str, name: str) -> bool:
         """Returns whether it is a stream, as far as the broker tells; asks once per queue, since the broker logs it."""

@@ -7,8 +7,8 @@ import msgspec
 
 from hpad.adapter import AdapterError
 from hpad.adapter_http import decoded
-from hpad_adapters.rabbitmq.broker import Broker
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.broker import RabbitmqBroker
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 
 # The columns of the management API that are read, and what a broker keeps at all.
@@ -47,7 +47,7 @@ class Overview(msgspec.Struct):
 _OVERVIEW = msgspec.json.Decoder(Overview)
 
 
-def overview(body: bytes, broker: Broker) -> Overview:
+def overview(body: bytes, broker: RabbitmqBroker) -> Overview:
     """Returns the overview; raises AdapterError."""
     return decoded(_OVERVIEW, body, str(broker), "an overview")
 
@@ -79,10 +79,10 @@ _ABSENT = (b'""', b"null")
 """What RabbitMQ writes for what it does not know."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class QueuePage(msgspec.Struct, frozen=True):
     """A page of a list; brokers before 3.7 report no `filtered_count`."""
 
-    items: list[Queue]
+    items: list[RabbitmqQueue]
     page_count: int
     filtered_count: int | None = None
 
@@ -93,28 +93,28 @@ class _RawPage(msgspec.Struct, frozen=True):
     filtered_count: int | None = None
 
 
-_QUEUE = msgspec.json.Decoder(Queue)
-_PAGE = msgspec.json.Decoder(Page)
+_QUEUE = msgspec.json.Decoder(RabbitmqQueue)
+_PAGE = msgspec.json.Decoder(QueuePage)
 _RAW_PAGE = msgspec.json.Decoder(_RawPage)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FIELDS: dict[str, msgspec.json.Decoder[Any]] = {
-    each.name: msgspec.json.Decoder(each.type) for each in msgspec.structs.fields(Queue) if each.name != "fault"
+    each.name: msgspec.json.Decoder(each.type) for each in msgspec.structs.fields(RabbitmqQueue) if each.name != "fault"
 }
 
 
-def page_of(body: bytes, name: str, most: int) -> Page:
+def page_of(body: bytes, name: str, most: int) -> QueuePage:
     """Returns a page of at most so many queues; raises AdapterError, which names the broker, for anything else."""
     try:
-        page: Page | _RawPage = _PAGE.decode(body)
+        page: QueuePage | _RawPage = _PAGE.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         page = decoded(_RAW_PAGE, body, name, "a list of queues")
     if len(page.items) > most:
         raise AdapterError(f"{name} answered {len(page.items)} queues on a page of {most}")
-    items = [item if isinstance(item, Queue) else queue_of(bytes(item), name) for item in page.items]
-    return Page(items, page.page_count, page.filtered_count)
+    items = [item if isinstance(item, RabbitmqQueue) else queue_of(bytes(item), name) for item in page.items]
+    return QueuePage(items, page.page_count, page.filtered_count)
 
 
-def queue_of(body: bytes, name: str) -> Queue:
+def queue_of(body: bytes, name: str) -> RabbitmqQueue:
     """Returns a queue; one with values that cannot be used lacks them, and says so as its fault.
 
     Raises AdapterError, which names the broker, for anything that is no queue.
@@ -132,7 +132,7 @@ def queue_of(body: bytes, name: str) -> Queue:
             odd.append(f"{field} is {_cut(raw)}")
     if not usable.get("name"):
         raise AdapterError(f"{name} answered something other than a queue")
-    return Queue(**usable, fault=", ".join(odd))
+    return RabbitmqQueue(**usable, fault=", ".join(odd))
 
 
 def _cut(raw: bytes) -> str:
@@ -158,7 +158,7 @@ class Leaders:
         self._monotonic = monotonic
         self._since: dict[tuple[str, str], tuple[str, float]] = {}
 
-    def note(self, queues: Iterable[Queue]) -> None:
+    def note(self, queues: Iterable[RabbitmqQueue]) -> None:
         """Remembers the leaders that these queues have now."""
         for queue in queues:
             leader, _ = self._since.get((queue.vhost, queue.name), ("", _ALWAYS))
@@ -168,7 +168,7 @@ class Leaders:
                 self._since.clear()
             self._since[queue.vhost, queue.name] = (queue.leader, self._monotonic() if leader else _ALWAYS)
 
-    def has_counted(self, queue: Queue) -> bool:
+    def has_counted(self, queue: RabbitmqQueue) -> bool:
         """Returns whether the leader is not known to be new."""
         _, since = self._since.get((queue.vhost, queue.name), ("", _ALWAYS))
         return self._monotonic() - since >= COUNTED_SECONDS

@@ -22,7 +22,7 @@ class NotFoundError(AdapterError):
     """RabbitMQ itself answers 404: the queue or the vhost does not exist."""
 
 
-class RefusedError(AdapterError):
+class BrokerRefusedError(AdapterError):
     """RabbitMQ, or a proxy in front of it, does not accept the parameters."""
 
 
@@ -40,7 +40,7 @@ class _Problem(msgspec.Struct):
 _PROBLEM = msgspec.json.Decoder(_Problem)
 
 
-class Broker:
+class RabbitmqBroker:
     """The nodes of one broker."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
@@ -64,7 +64,7 @@ class Broker:
                 body = self._checked(node, response, vhost)
             except RequestFailedError as error:
                 errors.append(error.message)
-                kind = RefusedError if isinstance(error, _RefusedByNodeError) else kind
+                kind = BrokerRefusedError if isinstance(error, _RefusedByNodeError) else kind
                 continue
             self._nodes.remove(node)
             self._nodes.insert(0, node)

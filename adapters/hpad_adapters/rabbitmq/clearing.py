@@ -34,7 +34,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpad.adapter import AdapterError, parse_duration, positive_duration, shown
-from hpad_adapters.rabbitmq.queues import Queue, ascending, field, named, tasks
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.service_time import ServiceTime, at_work
 
 MOST_QUEUES = 4096
@@ -52,7 +52,7 @@ _LEAST = 0.001
 """A queue that holds a message needs a worker."""
 
 
-class Goal(NamedTuple):
+class ClearingGoal(NamedTuple):
     """Durations in seconds. `service`: the time of a message while none was measured, 0 if it is not given.
 
     `prefetch`: messages that a consumer holds for each that it works on; `concurrency`: those that it works on at once.
@@ -65,7 +65,7 @@ class Goal(NamedTuple):
     concurrency: int = 1
 
 
-def parsed_goal(texts: Mapping[str, str]) -> Goal:
+def parsed_goal(texts: Mapping[str, str]) -> ClearingGoal:
     """Returns the goal that texts by parameter set, "" for the default; raises ValueError, "field: text"."""
     if not texts["goal"]:
         raise ValueError("goal: is missing; write the time in which the backlog is to be gone, such as 60s")
@@ -75,7 +75,7 @@ def parsed_goal(texts: Mapping[str, str]) -> Goal:
         raise ValueError(f"startup: {shown(texts['startup'])} is not between 0s and the goal of {texts['goal']}")
     service = positive_duration("service_time", texts["service_time"] or "1s").total_seconds()
     prefetch, concurrency = (_whole(name, texts[name]) for name in ("prefetch", "concurrency"))
-    return Goal(seconds, startup, service if texts["service_time"] else 0.0, prefetch, concurrency)
+    return ClearingGoal(seconds, startup, service if texts["service_time"] else 0.0, prefetch, concurrency)
 
 
 def _duration(field: str, text: str) -> float:
@@ -94,7 +94,7 @@ def _whole(field: str, text: str) -> int:
 class _Known:
     """What is remembered of a queue, for a goal."""
 
-    def __init__(self, goal: Goal) -> None:
+    def __init__(self, goal: ClearingGoal) -> None:
         self.time = ServiceTime(goal.service, goal.seconds)
         self.recent = Recent()
         self.due = Due(goal.seconds, goal.startup)
@@ -122,12 +122,12 @@ class Clearing:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._known: OrderedDict[tuple[str, str, Goal], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, ClearingGoal], _Known] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def workers(self, queue: Queue, wanted: Goal, where: str) -> float:
+    def workers(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
         """Returns how many messages have to be worked on at once; raises AdapterError where that is unknown.
 
         Of a queue with a single active consumer, no more than one consumer can work on.
@@ -135,7 +135,7 @@ class Clearing:
         needed = self._needed(queue, wanted, where)
         return min(needed, wanted.concurrency) if queue.single_active else needed
 
-    def _needed(self, queue: Queue, wanted: Goal, where: str) -> float:
+    def _needed(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
         known = self._remembered(queue, wanted)
         now = self._monotonic()
         known.recent.add(now, None if queue.served is None else queue.served * wanted.concurrency)
@@ -154,12 +154,12 @@ class Clearing:
             needed = max(needed, work.busy)
         return max(needed, _LEAST)
 
-    def seconds(self, queue: Queue, wanted: Goal, where: str) -> float:
+    def seconds(self, queue: RabbitmqQueue, wanted: ClearingGoal, where: str) -> float:
         """Returns the goal times the needed workers by the present ones, of which there is at least one."""
         needed = self._needed(queue, wanted, where)
         return wanted.seconds * needed / (max(1.0, _consumers(queue, where)) * wanted.concurrency)
 
-    def _remembered(self, queue: Queue, wanted: Goal) -> _Known:
+    def _remembered(self, queue: RabbitmqQueue, wanted: ClearingGoal) -> _Known:
         place = queue.vhost, queue.name, wanted
         known = self._known.get(place) or self._known.setdefault(place, _Known(wanted))
         self._known.move_to_end(place)
@@ -168,7 +168,7 @@ class Clearing:
         return known
 
 
-def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> _Work:
+def _work(queue: RabbitmqQueue, wanted: ClearingGoal, known: _Known, now: float, where: str) -> _Work:
     """Returns the work as of now.
 
     The broker reports consumers late, for some seconds after a restart none, and those of a young queue not at all.
@@ -181,18 +181,18 @@ def _work(queue: Queue, wanted: Goal, known: _Known, now: float, where: str) -> 
     busy = min(held, max(capacity, min(known.recent.asked or 0.0, full)))
     waiting = max(0.0, messages - (busy if capacity else at_work(held, wanted.prefetch, capacity)))
     arriving = _publish_rate(queue, where)
-    begin = known.due.per_second(Waiting(now, waiting, messages + _acknowledged(queue), arriving))
+    begin = known.due.per_second(WaitingMessages(now, waiting, messages + _acknowledged(queue), arriving))
     return _Work(messages, waiting, busy, min(known.time.long, busy), begin, arriving)
 
 
-def _acknowledged(queue: Queue) -> int:
+def _acknowledged(queue: RabbitmqQueue) -> int:
     """Returns the counter of acknowledged messages, 0 where there were none."""
     details = queue.message_stats.ack_details if queue.message_stats is not None else None
     points = ascending(details)
     return points[-1].sample if points else 0
 
 
-def _needed(queue: Queue, wanted: Goal, work: _Work, service: float | None, where: str) -> float:
+def _needed(queue: RabbitmqQueue, wanted: ClearingGoal, work: _Work, service: float | None, where: str) -> float:
     """Returns the workers that the goal needs; raises AdapterError where the service time is unknown and needed."""
     if not work.waiting and not work.arriving:
         return 0.0
@@ -207,7 +207,7 @@ def _needed(queue: Queue, wanted: Goal, work: _Work, service: float | None, wher
     )
 
 
-def _consumers(queue: Queue, where: str) -> int:
+def _consumers(queue: RabbitmqQueue, where: str) -> int:
     if queue.consumers is None:
         raise AdapterError(
             f"the answer about {named(queue, where)} has no consumers: "
@@ -217,7 +217,7 @@ def _consumers(queue: Queue, where: str) -> int:
     return queue.served or 0
 
 
-def _publish_rate(queue: Queue, where: str) -> float:
+def _publish_rate(queue: RabbitmqQueue, where: str) -> float:
     """Returns messages per second, 0 where too few intervals are known: then all that was published is backlog."""
     if queue.message_stats is None:
         raise AdapterError(
@@ -296,7 +296,7 @@ _HASTE = 2.0
 """Late messages ask for at most so many times the workers that new ones ask for."""
 
 
-class Waiting(NamedTuple):
+class WaitingMessages(NamedTuple):
     """Waiting messages at a time (seconds).
 
     `published`: all that were ever published, but for a constant; `rate`: how many usually are, per second.
@@ -326,7 +326,7 @@ class Due:
         self._read = -math.inf
         """When the queue was read last."""
 
-    def per_second(self, now: Waiting) -> float:
+    def per_second(self, now: WaitingMessages) -> float:
         """Remembers a read; returns messages per second, so that the backlog is gone within the goal after it came.
 
         The usual messages take workers of their own, so they do not excuse what is left of a backlog. More than usual
@@ -347,7 +347,7 @@ class Due:
         """
         return max(self._shortest, self._goal - max(self._startup, age))
 
-    def _remember(self, now: Waiting) -> None:
+    def _remember(self, now: WaitingMessages) -> None:
         if now.messages <= 0 or (self._marks and now.at - self._marks[-1].at < self._goal / _MARKS):
             return
         # Of marks older than the goal one is enough: their messages are late alike.
@@ -357,7 +357,7 @@ class Due:
         self._marks.append(_Mark(now.at - since / 2, now.published, now.messages))
 
 
-def _still(mark: _Mark, now: Waiting) -> float:
+def _still(mark: _Mark, now: WaitingMessages) -> float:
     """Returns how many messages of the backlog at a mark wait still."""
     more = now.published - mark.published - now.rate * (now.at - mark.at)
     return min(mark.least, now.messages - max(0.0, more))

@@ -23,12 +23,12 @@ import msgspec
 
 from hpad.adapter import AdapterError, Answer, Context, Member, PodSample, PodValue, Query, or_error
 from hpad.adapter_http import decoded
-from hpad_adapters.rabbitmq.broker import Broker, NotFoundError
+from hpad_adapters.rabbitmq.broker import NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.clearing import MOST_QUEUES
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.queues import Queue
+from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
-from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, Reader
+from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, ValueReader
 
 _CONSUMER_COLUMNS = "queue,consumer_tag,ack_required,channel_details.name,channel_details.peer_host"
 _CHANNEL_COLUMNS = "name,messages_unacknowledged"
@@ -59,7 +59,7 @@ class _QueueOf(msgspec.Struct, frozen=True):
     vhost: str = ""
 
 
-class Consumer(msgspec.Struct, frozen=True):
+class QueueConsumer(msgspec.Struct, frozen=True):
     """A consumer as the broker lists it; `channel_details` is an empty list while the channel is not known."""
 
     queue: _QueueOf
@@ -76,11 +76,11 @@ class Consumer(msgspec.Struct, frozen=True):
 class Seen(msgspec.Struct, frozen=True):
     """The consumers of a vhost, and the unacknowledged messages of each channel (None: not reported)."""
 
-    consumers: Sequence[Consumer] = ()
+    consumers: Sequence[QueueConsumer] = ()
     channels: Mapping[str, int | None] = {}
 
 
-_CONSUMERS = msgspec.json.Decoder(list[Consumer])
+_CONSUMERS = msgspec.json.Decoder(list[QueueConsumer])
 _CHANNELS = msgspec.json.Decoder(list[_Channel])
 
 
@@ -90,8 +90,8 @@ Plan = QueueQuery | AdapterError
 class PodWork:
     """Answers what each pod holds. `reader` reads the queues, None where it is AMQP, which does not know consumers."""
 
-    def __init__(self, settings: Settings, context: Context, reader: Reader | None) -> None:
-        self._broker = Broker(settings, context)
+    def __init__(self, settings: Settings, context: Context, reader: ValueReader | None) -> None:
+        self._broker = RabbitmqBroker(settings, context)
         self._clock = context.clock
         self._reader = reader
 
@@ -109,12 +109,12 @@ class PodWork:
         ]
 
     async def _answer(
-        self, reader: Reader, plan: Plan, seen: Mapping[str, "Seen | AdapterError"], members: Sequence[Member]
+        self, reader: ValueReader, plan: Plan, seen: Mapping[str, "Seen | AdapterError"], members: Sequence[Member]
     ) -> PodSample:
         if isinstance(plan, AdapterError):
             raise plan
         here: list[Seen] = []
-        queues: list[Queue] = []
+        queues: list[RabbitmqQueue] = []
         for vhost in plan.vhosts:
             found = seen[vhost]
             if isinstance(found, AdapterError):
@@ -123,7 +123,7 @@ class PodWork:
             queues += await self._queues(reader, vhost, plan)
         return self._sample(plan, here, queues, members)
 
-    async def _queues(self, reader: Reader, vhost: str, plan: QueueQuery) -> list[Queue]:
+    async def _queues(self, reader: ValueReader, vhost: str, plan: QueueQuery) -> list[RabbitmqQueue]:
         """Returns the queues of the plan. Raises AdapterError if one is missing: its consumers are not known."""
         patterns = frozenset() if plan.pattern is None else frozenset({plan.pattern})
         read = await reader.read(vhost, Lookup(frozenset(plan.queues), patterns))
@@ -150,7 +150,7 @@ class PodWork:
         return Seen(found, {each.name: each.held for each in listed if each.name})
 
     def _sample(
-        self, plan: QueueQuery, seen: Sequence[Seen], queues: Sequence[Queue], members: Sequence[Member]
+        self, plan: QueueQuery, seen: Sequence[Seen], queues: Sequence[RabbitmqQueue], members: Sequence[Member]
     ) -> PodSample:
         """Returns the unacknowledged messages of each pod, for the `queues` of the plan. Raises AdapterError."""
         now, nothing = self._clock.now(), timedelta(0)
@@ -168,7 +168,7 @@ class PodWork:
         return PodSample(values, now)
 
     def _held(self, plan: QueueQuery, seen: Sequence[Seen], members: Sequence[Member]) -> "_Held":
-        pods, held = Pods(members), _Held()
+        pods, held = ConsumerPods(members), _Held()
         for each in seen:
             own = [consumer for consumer in each.consumers if plan.matches(consumer.queue.name)]
             if own and not any(consumer.channel.name in each.channels for consumer in own):
@@ -217,7 +217,7 @@ class _Held:
             self.known[pod] = self.known.get(pod, 0) + amount
 
 
-class Pods:
+class ConsumerPods:
     """Finds the pod of a consumer."""
 
     def __init__(self, members: Iterable[Member]) -> None:
@@ -226,7 +226,7 @@ class Pods:
         self._by_address = {each.address: each.name for each in members if each.address and shared[each.address] == 1}
         self._names = {each.name for each in members}
 
-    def of(self, consumer: Consumer) -> str | None:
+    def of(self, consumer: QueueConsumer) -> str | None:
         """Returns the name of the pod, None for a consumer outside these pods."""
         return self._by_address.get(consumer.channel.peer_host or "") or self._named(consumer.consumer_tag or "")
 
@@ -268,7 +268,7 @@ class Unconsumed:
         self._monotonic = monotonic
         self._waiting: dict[tuple[str, str], _Waiting] = {}
 
-    def note(self, queues: Sequence[Queue]) -> str:
+    def note(self, queues: Sequence[RabbitmqQueue]) -> str:
         """Returns the note of a sample that was made from a read of these queues; "" where consumers take messages."""
         names = sorted({queue.name for queue in queues if self._stays(queue)})
         if not names:
@@ -277,7 +277,7 @@ class Unconsumed:
         others = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return f"no consumer holds a message of the queue{'s' if len(names) > 1 else ''} {named}{others}"
 
-    def _stays(self, queue: Queue) -> bool:
+    def _stays(self, queue: RabbitmqQueue) -> bool:
         """Whether messages wait, and no consumer takes any."""
         place, ready, held = (queue.vhost, queue.name), queue.messages_ready, queue.messages_unacknowledged
         if not ready or held or queue.consumers or (held is None and queue.consumers is None):

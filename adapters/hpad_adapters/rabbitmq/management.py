@@ -30,17 +30,17 @@ from hpad_adapters.rabbitmq.answers import (
     OVERVIEW,
     Leaders,
     Overview,
-    Page,
+    QueuePage,
     overview,
     page_of,
     queue_of,
     sample_columns,
     statistics_columns,
 )
-from hpad_adapters.rabbitmq.broker import Broker, NotFoundError, RefusedError
+from hpad_adapters.rabbitmq.broker import BrokerRefusedError, NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
 from hpad_adapters.rabbitmq.name_filter import chunks, name_filter, possible
-from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, Queue
+from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 
@@ -57,7 +57,7 @@ class Management:
     """Reads queues of one broker, and remembers for which requests the broker reports totals."""
 
     def __init__(self, settings: Settings, context: Context) -> None:
-        self._broker = Broker(settings, context)
+        self._broker = RabbitmqBroker(settings, context)
         self._page_size = settings.page_size
         self._max_queues = settings.max_queues
         self._statistics = statistics_columns(settings)
@@ -70,7 +70,7 @@ class Management:
     def __str__(self) -> str:
         return str(self._broker)
 
-    async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist; "*" stands for any vhost. Raises AdapterError."""
         if lookup.samples:
             return await self._with_samples(vhost, lookup)
@@ -87,13 +87,13 @@ class Management:
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
-    async def _confirmed(self, vhost: str, found: list[Queue]) -> list[Queue]:
+    async def _confirmed(self, vhost: str, found: list[RabbitmqQueue]) -> list[RabbitmqQueue]:
         """Replaces queues that seem empty by those of one list, because the node that was asked may not know them."""
         names = frozenset(queue.name for queue in found if queue.seems_empty)
         others = [queue for queue in found if not queue.seems_empty]
         return [*others, *await self._counted(vhost, Lookup(names=names))] if names else others
 
-    async def _counted(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def _counted(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         if self._totals:
             found = await self._listed(vhost, lookup, _TOTALS)
             self._leaders.note(found)
@@ -105,15 +105,15 @@ class Management:
         self._totals = self._totals and not any(queue.complete and queue.type != STREAM for queue in found)
         return found
 
-    async def _without_totals(self, vhost: str, lookup: Lookup, found: list[Queue]) -> list[Queue]:
+    async def _without_totals(self, vhost: str, lookup: Lookup, found: list[RabbitmqQueue]) -> list[RabbitmqQueue]:
         """Returns the queues that exist but are not in the list with totals."""
         if vhost != ANY_VHOST and not lookup.patterns and lookup.names <= {queue.name for queue in found}:
             return []
         places = set(map(_place, found))
         there = await self._listed(vhost, lookup, _ALL)
-        return [Queue(each.name, each.vhost, each.type, "down") for each in there if _place(each) not in places]
+        return [RabbitmqQueue(each.name, each.vhost, each.type, "down") for each in there if _place(each) not in places]
 
-    async def _completed(self, vhost: str, found: list[Queue]) -> list[Queue]:
+    async def _completed(self, vhost: str, found: list[RabbitmqQueue]) -> list[RabbitmqQueue]:
         """Adds what statistics know of quorum queues that seem empty."""
         names = frozenset(queue.name for queue in found if queue.seems_empty)
         if not names:
@@ -121,7 +121,7 @@ class Management:
         known = {_place(queue): queue for queue in await self._with_statistics(vhost, Lookup(names=names))}
         return [self._merged(queue, known.get(_place(queue))) if queue.seems_empty else queue for queue in found]
 
-    def _merged(self, queue: Queue, known: Queue | None) -> Queue:
+    def _merged(self, queue: RabbitmqQueue, known: RabbitmqQueue | None) -> RabbitmqQueue:
         """Returns an empty queue with the counts of its statistics, without counts if they are unknown.
 
         Statistics of a broker that keeps none hold the state and no counts: then the totals are all there is.
@@ -132,7 +132,7 @@ class Management:
             return known
         return queue if self._leaders.has_counted(queue) else queue.without_counts()
 
-    async def _with_samples(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def _with_samples(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues with samples, and with the counts of now: those of statistics are five seconds older."""
         counted = await self.read(vhost, Lookup(lookup.names, lookup.patterns))
         sampled = {_place(queue): queue for queue in await self._with_statistics(vhost, lookup)}
@@ -150,7 +150,7 @@ class Management:
     async def _overview(self, vhost: str) -> Overview:
         return overview(await self._broker.get("/api/overview", OVERVIEW, vhost=vhost), self._broker)
 
-    async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def _with_statistics(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         columns = self._samples if lookup.samples else self._statistics
         if self._few(vhost, lookup):
             found = await self._each(vhost, lookup.names, columns)
@@ -171,25 +171,25 @@ class Management:
     def _few(self, vhost: str, lookup: Lookup) -> bool:
         return vhost != ANY_VHOST and not lookup.patterns and len(lookup.names) <= FEW and not lookup.names & _DOTS
 
-    async def _each(self, vhost: str, names: Collection[str], parameters: Mapping[str, str]) -> list[Queue]:
+    async def _each(self, vhost: str, names: Collection[str], parameters: Mapping[str, str]) -> list[RabbitmqQueue]:
         """Reads queues one by one. The list then shows whether an absent queue is down.
 
         A queue whose read fails fails alone; with a second one, the fault is taken for one of the broker.
         """
-        found, absent, failed = list[Queue](), set[str](), False
+        found, absent, failed = list[RabbitmqQueue](), set[str](), False
         for name in names:
             read = await or_error(self._single(vhost, name, parameters)) if possible(name) else None
             if isinstance(read, AdapterError):
                 if failed or len(names) == 1:
                     raise read
-                read, failed = Queue(name, vhost, fault=read.message), True
+                read, failed = RabbitmqQueue(name, vhost, fault=read.message), True
             if read is None:
                 absent.add(name)
             else:
                 found.append(read)
         return [*found, *await self._listed(vhost, Lookup(names=frozenset(absent)), _ALL)] if absent else found
 
-    async def _single(self, vhost: str, name: str, parameters: Mapping[str, str]) -> Queue | None:
+    async def _single(self, vhost: str, name: str, parameters: Mapping[str, str]) -> RabbitmqQueue | None:
         path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
         try:
             body = await self._broker.get(path, parameters, vhost=vhost)
@@ -197,19 +197,19 @@ class Management:
             return None
         return _without_doubtful_counts(queue_of(body, str(self._broker)))
 
-    async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[Queue]:
+    async def _listed(self, vhost: str, lookup: Lookup, parameters: Mapping[str, str]) -> list[RabbitmqQueue]:
         """Reads one list. Of more names than a filter holds, the whole vhost or several lists, whichever is less."""
         parts = [] if lookup.patterns else chunks(lookup.names)
         try:
             if len(parts) < 2:
                 return await self._view(vhost, lookup, {**name_filter(lookup), **parameters})
             return await self._by_parts(vhost, lookup, parts, parameters)
-        except RefusedError:  # of the filter by name: how long it may be depends on the version
+        except BrokerRefusedError:  # of the filter by name: how long it may be depends on the version
             return await self._view(vhost, lookup, parameters)
 
     async def _by_parts(
         self, vhost: str, lookup: Lookup, parts: Sequence[frozenset[str]], parameters: Mapping[str, str]
-    ) -> list[Queue]:
+    ) -> list[RabbitmqQueue]:
         try:
             return await self._view(vhost, lookup, parameters, most_pages=len(parts))
         except TooManyQueuesError:
@@ -219,7 +219,7 @@ class Management:
 
     async def _view(
         self, vhost: str, lookup: Lookup, parameters: Mapping[str, str], *, most_pages: int | None = None
-    ) -> list[Queue]:
+    ) -> list[RabbitmqQueue]:
         """Reads all pages of one state of the vhost."""
         # A queue deleted between two pages moves another one onto a page that was already read.
         for _ in range(_TRIES):
@@ -230,9 +230,9 @@ class Management:
 
     async def _pages(
         self, vhost: str, lookup: Lookup, parameters: Mapping[str, str], most_pages: int | None
-    ) -> Iterable[Queue] | None:
+    ) -> Iterable[RabbitmqQueue] | None:
         """Reads pages until all names are found, or all pages; returns None if the vhost changed in between."""
-        found, counts = dict[tuple[str, str], Queue](), set[int | None]()
+        found, counts = dict[tuple[str, str], RabbitmqQueue](), set[int | None]()
         missing, repeated, page, pages = set(lookup.names), 0, 1, 1
         while page <= pages:
             answer = await self._page(vhost, page, parameters)
@@ -248,7 +248,7 @@ class Management:
         # Brokers without filtered_count give no way to notice a change.
         return found.values() if counts in ({None}, {len(found) + repeated}) else None
 
-    def _check_size(self, vhost: str, answer: Page, most_pages: int | None) -> None:
+    def _check_size(self, vhost: str, answer: QueuePage, most_pages: int | None) -> None:
         count = answer.filtered_count if answer.filtered_count is not None else len(answer.items)
         too_many = count > self._max_queues or (answer.page_count - 1) * self._page_size >= self._max_queues
         if too_many or (most_pages is not None and answer.page_count > most_pages):
@@ -257,7 +257,7 @@ class Management:
                 "would be a wrong number"
             )
 
-    async def _page(self, vhost: str, page: int, parameters: Mapping[str, str]) -> Page:
+    async def _page(self, vhost: str, page: int, parameters: Mapping[str, str]) -> QueuePage:
         path = "/api/queues" if vhost == ANY_VHOST else f"/api/queues/{quote(vhost, safe='')}"
         numbered = {"page": str(page), "page_size": str(self._page_size), **parameters}
         try:
@@ -270,29 +270,29 @@ class Management:
         return f"{self._broker}" if vhost == ANY_VHOST else f'vhost "{vhost}" of {self._broker}'
 
 
-def _without_doubtful_counts(queue: Queue) -> Queue:
+def _without_doubtful_counts(queue: RabbitmqQueue) -> RabbitmqQueue:
     """Drops the counts of an unavailable queue: the broker reports zero for a quorum queue that is down."""
     return queue.without_counts() if queue.unavailable else queue
 
 
-def _lacks_totals(queue: Queue) -> bool:
+def _lacks_totals(queue: RabbitmqQueue) -> bool:
     """Returns whether the queue lacks totals that a broker with totals would report."""
     return not (queue.complete or queue.fault or queue.type == STREAM or queue.unavailable)
 
 
-def _lacks_consumers(queue: Queue) -> bool:
+def _lacks_consumers(queue: RabbitmqQueue) -> bool:
     """Returns whether the statistics of a quorum queue lack its leader's part."""
     return queue.type == QUORUM and queue.consumers is None and not queue.unavailable
 
 
-def _uncounted(queue: Queue) -> Queue:
+def _uncounted(queue: RabbitmqQueue) -> RabbitmqQueue:
     """Returns the queue without the counts of its statistics, because its leader has not counted yet."""
-    return msgspec.structs.replace(queue.with_counts(Queue(queue.name)), state="")
+    return msgspec.structs.replace(queue.with_counts(RabbitmqQueue(queue.name)), state="")
 
 
-def _distinct(queues: Iterable[Queue]) -> dict[tuple[str, str], Queue]:
+def _distinct(queues: Iterable[RabbitmqQueue]) -> dict[tuple[str, str], RabbitmqQueue]:
     """Returns the queues by vhost and name; of one that is there twice, the entry that knows of more messages."""
-    found: dict[tuple[str, str], Queue] = {}
+    found: dict[tuple[str, str], RabbitmqQueue] = {}
     for queue in queues:
         other = found.setdefault(_place(queue), queue)
         if (queue.complete, queue.tasks) > (other.complete, other.tasks):
@@ -300,5 +300,5 @@ def _distinct(queues: Iterable[Queue]) -> dict[tuple[str, str], Queue]:
     return found
 
 
-def _place(queue: Queue) -> tuple[str, str]:
+def _place(queue: RabbitmqQueue) -> tuple[str, str]:
     return queue.vhost, queue.name

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from hpad.adapter import shown
-from hpad_adapters.rabbitmq.clearing import Goal, parsed_goal
+from hpad_adapters.rabbitmq.clearing import ClearingGoal, parsed_goal
 
 Mode = Literal[
     "messages",
@@ -108,7 +108,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The queues that the metric names."""
         return (self.queue,) if self.queue else tuple(self.queues)
 
-    def goal_with(self, selected: Mapping[str, str]) -> Goal:
+    def goal_with(self, selected: Mapping[str, str]) -> ClearingGoal:
         """Returns the goal, with what a selector sets; raises ValueError, "field: text"."""
         return parsed_goal({name: selected.get(name) or str(getattr(self, name) or "") for name in GOAL})
 

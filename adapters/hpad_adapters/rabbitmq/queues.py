@@ -13,7 +13,7 @@ _SINGLE_ACTIVE = "x-single-active-consumer"
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
 
 
-class Point(msgspec.Struct, frozen=True):
+class CounterPoint(msgspec.Struct, frozen=True):
     """A counter at a time (milliseconds since 1970)."""
 
     sample: Count
@@ -24,17 +24,17 @@ class Details(msgspec.Struct, frozen=True):
     """One kind of event: the average rate per second, and samples of its counter, newest first."""
 
     avg_rate: Number | None = None
-    samples: list[Point] | None = None
+    samples: list[CounterPoint] | None = None
 
 
 class Lengths(msgspec.Struct, frozen=True):
     """A count over time: its growth per second, below zero while it shrinks, and its samples, newest first."""
 
     avg_rate: float | None = None
-    samples: list[Point] | None = None
+    samples: list[CounterPoint] | None = None
 
 
-def ascending(details: Details | Lengths | None) -> list[Point]:
+def ascending(details: Details | Lengths | None) -> list[CounterPoint]:
     """Returns the samples in the order of their times, one for each time."""
     samples = None if details is None else details.samples
     return sorted({point.timestamp: point for point in samples or ()}.values(), key=lambda point: point.timestamp)
@@ -48,7 +48,7 @@ class Statistics(msgspec.Struct, frozen=True):
     ack_details: Details | None = None
 
 
-class Queue(msgspec.Struct, frozen=True):
+class RabbitmqQueue(msgspec.Struct, frozen=True):
     """A queue as a reader reports it. Fields that the broker does not report are None, `state` and `type` empty.
 
     `message_stats` is None before the first event, and where the broker keeps no rates. `head_message_timestamp`: the
@@ -104,11 +104,11 @@ class Queue(msgspec.Struct, frozen=True):
         """The messages that consumers can get or have got, as far as they are known."""
         return (self.messages_ready or 0) + (self.messages_unacknowledged or 0)
 
-    def without_counts(self) -> "Queue":
+    def without_counts(self) -> "RabbitmqQueue":
         """Returns the same queue with unknown counts."""
-        return Queue(self.name, self.vhost, self.type, self.state, fault=self.fault)
+        return RabbitmqQueue(self.name, self.vhost, self.type, self.state, fault=self.fault)
 
-    def with_counts(self, newer: "Queue") -> "Queue":
+    def with_counts(self, newer: "RabbitmqQueue") -> "RabbitmqQueue":
         """Returns the same queue with the counts of a newer reading."""
         return msgspec.structs.replace(
             self,
@@ -118,14 +118,14 @@ class Queue(msgspec.Struct, frozen=True):
             fault=self.fault or newer.fault,
         )
 
-    def with_statistics(self) -> "Queue":
+    def with_statistics(self) -> "RabbitmqQueue":
         """Returns the same queue, with no event where it has no rates: the broker keeps rates."""
         if self.message_stats is not None or self.fault:
             return self
         return msgspec.structs.replace(self, message_stats=Statistics())
 
 
-def field(queue: Queue, field: str, where: str) -> float:
+def field(queue: RabbitmqQueue, field: str, where: str) -> float:
     """Returns a number of the queue; raises AdapterError, with the reason, if the broker does not report it."""
     value: float | None = getattr(queue, field)
     if value is None:
@@ -135,7 +135,7 @@ def field(queue: Queue, field: str, where: str) -> float:
     return value
 
 
-def tasks(queue: Queue, where: str) -> float:
+def tasks(queue: RabbitmqQueue, where: str) -> float:
     """Returns the ready and the unacknowledged messages; raises AdapterError if the broker does not report them.
 
     `messages` may be more: a quorum queue adds messages that no consumer can get, such as dead letters that wait for a
@@ -145,6 +145,6 @@ def tasks(queue: Queue, where: str) -> float:
     return field(queue, "messages_ready", where) + field(queue, "messages_unacknowledged", where)
 
 
-def named(queue: Queue, where: str) -> str:
+def named(queue: RabbitmqQueue, where: str) -> str:
     """Returns the queue's name in a sentence."""
     return f'queue "{queue.name}" in {where}'

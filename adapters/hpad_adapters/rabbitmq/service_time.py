@@ -19,7 +19,7 @@ import itertools
 
 import msgspec
 
-from hpad_adapters.rabbitmq.queues import Point, Queue, ascending
+from hpad_adapters.rabbitmq.queues import CounterPoint, RabbitmqQueue, ascending
 
 HALF_LIFE = 600.0
 """Seconds of the broker's time after which what was measured has half its weight."""
@@ -133,7 +133,7 @@ class ServiceTime:
         """Whether the time is given, or that of many messages."""
         return self._given or self._done >= _SURE
 
-    def learn(self, queue: Queue, prefetch: int, capacity: tuple[float, float]) -> None:
+    def learn(self, queue: RabbitmqQueue, prefetch: int, capacity: tuple[float, float]) -> None:
         """Adds what is new in the queue's samples. Reading the same samples twice changes nothing.
 
         `capacity`: the fewest and the most messages that all consumers worked on at once at the time of the samples.
@@ -151,7 +151,7 @@ class ServiceTime:
                 self._add(earlier, later, ends if seen else (None, ends[1]))
                 self._until = later.timestamp
 
-    def _add(self, earlier: Point, later: Point, working: tuple[float | None, float | None]) -> None:
+    def _add(self, earlier: CounterPoint, later: CounterPoint, working: tuple[float | None, float | None]) -> None:
         done, seconds = later.sample - earlier.sample, (later.timestamp - earlier.timestamp) / 1000
         begin, end = working
         if done < 0:  # the broker was restarted, and its counter with it

@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, Goal
+from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, ClearingGoal
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
-from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, Queue, ascending, field, named, tasks
+from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, RabbitmqQueue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.settings import Settings
 
 
@@ -48,10 +48,10 @@ class TooManyQueuesError(AdapterError):
     """The lookup covers more than `max_queues` queues; a part of it may cover fewer."""
 
 
-class Reader(Protocol):
+class ValueReader(Protocol):
     """Reads queues of one broker; its text is the name of the broker in errors."""
 
-    async def read(self, vhost: str, lookup: Lookup) -> list[Queue]:
+    async def read(self, vhost: str, lookup: Lookup) -> list[RabbitmqQueue]:
         """Returns the queues that exist, with their vhost; raises AdapterError."""
         ...
 
@@ -72,7 +72,7 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
     aggregate: str = "sum"
     on_missing_queue: str = "error"
     on_stalled: str = "hold"
-    goal: Goal | None = None
+    goal: ClearingGoal | None = None
 
     @property
     def statistics(self) -> bool:
@@ -116,7 +116,9 @@ class Values:
         self._single_active: set[tuple[str, str]] = set()
         """Queues with a single active consumer that were logged."""
 
-    def of(self, query: QueueQuery, queues: Sequence[Queue], absent: Sequence[str], where: str) -> tuple[int, ...]:
+    def of(
+        self, query: QueueQuery, queues: Sequence[RabbitmqQueue], absent: Sequence[str], where: str
+    ) -> tuple[int, ...]:
         """Returns the values in milli-units; for a sum those of each queue, which the engine adds up.
 
         `absent`: the names of queues that do not exist. Raises AdapterError naming the queue and the field it lacks.
@@ -130,7 +132,7 @@ class Values:
         except (OverflowError, ValueError):
             raise AdapterError(f"the answer of {where} holds numbers beyond 64 bits of thousandths") from None
 
-    def _value(self, query: QueueQuery, queue: Queue, where: str) -> float:
+    def _value(self, query: QueueQuery, queue: RabbitmqQueue, where: str) -> float:
         if queue.type == STREAM:
             raise AdapterError(
                 f"{named(queue, where)} is a stream: it keeps messages after they were read, so they are no backlog; "
@@ -144,7 +146,7 @@ class Values:
                 raise AdapterError(f"{named(queue, where)} cannot be read: {queue.fault}", "spec") from None
             raise
 
-    def _measured(self, query: QueueQuery, queue: Queue, where: str) -> float:
+    def _measured(self, query: QueueQuery, queue: RabbitmqQueue, where: str) -> float:
         mode = query.mode
         if mode in _COUNTS:
             return field(queue, _COUNTS[mode], where)
@@ -178,7 +180,7 @@ class Values:
             )
         return backlog / rate if mode == "drain_time" else rate
 
-    def _note_single_active(self, queue: Queue, where: str) -> None:
+    def _note_single_active(self, queue: RabbitmqQueue, where: str) -> None:
         """Logs of a queue with a single active consumer, once, that more workers do not help."""
         place = queue.vhost, queue.name
         if not queue.single_active or place in self._single_active or len(self._single_active) >= MOST_QUEUES:
@@ -187,7 +189,7 @@ class Values:
         text = f"{named(queue, where)} has a single active consumer: no more than one works, however many there are"
         self._log.warning("more workers do not help", reason=text)
 
-    def _stalled(self, query: QueueQuery, queue: Queue, backlog: float, where: str) -> float:
+    def _stalled(self, query: QueueQuery, queue: RabbitmqQueue, backlog: float, where: str) -> float:
         """Returns the value while messages wait and none is delivered."""
         # A rate of zero would scale the consumers down while the backlog grows.
         if query.on_stalled == "up":
@@ -198,7 +200,7 @@ class Values:
             "spec",
         )
 
-    def _rate(self, queue: Queue, event: str) -> float | None:
+    def _rate(self, queue: RabbitmqQueue, event: str) -> float | None:
         """Returns events per second, None where the broker does not report them."""
         details: Details | None = getattr(queue.message_stats, event) if queue.message_stats is not None else None
         if details is None:
@@ -206,7 +208,7 @@ class Values:
         return smoothed(details, self._smoothing) if self._smoothing else details.avg_rate
 
 
-def _growth(queue: Queue, where: str) -> float:
+def _growth(queue: RabbitmqQueue, where: str) -> float:
     rate = queue.messages_details.avg_rate if queue.messages_details is not None else None
     if rate is None:
         raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
@@ -291,7 +293,7 @@ _EARLIEST = 10**9
 _PRIORITIES = "x-max-priority"
 
 
-def head_age(queue: Queue, now: datetime, where: str) -> float:
+def head_age(queue: RabbitmqQueue, now: datetime, where: str) -> float:
     """Returns seconds since the oldest message was published, 0.0 for an empty queue; raises AdapterError."""
     if queue.type not in (CLASSIC, ""):
         raise _unknown(queue, where, f"only classic queues report it, and this is a {queue.type} queue")
@@ -308,7 +310,7 @@ def head_age(queue: Queue, now: datetime, where: str) -> float:
     return max(0.0, now.timestamp() - _seconds(stamp, queue, now, where))
 
 
-def _seconds(stamp: int, queue: Queue, now: datetime, where: str) -> float:
+def _seconds(stamp: int, queue: RabbitmqQueue, now: datetime, where: str) -> float:
     """Returns the timestamp in seconds since 1970, whatever its unit; raises AdapterError for one that is no time."""
     seconds = stamp / next((unit for below, unit in _UNITS if stamp < below), _FINEST)
     if seconds < _EARLIEST:
@@ -324,5 +326,5 @@ def _ahead(seconds: float, ahead: float) -> str:
     return f"({datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}) is {ahead:.0f}s ahead of hpad's clock"
 
 
-def _unknown(queue: Queue, where: str, reason: str) -> AdapterError:
+def _unknown(queue: RabbitmqQueue, where: str, reason: str) -> AdapterError:
     return AdapterError(f"the answer about {named(queue, where)} has no head_message_timestamp: {reason}", "spec")

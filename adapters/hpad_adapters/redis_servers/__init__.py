@@ -6,13 +6,13 @@ settings name; its `ask` sends commands of keys and returns their replies. redis
 """
 
 # "import X as X" makes a name part of this package (PEP 484), from which adapters import it.
+from hpad_adapters.redis_servers.requests import AnyRedis as AnyRedis
+from hpad_adapters.redis_servers.requests import RedisRequest as RedisRequest
 from hpad_adapters.redis_servers.requests import Reply as Reply
 from hpad_adapters.redis_servers.requests import ReplyError as ReplyError
-from hpad_adapters.redis_servers.requests import Request as Request
 from hpad_adapters.redis_servers.requests import ServerError as ServerError
-from hpad_adapters.redis_servers.requests import Servers as Servers
 from hpad_adapters.redis_servers.servers import lacks as lacks
 from hpad_adapters.redis_servers.servers import servers as servers
-from hpad_adapters.redis_servers.settings import Cluster as Cluster
+from hpad_adapters.redis_servers.settings import ClusterNodes as ClusterNodes
 from hpad_adapters.redis_servers.settings import RedisServers as RedisServers
 from hpad_adapters.redis_servers.settings import Sentinel as Sentinel

@@ -13,12 +13,12 @@ from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from hpad.adapter import AdapterError, shown
 from hpad.adapter_http import Tls
-from hpad_adapters.redis_servers.cluster import Cluster
+from hpad_adapters.redis_servers.cluster import ClusterServers
 from hpad_adapters.redis_servers.connection import (
     COMMON,
-    Access,
     Fault,
     Guarded,
+    RedisAccess,
     ToMaster,
     ToSentinel,
     by_request,
@@ -26,8 +26,8 @@ from hpad_adapters.redis_servers.connection import (
     raw,
     sent,
 )
-from hpad_adapters.redis_servers.requests import Reply, ReplyError, Request, ServerError, Servers
-from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, Address, RedisServers, address
+from hpad_adapters.redis_servers.requests import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
+from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, RedisAddress, RedisServers, address
 from hpad_adapters.trust import Trust
 
 SENTINEL_SECONDS = 1.0
@@ -36,7 +36,7 @@ NODE_SECONDS = 2.0
 """How long one node of a cluster may take: keys of other nodes are answered in the same batch."""
 
 
-def made(settings: RedisServers) -> Servers:
+def made(settings: RedisServers) -> AnyRedis:
     """Returns Redis as the settings name it; neither blocks nor connects."""
     url, chosen = urllib.parse.urlsplit(settings.url), settings.sentinel or settings.cluster
     secure = chosen.tls if chosen is not None else url.scheme == "rediss"
@@ -44,15 +44,15 @@ def made(settings: RedisServers) -> Servers:
     nodes = _configured(settings)
     trust = Trust(_with_numbers(nodes), settings.trusted_hosts, verified=secure and not settings.insecure)
     seconds = NODE_SECONDS if settings.cluster is not None else None
-    access = Access(
+    access = RedisAccess(
         kind="Redis", username=settings.username, password=settings.secret, tls=tls, trust=trust, seconds=seconds
     )
     if settings.cluster is not None:
-        return Cluster(nodes, access)
+        return ClusterServers(nodes, access)
     if settings.sentinel is None:
         return Single(nodes[0], int(url.path.strip("/") or 0), access)
     own = settings.sentinel
-    sentinels = Access(
+    sentinels = RedisAccess(
         kind="Redis Sentinel",
         username=own.username,
         password=own.secret,
@@ -63,31 +63,31 @@ def made(settings: RedisServers) -> Servers:
     return SentinelMaster(own.master, nodes, own.database, access, sentinels)
 
 
-def _configured(settings: RedisServers) -> list[Address]:
+def _configured(settings: RedisServers) -> list[RedisAddress]:
     """Returns the servers that the settings name."""
     if settings.sentinel is not None:
         return [address(node, SENTINEL_PORT) for node in settings.sentinel.nodes]
     if settings.cluster is not None:
         return [address(node, REDIS_PORT) for node in settings.cluster.nodes]
     parts = urllib.parse.urlsplit(settings.url)
-    return [Address(parts.hostname or "", parts.port or REDIS_PORT)]
+    return [RedisAddress(parts.hostname or "", parts.port or REDIS_PORT)]
 
 
-def _with_numbers(nodes: Sequence[Address]) -> list[Address]:
+def _with_numbers(nodes: Sequence[RedisAddress]) -> list[RedisAddress]:
     """Returns the addresses, and that of this machine for its name, which redis-py replaces in clusters."""
-    return [*nodes, *(Address("127.0.0.1", port) for host, port in nodes if host == "localhost")]
+    return [*nodes, *(RedisAddress("127.0.0.1", port) for host, port in nodes if host == "localhost")]
 
 
 class Single:
     """One server: one connection per batch."""
 
-    def __init__(self, at: Address, database: int, access: Access) -> None:
+    def __init__(self, at: RedisAddress, database: int, access: RedisAccess) -> None:
         self.name = access.name(at)
         self._at = at
         self._database = database
         self._access = access
 
-    async def ask(self, requests: Sequence[Request]) -> list[list[Reply] | AdapterError]:
+    async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
         """Returns the replies to each request; raises ServerError."""
         pool = ConnectionPool(
             connection_class=Guarded, **self._at._asdict(), db=self._database, access=self._access, faults=[], **COMMON
@@ -99,7 +99,9 @@ class Single:
 class SentinelMaster:
     """Asks a sentinel for the address of the master in each batch, so that a failover needs no detection."""
 
-    def __init__(self, master: str, nodes: Sequence[Address], database: int, access: Access, sentinels: Access) -> None:
+    def __init__(
+        self, master: str, nodes: Sequence[RedisAddress], database: int, access: RedisAccess, sentinels: RedisAccess
+    ) -> None:
         self.name = f'Redis master "{master}"'
         self._master = master
         self._nodes = list(nodes)
@@ -107,7 +109,7 @@ class SentinelMaster:
         self._access = access
         self._sentinels = sentinels
 
-    async def ask(self, requests: Sequence[Request]) -> list[list[Reply] | AdapterError]:
+    async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
         """Returns the replies to each request; raises ServerError if neither sentinels nor master answer."""
         faults: list[Fault] = []
         async with self._asked(faults) as sentinels:
@@ -120,7 +122,7 @@ class SentinelMaster:
                     unknown = f"{self._sentinels.kind} knows no master {shown(self._master)} that is up"
                     raise ServerError("; ".join(map(str, faults)) or unknown) from None
             self._nodes = [_address(each) for each in sentinels.sentinels]
-        self._check_role(Address(*pool.master_address), role)
+        self._check_role(RedisAddress(*pool.master_address), role)
         return by_request(requests, replies)
 
     @contextlib.asynccontextmanager
@@ -134,7 +136,7 @@ class SentinelMaster:
         finally:
             await made.aclose()
 
-    def _check_role(self, at: Address, role: Reply) -> None:
+    def _check_role(self, at: RedisAddress, role: Reply) -> None:
         """Raises ServerError unless the server is a master, or its ACL denies ROLE to the user."""
         match role:
             case ["master", *_] | ReplyError():
@@ -144,6 +146,6 @@ class SentinelMaster:
         raise ServerError(f"{self.name}: {at} did not answer to ROLE")
 
 
-def _address(client: Redis) -> Address:
+def _address(client: Redis) -> RedisAddress:
     options: Mapping[str, Any] = client.connection_pool.connection_kwargs
-    return Address(options["host"], options["port"])
+    return RedisAddress(options["host"], options["port"])

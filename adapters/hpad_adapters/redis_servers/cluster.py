@@ -10,23 +10,23 @@ from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 
 from hpad.adapter import AdapterError, or_error
-from hpad_adapters.redis_servers.connection import COMMON, Access, Fault, Guarded, by_request, commands, sent, text
-from hpad_adapters.redis_servers.requests import Reply, Request, ServerError
-from hpad_adapters.redis_servers.settings import Address, named
+from hpad_adapters.redis_servers.connection import COMMON, Fault, Guarded, RedisAccess, by_request, commands, sent, text
+from hpad_adapters.redis_servers.requests import RedisRequest, Reply, ServerError
+from hpad_adapters.redis_servers.settings import RedisAddress, named
 
 SLOTS = 16384
 _MOST_AT_ONCE = 16
 
 
-class Cluster:
+class ClusterServers:
     """A cluster: a batch reads the map of slots, and has one connection to each node that it needs."""
 
-    def __init__(self, nodes: Sequence[Address], access: Access) -> None:
+    def __init__(self, nodes: Sequence[RedisAddress], access: RedisAccess) -> None:
         self.name = f"Redis Cluster {nodes[0]}"
         self._nodes = list(nodes)
         self._access = access
 
-    async def ask(self, requests: Sequence[Request]) -> list[list[Reply] | AdapterError]:
+    async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
         """Returns the replies to each request, an error for keys of a node that fails; raises ServerError."""
         async with self._connected() as client:
             by_node: dict[ClusterNode | None, list[int]] = {}
@@ -42,7 +42,7 @@ class Cluster:
         return [found[index] for index in range(len(requests))]
 
     async def _of(
-        self, client: RedisCluster, node: ClusterNode | None, requests: Sequence[Request], limit: asyncio.Semaphore
+        self, client: RedisCluster, node: ClusterNode | None, requests: Sequence[RedisRequest], limit: asyncio.Semaphore
     ) -> Sequence[list[Reply] | AdapterError]:
         """Returns the answers to the requests for the keys of one node."""
         if node is None:
@@ -78,7 +78,7 @@ class Cluster:
             return client
         raise ServerError("; ".join(each.message for each in errors), lasting=all(each.lasting for each in errors))
 
-    def _client(self, at: Address, faults: list[Fault]) -> RedisCluster:
+    def _client(self, at: RedisAddress, faults: list[Fault]) -> RedisCluster:
         client = RedisCluster(
             **at._asdict(),
             require_full_coverage=False,
@@ -123,7 +123,7 @@ class Cluster:
                 if host:
                     self._access.trust.note(host, port)
 
-    def _uncharted(self, at: Address, error: Exception) -> ServerError:
+    def _uncharted(self, at: RedisAddress, error: Exception) -> ServerError:
         """Returns the error of a node whose reply is no map of slots; redis-py wraps what it raised."""
         cause = error.__cause__ or error
         if isinstance(cause, ValueError):

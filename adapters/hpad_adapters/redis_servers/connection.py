@@ -15,12 +15,12 @@ from redis.backoff import NoBackoff
 
 from hpad.adapter import AdapterError
 from hpad.adapter_http import Secret, Tls, failure, read_secrets
-from hpad_adapters.redis_servers.requests import Reply, ReplyError, Request, ServerError
-from hpad_adapters.redis_servers.settings import Address, named
+from hpad_adapters.redis_servers.requests import RedisRequest, Reply, ReplyError, ServerError
+from hpad_adapters.redis_servers.settings import RedisAddress, named
 from hpad_adapters.trust import Trust
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class RedisAccess(msgspec.Struct, frozen=True, kw_only=True):
     """How a batch reaches one kind of server ("Redis", "Redis Sentinel"), whose name begins its errors.
 
     `trust` says which servers may get the login. `tls` is None for plain text. `seconds` is how long a server may take
@@ -34,11 +34,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     trust: Trust
     seconds: float | None = None
 
-    def name(self, at: Address) -> str:
+    def name(self, at: RedisAddress) -> str:
         """Returns the name of a server in errors."""
         return f"{self.kind} {at}"
 
-    def check(self, at: Address) -> None:
+    def check(self, at: RedisAddress) -> None:
         """Raises AdapterError for a server that may not get the login."""
         if self.password:
             self.trust.check(self.kind, *at)
@@ -72,7 +72,7 @@ class Fault(exceptions.ConnectionError):
 class Guarded(Connection):
     """A connection that checks the server before it connects, and whose errors are faults."""
 
-    def __init__(self, *, access: Access, faults: list[Fault], **options: Any) -> None:
+    def __init__(self, *, access: RedisAccess, faults: list[Fault], **options: Any) -> None:
         super().__init__(**{**COMMON, **options})
         self._access = access
         self._faults = faults
@@ -140,7 +140,7 @@ class Guarded(Connection):
         return fault
 
     def _described(self, error: Exception) -> Fault:
-        name = self._access.name(Address(str(self.host), self.port))
+        name = self._access.name(RedisAddress(str(self.host), self.port))
         if isinstance(error, TimeoutError) and self._access.seconds is not None:
             return Fault(f"{name} did not answer within {self._access.seconds:g}s")
         if isinstance(error, exceptions.ResponseError) or getattr(error, "status_code", None):
@@ -220,11 +220,11 @@ def _odd(name: str, error: Exception) -> ServerError:
     return ServerError(f"{name} did not answer as Redis does ({type(error).__name__})")
 
 
-def commands(requests: Sequence[Request]) -> list[Sequence[str]]:
+def commands(requests: Sequence[RedisRequest]) -> list[Sequence[str]]:
     return [command for request in requests for command in request.commands]
 
 
-def by_request(requests: Sequence[Request], replies: Sequence[Any]) -> list[list[Reply] | AdapterError]:
+def by_request(requests: Sequence[RedisRequest], replies: Sequence[Any]) -> list[list[Reply] | AdapterError]:
     """Returns the replies to each request, or the first error of a server among them."""
     remaining = iter(replies)
     groups = [[next(remaining) for _ in request.commands] for request in requests]

@@ -10,7 +10,7 @@ from hpad.adapter import AdapterError
 Command = Sequence[str]
 
 
-class Request(msgspec.Struct, frozen=True):
+class RedisRequest(msgspec.Struct, frozen=True):
     """Commands of one key, which is the first argument of each, and which decides the node of a cluster."""
 
     key: str
@@ -28,12 +28,12 @@ class ServerError(AdapterError):
     """A server that cannot be used. The message names it."""
 
 
-class Servers(Protocol):
+class AnyRedis(Protocol):
     """Redis in one of its forms; `name` begins error messages."""
 
     name: str
 
-    async def ask(self, requests: Sequence[Request]) -> list[list[Reply] | AdapterError]:
+    async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
         """Returns the replies to the commands of each request, in order.
 
         An error reply is a ReplyError among the replies. A ServerError answers the requests of a node that failed.

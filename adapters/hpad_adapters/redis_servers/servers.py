@@ -3,14 +3,14 @@
 from typing import Any
 
 from hpad_adapters import extras
-from hpad_adapters.redis_servers.requests import Servers
+from hpad_adapters.redis_servers.requests import AnyRedis
 from hpad_adapters.redis_servers.settings import RedisServers
 
 
-def servers(settings: RedisServers) -> Servers:
+def servers(settings: RedisServers) -> AnyRedis:
     """Returns Redis as the settings name it; raises AdapterError where redis-py is missing."""
     clients: Any = extras.load("hpad_adapters.redis_servers.clients", "redis")
-    made: Servers = clients.made(settings)
+    made: AnyRedis = clients.made(settings)
     return made
 
 

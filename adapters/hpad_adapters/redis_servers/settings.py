@@ -16,7 +16,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """Host and port of a server."""
 
     host: str
@@ -26,7 +26,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def address(text: str, default_port: int) -> Address:
+def address(text: str, default_port: int) -> RedisAddress:
     """Parses "host", "host:port" or "[IPv6]:port"; raises ValueError."""
     wrong = ValueError(f'{shown(text)} is not of the form "host:{default_port}"')
     try:
@@ -36,13 +36,13 @@ def address(text: str, default_port: int) -> Address:
         raise wrong from None
     if not host or port == 0 or parts.netloc != text or "@" in text:
         raise wrong
-    return Address(host, port or default_port)
+    return RedisAddress(host, port or default_port)
 
 
-def named(host: str, port: str | int) -> Address | None:
+def named(host: str, port: str | int) -> RedisAddress | None:
     """Returns the address that a server named, None if it is not one."""
     number = int(port) if isinstance(port, int) or _PORT.match(port) else 0
-    return Address(host, number) if _HOST.match(host) and 0 < number < 1 << 16 else None
+    return RedisAddress(host, number) if _HOST.match(host) and 0 < number < 1 << 16 else None
 
 
 def _nodes_error(nodes: list[str], default_port: int) -> str:
@@ -97,7 +97,7 @@ class Sentinel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return secret(self.password, self.password_file, self.password_env)
 
 
-class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ClusterNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A Redis Cluster.
 
     nodes: some of its nodes, "host:6379", which know all others; tls: connect by TLS.
@@ -115,7 +115,7 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     url: str = ""
     sentinel: Sentinel | None = None
-    cluster: Cluster | None = None
+    cluster: ClusterNodes | None = None
     username: str = ""
     password: str = ""
     password_file: str = ""

@@ -21,7 +21,7 @@ from hpad_adapters.sqs.settings import ATTRIBUTES, Metric, SqsSettings
 T = TypeVar("T")
 
 
-class Worker:
+class LoopThread:
     """Runs coroutines on its thread, which starts with the first one."""
 
     def __init__(self, name: str) -> None:
@@ -93,7 +93,7 @@ class Sqs:
         self.metrics = tuple(self._metrics)
         self._settings = settings
         self._clock = context.clock
-        self._worker = Worker(f"sqs {context.name}")
+        self._worker = LoopThread(f"sqs {context.name}")
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if there are no credentials."""

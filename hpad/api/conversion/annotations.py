@@ -42,15 +42,15 @@ class ScalingRules(_Wire, frozen=True):
     tolerance: Quantity | None = None
 
 
-class Behavior(_Wire, frozen=True):
+class BehaviorAnnotation(_Wire, frozen=True):
     scale_up: ScalingRules | None = None
     scale_down: ScalingRules | None = None
 
 
 _TYPES: Final[Mapping[str, Any]] = {
-    METRICS: tuple[flat.MetricSpec, ...],
-    BEHAVIOR: Behavior,
-    CURRENT_METRICS: tuple[flat.MetricStatus, ...],
+    METRICS: tuple[flat.FlatMetricSpec, ...],
+    BEHAVIOR: BehaviorAnnotation,
+    CURRENT_METRICS: tuple[flat.FlatMetricStatus, ...],
     CONDITIONS: tuple[v2.HorizontalPodAutoscalerCondition, ...],
 }
 """The types of the annotations that carry fields."""
@@ -104,6 +104,6 @@ def write(value: Any) -> str:
 def read_behavior(metadata: ObjectMeta) -> v2.HorizontalPodAutoscalerBehavior | None:
     """Returns the behavior of the annotation; None where it has no rules for any direction."""
     behavior = read(metadata, BEHAVIOR)
-    if behavior is None or behavior == Behavior():
+    if behavior is None or behavior == BehaviorAnnotation():
         return None
     return msgspec.convert(behavior, v2.HorizontalPodAutoscalerBehavior, from_attributes=True)

@@ -22,11 +22,11 @@ def zero() -> Quantity:
     return Quantity.from_value(0)
 
 
-class Wire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class FlatWire(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The base of the structs of older versions, as in `hpad.api.hpa`."""
 
 
-class ObjectMetricSource(Wire, frozen=True):
+class FlatObjectMetricSource(FlatWire, frozen=True):
     target: CrossVersionObjectReference = CrossVersionObjectReference()
     metric_name: str = msgspec.field(default_factory=str)
     target_value: Quantity = msgspec.field(default_factory=zero)
@@ -34,41 +34,41 @@ class ObjectMetricSource(Wire, frozen=True):
     target_average_value: Quantity | None = msgspec.field(default=None, name="averageValue")
 
 
-class PodsMetricSource(Wire, frozen=True):
+class FlatPodsMetricSource(FlatWire, frozen=True):
     metric_name: str = msgspec.field(default_factory=str)
     target_average_value: Quantity = msgspec.field(default_factory=zero)
     selector: LabelSelector | None = None
 
 
-class ResourceMetricSource(Wire, frozen=True):
+class FlatResourceMetricSource(FlatWire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     target_average_utilization: int | None = None
     target_average_value: Quantity | None = None
 
 
-class ContainerResourceMetricSource(ResourceMetricSource, frozen=True):
+class FlatContainerResourceMetricSource(FlatResourceMetricSource, frozen=True):
     container: str = msgspec.field(default_factory=str)
 
 
-class ExternalMetricSource(Wire, frozen=True):
+class FlatExternalMetricSource(FlatWire, frozen=True):
     metric_name: str = msgspec.field(default_factory=str)
     metric_selector: LabelSelector | None = None
     target_value: Quantity | None = None
     target_average_value: Quantity | None = None
 
 
-class MetricSpec(Wire, frozen=True):
+class FlatMetricSpec(FlatWire, frozen=True):
     """One entry of spec.metrics: `type` names the one source that is set."""
 
     type: str = msgspec.field(default_factory=str)
-    object: ObjectMetricSource | None = None
-    pods: PodsMetricSource | None = None
-    resource: ResourceMetricSource | None = None
-    container_resource: ContainerResourceMetricSource | None = None
-    external: ExternalMetricSource | None = None
+    object: FlatObjectMetricSource | None = None
+    pods: FlatPodsMetricSource | None = None
+    resource: FlatResourceMetricSource | None = None
+    container_resource: FlatContainerResourceMetricSource | None = None
+    external: FlatExternalMetricSource | None = None
 
 
-class ObjectMetricStatus(Wire, frozen=True):
+class FlatObjectMetricStatus(FlatWire, frozen=True):
     target: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     metric_name: str = msgspec.field(default_factory=str)
     current_value: Quantity = msgspec.field(default_factory=zero)
@@ -76,38 +76,38 @@ class ObjectMetricStatus(Wire, frozen=True):
     current_average_value: Quantity | None = msgspec.field(default=None, name="averageValue")
 
 
-class PodsMetricStatus(Wire, frozen=True):
+class FlatPodsMetricStatus(FlatWire, frozen=True):
     metric_name: str = msgspec.field(default_factory=str)
     current_average_value: Quantity = msgspec.field(default_factory=zero)
     selector: LabelSelector | None = None
 
 
-class ResourceMetricStatus(Wire, frozen=True):
+class FlatResourceMetricStatus(FlatWire, frozen=True):
     name: str = msgspec.field(default_factory=str)
     current_average_utilization: int | None = None
     current_average_value: Quantity = msgspec.field(default_factory=zero)
 
 
-class ContainerResourceMetricStatus(ResourceMetricStatus, frozen=True):
+class FlatContainerResourceMetricStatus(FlatResourceMetricStatus, frozen=True):
     container: str = msgspec.field(default_factory=str)
 
 
-class ExternalMetricStatus(Wire, frozen=True):
+class FlatExternalMetricStatus(FlatWire, frozen=True):
     metric_name: str = msgspec.field(default_factory=str)
     metric_selector: LabelSelector | None = None
     current_value: Quantity = msgspec.field(default_factory=zero)
     current_average_value: Quantity | None = None
 
 
-class MetricStatus(Wire, frozen=True):
+class FlatMetricStatus(FlatWire, frozen=True):
     """The last values of one entry of spec.metrics."""
 
     type: str = msgspec.field(default_factory=str)
-    object: ObjectMetricStatus | None = None
-    pods: PodsMetricStatus | None = None
-    resource: ResourceMetricStatus | None = None
-    container_resource: ContainerResourceMetricStatus | None = None
-    external: ExternalMetricStatus | None = None
+    object: FlatObjectMetricStatus | None = None
+    pods: FlatPodsMetricStatus | None = None
+    resource: FlatResourceMetricStatus | None = None
+    container_resource: FlatContainerResourceMetricStatus | None = None
+    external: FlatExternalMetricStatus | None = None
 
 
 _PLACES: Final = {
@@ -127,7 +127,7 @@ _PLACES: Final = {
 """Where autoscaling/v2 has the field of a flat source or status."""
 
 
-def to_v2(metric: MetricSpec | MetricStatus) -> Any:
+def to_v2(metric: FlatMetricSpec | FlatMetricStatus) -> Any:
     """Returns the v2.MetricSpec of a MetricSpec, or the v2.MetricStatus of a MetricStatus.
 
     The type of a metric target follows from the fields that are set.
@@ -170,7 +170,7 @@ def _target(
     kind = "AverageValue" if value is None else "Value"
     if average_utilization is not None:
         kind = "Utilization"
-    elif isinstance(source, ObjectMetricSource) and average_value is not None and value is not None:
+    elif isinstance(source, FlatObjectMetricSource) and average_value is not None and value is not None:
         kind = "AverageValue"
         # The flat field cannot be absent: without this, an average alone would fail validation as "value: 0".
         value = None if value.is_zero else value

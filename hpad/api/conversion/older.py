@@ -18,20 +18,20 @@ from hpad.api.metadata import ObjectMeta
 V1_VERSION = "autoscaling/v1"
 
 
-class _Spec(flat.Wire, frozen=True):
+class _Spec(flat.FlatWire, frozen=True):
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
     min_replicas: int | None = None
     max_replicas: int = msgspec.field(default_factory=int)
 
 
-class _Status(flat.Wire, frozen=True):
+class _Status(flat.FlatWire, frozen=True):
     observed_generation: int | None = None
     last_scale_time: datetime | None = None
     current_replicas: int = msgspec.field(default_factory=int)
     desired_replicas: int = msgspec.field(default_factory=int)
 
 
-class _HPA(flat.Wire, frozen=True):
+class _HPA(flat.FlatWire, frozen=True):
     kind: str = msgspec.field(default_factory=lambda: v2.KIND)
     api_version: str = msgspec.field(default_factory=lambda: V1_VERSION)
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -53,11 +53,11 @@ class V1(_HPA, frozen=True):
 
 
 class V2beta1Spec(_Spec, frozen=True):
-    metrics: tuple[flat.MetricSpec, ...] = ()
+    metrics: tuple[flat.FlatMetricSpec, ...] = ()
 
 
 class V2beta1Status(_Status, frozen=True):
-    current_metrics: tuple[flat.MetricStatus, ...] | None = None
+    current_metrics: tuple[flat.FlatMetricStatus, ...] | None = None
     conditions: tuple[HorizontalPodAutoscalerCondition, ...] = ()
 
 
@@ -119,7 +119,8 @@ def to_v1(hpa: v2.HorizontalPodAutoscaler) -> V1:
     others = tuple(flat.from_v2(metric) for metric in hpa.spec.metrics if metric is not cpu)
     behavior, status = hpa.spec.behavior, hpa.status
     fields = {
-        annotations.BEHAVIOR: behavior and msgspec.convert(behavior, annotations.Behavior, from_attributes=True),
+        annotations.BEHAVIOR: behavior
+        and msgspec.convert(behavior, annotations.BehaviorAnnotation, from_attributes=True),
         annotations.METRICS: others,
         annotations.CURRENT_METRICS: tuple(map(flat.from_v2, status.current_metrics or ())),
         annotations.CONDITIONS: status.conditions,

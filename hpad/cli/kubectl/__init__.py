@@ -77,7 +77,7 @@ def _take(unknown: Sequence[str], args: argparse.Namespace, command: argparse.Ar
 
 def make_parser() -> tuple[argparse.ArgumentParser, Any]:
     """Returns the parser of the plugin, and the parsers of its commands."""
-    parser = program.Parser(prog="kubectl hpad", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False)
+    parser = program.CommandParser(prog="kubectl hpad", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False)
     flags.add_arguments(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for name in COMMANDS:

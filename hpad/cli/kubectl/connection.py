@@ -8,20 +8,20 @@ from typing import Any, Final, NamedTuple
 
 from hpad.cli import client
 from hpad.cli.client import Direct
-from hpad.cli.fetch import Reader, Refusal
+from hpad.cli.fetch import HpadReader, Refusal
 from hpad.cli.kubectl import discovery, flags
 from hpad.cli.kubectl.command import Forward, Kubectl
-from hpad.cli.kubectl.discovery import Pod
+from hpad.cli.kubectl.discovery import HpadPod
 from hpad.cli.output import Failure, WrongUse
 
 _REPLICAS_PATH: Final = "/api/v1/replicas"
 _STANDBY: Final = "standby"
 
 
-class Connection(NamedTuple):
+class HpadConnection(NamedTuple):
     """The hpad that decides, and the namespace of the HPAs (None: all)."""
 
-    reader: Reader
+    reader: HpadReader
     namespace: str | None
 
 
@@ -31,14 +31,14 @@ def note(text: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(args: argparse.Namespace) -> Iterator[Connection]:
+def opened(args: argparse.Namespace) -> Iterator[HpadConnection]:
     """Connects, and ends all children of this process with the block. Raises Failure, which says what was tried."""
     program = flags.kubectl(args)
     namespace = None if args.all_namespaces else flags.namespace(args, program)
     if _is_direct(args):
         if args.verbose and args.address is None:
             note(f"hpad is reached at {client.listens()}, the address of {client.LISTEN}")
-        yield Connection(client.reader(args), namespace)
+        yield HpadConnection(client.reader(args), namespace)
         return
     if args.token_file is not None and args.service is None:
         # Anyone who may create a Service or pod in some namespace can give it hpad's label.
@@ -49,7 +49,7 @@ def opened(args: argparse.Namespace) -> Iterator[Connection]:
         reader = Deciding([Forwarded(program, pod, access, stack) for pod in pods])
         if args.verbose:
             note(f"hpad is reached by a port-forward to {reader.chosen()}")
-        yield Connection(reader, namespace)
+        yield HpadConnection(reader, namespace)
 
 
 def _is_direct(args: argparse.Namespace) -> bool:
@@ -67,7 +67,7 @@ def _access(args: argparse.Namespace) -> Direct:
 class Forwarded:
     """A Reader of one pod. Starts kubectl at the first request; `stack` ends it."""
 
-    def __init__(self, kubectl: Kubectl, pod: Pod, access: Direct, stack: contextlib.ExitStack) -> None:
+    def __init__(self, kubectl: Kubectl, pod: HpadPod, access: Direct, stack: contextlib.ExitStack) -> None:
         self._kubectl = kubectl
         self._pod = pod
         self._access = access
@@ -131,7 +131,7 @@ class Deciding:
         raise Failure("no hpad that decides can be reached:" + "".join(f"\n  - {each}" for each in found))
 
 
-def _role(replica: Reader) -> str:
+def _role(replica: HpadReader) -> str:
     known = replica.get(_REPLICAS_PATH)
     roles = {each["identity"]: each["role"] for each in known["items"]}
     return str(roles.get(known["self"], ""))

@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Pod:
+class HpadPod:
     """A pod of hpad, the port on which hpad listens, and the Service that was found or named, "" without one."""
 
     namespace: str
@@ -34,7 +34,7 @@ class Pod:
         return f"pod {self.namespace}/{self.name}"
 
 
-def find(kubectl: Kubectl, chosen: str | None, namespace: str) -> list[Pod]:
+def find(kubectl: Kubectl, chosen: str | None, namespace: str) -> list[HpadPod]:
     """Finds the pods of hpad by the Service `chosen`, else by its label; ready ones come first.
 
     `namespace` is searched if not all may be listed. Raises Failure if there is no pod, or if kubectl fails. Raises it
@@ -72,7 +72,7 @@ class _Search:
         )
         return found
 
-    def of_service(self, service: Json) -> list[Pod]:
+    def of_service(self, service: Json) -> list[HpadPod]:
         """Returns the running pods of a Service; raises Failure if there is none."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
         entry = _preferred((service.get("spec") or {}).get("ports") or (), "port")
@@ -153,7 +153,7 @@ def _is_https(port: Json) -> bool:
     return "https" in (port.get("name"), str(port.get("appProtocol", "")).lower())
 
 
-def _pod(pod: Json, target: int | str | None, scheme: str = "", service: str = "") -> Pod:
+def _pod(pod: Json, target: int | str | None, scheme: str = "", service: str = "") -> HpadPod:
     """Returns a pod, and the number of the port `target` of its Service; None: the port of hpad."""
     containers: Sequence[Json] = pod["spec"].get("containers") or ()
     ports = [(each, container) for container in containers for each in container.get("ports") or ()]
@@ -168,7 +168,7 @@ def _pod(pod: Json, target: int | str | None, scheme: str = "", service: str = "
     container: Json = next((owner for each, owner in ports if each is entry), {})
     secure = _is_https(entry) or _probed_by_https(container)
     metadata = pod["metadata"]
-    return Pod(metadata["namespace"], metadata["name"], scheme or ("https" if secure else "http"), number, service)
+    return HpadPod(metadata["namespace"], metadata["name"], scheme or ("https" if secure else "http"), number, service)
 
 
 def _probed_by_https(container: Json) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hpad.cli import explain, moments
 from hpad.cli.kubectl import connection, flags, names
-from hpad.cli.kubectl.connection import Connection
+from hpad.cli.kubectl.connection import HpadConnection
 
 _DESCRIPTION: Final = """\
 Explain the last decision for an HPA, or an earlier one: its metrics with their samples and pods, how they became the
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return explain.show(opened.reader, args)
 
 
-def chosen(opened: Connection, named: names.Named) -> tuple[str, str]:
+def chosen(opened: HpadConnection, named: names.Named) -> tuple[str, str]:
     """Returns namespace and name of the HPA that the command line names; raises Failure."""
     if opened.namespace is not None and not named.kind:
         return opened.namespace, named.name

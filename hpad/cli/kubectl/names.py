@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hpad.api.text import shown
-from hpad.cli.fetch import Reader
+from hpad.cli.fetch import HpadReader
 from hpad.cli.output import Failure, WrongUse
 
 _HPA: Final = ("hpa", "horizontalpodautoscaler", "horizontalpodautoscalers")
@@ -49,7 +49,7 @@ _MOST_PAGES: Final = 1000
 Summary = dict[str, Any]
 
 
-def summaries(reader: Reader, namespace: str | None, search: str = "", selector: str = "") -> Iterator[Summary]:
+def summaries(reader: HpadReader, namespace: str | None, search: str = "", selector: str = "") -> Iterator[Summary]:
     """Yields the HPAs of a namespace (None: all), sorted by namespace and name; raises Failure."""
     filters = {"namespace": namespace, "search": search, "selector": selector}
     query = {"limit": str(_PAGE), **{name: value for name, value in filters.items() if value}}
@@ -61,7 +61,7 @@ def summaries(reader: Reader, namespace: str | None, search: str = "", selector:
             return
 
 
-def chosen(reader: Reader, namespace: str | None, named: Sequence[Named], selector: str = "") -> list[Summary]:
+def chosen(reader: HpadReader, namespace: str | None, named: Sequence[Named], selector: str = "") -> list[Summary]:
     """Returns the HPAs with these names, in their order; without names those that the selector matches.
 
     Raises Failure for a missing one.
@@ -81,7 +81,7 @@ def _where(namespace: str | None) -> str:
     return "in any namespace" if namespace is None else f"in namespace {namespace}"
 
 
-def only(reader: Reader, namespace: str | None, named: Named) -> tuple[str, str]:
+def only(reader: HpadReader, namespace: str | None, named: Named) -> tuple[str, str]:
     """Returns namespace and name of one HPA; raises Failure if there is none or more than one."""
     found = chosen(reader, namespace, [named])
     if len(found) > 1:

@@ -29,7 +29,7 @@ _STORES: Final = {
 """Stores of secrets: the field with the secret's name, and what it is."""
 
 
-class OAuth2(msgspec.Struct, frozen=True, kw_only=True):
+class OAuth2Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The client credentials grant of a TriggerAuthentication, with the file of the client's secret."""
 
     token_url: str
@@ -49,7 +49,7 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     missing: bool = False
     parameters: Mapping[str, Reference] = {}
-    oauth2: OAuth2 | None = None
+    oauth2: OAuth2Grant | None = None
     pod_identity: str = ""
     notes: tuple[Note, ...] = ()
 
@@ -166,7 +166,7 @@ class _Reader:
             entry.skip()
         fields.skip()  # how KEDA logs in to the store
 
-    def oauth2(self) -> OAuth2 | None:
+    def oauth2(self) -> OAuth2Grant | None:
         """Returns the OAuth2 grant; None where there is none. Raises Invalid."""
         if "oauth2" not in self._spec:
             return None
@@ -174,7 +174,7 @@ class _Reader:
         fields.text("type")  # clientCredentials is the only one
         held = fields.object("clientSecret").object("valueFrom").object("secretKeyRef")
         scopes, params = fields.get("scopes", []), fields.object("tokenUrlParams")
-        return OAuth2(
+        return OAuth2Grant(
             token_url=_needed(fields, "tokenUrl"),
             client_id=_needed(fields, "clientId"),
             secret=self._of_secret(held),

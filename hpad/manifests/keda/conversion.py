@@ -15,7 +15,7 @@ PLACEHOLDER: Final = "REPLACE-ME"
 """Stands in the settings for a value that KEDA's objects do not have; `hpad check` refuses it."""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ConvertedSource(msgspec.Struct, frozen=True, kw_only=True):
     """The source that one trigger needs, with the entry for its metric.
 
     path: field of the trigger. host: server, for the source's name. section, entry, query: `query` is written under
@@ -57,7 +57,7 @@ class Conversion(msgspec.Struct):
     """
 
     metrics: list[dict[str, Any]] = []
-    origins: list[Source | None] = []
+    origins: list[ConvertedSource | None] = []
     notes: list[Note] = []
     activation: dict[int, str] = {}
     names: dict[str, int] = {}
@@ -104,16 +104,16 @@ class Conversion(msgspec.Struct):
         return places
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[ConvertedSource, ...]:
         """The sources of all metrics."""
         return tuple([source for source in self.origins if source is not None])
 
-    def add(self, metric: dict[str, Any], target: dict[str, Any], source: Source) -> int:
+    def add(self, metric: dict[str, Any], target: dict[str, Any], source: ConvertedSource) -> int:
         """Adds an External metric. Returns its index."""
         self.add_spec({"type": EXTERNAL, "external": {"metric": metric, "target": target}}, source)
         return len(self.metrics) - 1
 
-    def add_spec(self, spec: dict[str, Any], source: Source | None = None) -> None:
+    def add_spec(self, spec: dict[str, Any], source: ConvertedSource | None = None) -> None:
         """Adds an entry of spec.metrics."""
         self.metrics.append(spec)
         self.origins.append(source)
@@ -126,7 +126,7 @@ class Conversion(msgspec.Struct):
         """Adds a metric that asks for the same number of replicas at any time. Returns its index."""
         name = self.unique(name)
         window = {"start": "0 0 * * *", "end": "0 0 * * *", "replicas": replicas, "otherwise": replicas}
-        source = Source(path=path, adapter="cron", entry=name, query=window, metric=name)
+        source = ConvertedSource(path=path, adapter="cron", entry=name, query=window, metric=name)
         index = self.add({"name": name}, {"type": "AverageValue", "averageValue": "1"}, source)
         self.constants.add(index)
         return index
@@ -150,7 +150,7 @@ class Converted(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     hpa: dict[str, Any] | None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ConvertedSource, ...] = ()
     notes: tuple[Note, ...] = ()
     scale_to_zero: bool = False
 
@@ -176,7 +176,7 @@ def settings_document(converted: Iterable[Converted]) -> dict[str, Any]:
     return {**gates, "sources": sources} if sources else gates
 
 
-def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
+def _add(settings: dict[str, Any], source: ConvertedSource, namespace: str) -> None:
     if source.labels:
         match = {"types": [EXTERNAL], "metrics": [source.metric], "labels": dict(source.labels)}
         settings.setdefault("match", []).append(match)
@@ -190,7 +190,7 @@ def _add(settings: dict[str, Any], source: Source, namespace: str) -> None:
         settings["namespaces"].append(namespace)
 
 
-def _settings_of(sources: dict[str, dict[str, Any]], source: Source) -> dict[str, Any]:
+def _settings_of(sources: dict[str, dict[str, Any]], source: ConvertedSource) -> dict[str, Any]:
     """Returns the entry in `sources` with the same adapter and settings, or adds one, named after adapter and host."""
     settings = {"adapter": source.adapter, **source.settings}
     label = source.host.lower().partition(".")[0]

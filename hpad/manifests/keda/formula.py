@@ -29,7 +29,7 @@ _DEEPEST: Final = 16
 _TOKEN: Final = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)|([A-Za-z_$][A-Za-z0-9_$]*)|(\?\?|[-+*/(),\[\]])|(\S))")
 
 
-class Unreadable(Exception):
+class UnreadableFormula(Exception):
     """The formula has something that cannot be carried over; the message names it."""
 
 
@@ -39,7 +39,7 @@ class Number(msgspec.Struct, frozen=True):
     value: Fraction
 
 
-class Name(msgspec.Struct, frozen=True):
+class FormulaName(msgspec.Struct, frozen=True):
     """The value of the trigger of that name."""
 
     name: str
@@ -53,14 +53,14 @@ class Product(msgspec.Struct, frozen=True):
     divides: bool = False
 
 
-class Call(msgspec.Struct, frozen=True):
+class FormulaCall(msgspec.Struct, frozen=True):
     """A function of MAX, MIN, SUM, MEAN and FIRST. A difference is the sum with the negative of its second part."""
 
     function: str
     parts: tuple["Node", ...]
 
 
-Node = Number | Name | Product | Call
+Node = Number | FormulaName | Product | FormulaCall
 MINUS: Final = Number(Fraction(-1))
 
 
@@ -71,14 +71,14 @@ def parse(text: str) -> Node:
 
 def names(node: Node) -> list[str]:
     """Returns the names of triggers in the order of the formula, each as often as it occurs."""
-    return [each.name for each in _leaves(node) if isinstance(each, Name)]
+    return [each.name for each in _leaves(node) if isinstance(each, FormulaName)]
 
 
 def _leaves(node: Node) -> Iterator[Node]:
     if isinstance(node, Product):
         yield from _leaves(node.left)
         yield from _leaves(node.right)
-    elif isinstance(node, Call):
+    elif isinstance(node, FormulaCall):
         for part in node.parts:
             yield from _leaves(part)
     else:
@@ -95,7 +95,7 @@ class _Parser:
     def whole(self) -> Node:
         found = self._sum()
         if self._tokens:
-            raise Unreadable(f'"{self._tokens[0]}" is not carried over')
+            raise UnreadableFormula(f'"{self._tokens[0]}" is not carried over')
         return found
 
     def _sum(self) -> Node:
@@ -103,7 +103,7 @@ class _Parser:
         while self._next() in ("+", "-"):
             sign, part = self._take(), self._product()
             parts.append(part if sign == "+" else Product(MINUS, part))
-        return parts[0] if len(parts) == 1 else Call(SUM, tuple(parts))
+        return parts[0] if len(parts) == 1 else FormulaCall(SUM, tuple(parts))
 
     def _product(self) -> Node:
         found = self._choice()
@@ -116,7 +116,7 @@ class _Parser:
         while self._next() == "??":
             self._take()
             parts.append(self._value())
-        return parts[0] if len(parts) == 1 else Call(FIRST, tuple(parts))
+        return parts[0] if len(parts) == 1 else FormulaCall(FIRST, tuple(parts))
 
     def _value(self) -> Node:
         token = self._take()
@@ -128,17 +128,17 @@ class _Parser:
         if token[:1].isdigit():
             return Number(Fraction(token))
         if not (token[:1].isalpha() or token[:1] in ("_", "$")):
-            raise Unreadable(f'"{token}" is not carried over' if token else "it ends too early")
-        return self._call(token) if self._next() == "(" else Name(token)
+            raise UnreadableFormula(f'"{token}" is not carried over' if token else "it ends too early")
+        return self._call(token) if self._next() == "(" else FormulaName(token)
 
     def _call(self, function: str) -> Node:
         self._take()
         if function not in (*_FUNCTIONS, *_PLAIN):
-            raise Unreadable(f"the function {function} is not carried over")
+            raise UnreadableFormula(f"the function {function} is not carried over")
         parts = self._arguments()
         if function in _PLAIN or len(parts) == 1:
             return parts[0]
-        return Call(function, tuple(parts))
+        return FormulaCall(function, tuple(parts))
 
     def _arguments(self) -> list[Node]:
         if self._next() != "[":
@@ -146,20 +146,20 @@ class _Parser:
         self._take()
         parts = self._list("]")
         if self._take() != ")":
-            raise Unreadable("a list beside other arguments is not carried over")
+            raise UnreadableFormula("a list beside other arguments is not carried over")
         return parts
 
     def _list(self, end: str, most: int = 64) -> list[Node]:
         """Parses what follows a parenthesis up to the one that closes it."""
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise Unreadable(f"more than {_DEEPEST} parentheses within each other are not carried over")
+            raise UnreadableFormula(f"more than {_DEEPEST} parentheses within each other are not carried over")
         parts = [self._sum()]
         while self._next() == "," and len(parts) < most:
             self._take()
             parts.append(self._sum())
         if (token := self._take()) != end:
-            raise Unreadable(f'"{token}" is not carried over' if token else f'a "{end}" is missing')
+            raise UnreadableFormula(f'"{token}" is not carried over' if token else f'a "{end}" is missing')
         self._depth -= 1
         return parts
 

@@ -18,9 +18,21 @@ from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.engine import expression
 from hpad.manifests.keda import formula
-from hpad.manifests.keda.conversion import EXTERNAL, Conversion, Source
+from hpad.manifests.keda.conversion import EXTERNAL, Conversion, ConvertedSource
 from hpad.manifests.keda.fields import Fields
-from hpad.manifests.keda.formula import FIRST, MAX, MEAN, MIN, SUM, Call, Name, Node, Number, Product, Unreadable
+from hpad.manifests.keda.formula import (
+    FIRST,
+    MAX,
+    MEAN,
+    MIN,
+    SUM,
+    FormulaCall,
+    FormulaName,
+    Node,
+    Number,
+    Product,
+    UnreadableFormula,
+)
 
 _FUNCTIONS: Final = {MAX: "max", MIN: "min", SUM: "sum", MEAN: "avg", FIRST: "first"}
 _PROMETHEUS: Final = "prometheus"
@@ -76,7 +88,7 @@ def apply(modifiers: Modifiers, conversion: Conversion, prefix: str) -> str:
     node = formula.parse(modifiers.formula)
     unknown = [name for name in formula.names(node) if name not in conversion.names]
     if unknown:
-        raise Unreadable(f'"{unknown[0]}" is not the name of a trigger that is carried over')
+        raise UnreadableFormula(f'"{unknown[0]}" is not the name of a trigger that is carried over')
     if query := _Composed(conversion).query(node):
         return f"#{_compose(modifiers, conversion, prefix, query)}"
     return _Policy(modifiers, conversion, prefix).text(node)
@@ -115,11 +127,11 @@ def _divided(text: str, factor: Fraction) -> str:
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
-def _source(conversion: Conversion, name: str) -> Source:
+def _source(conversion: Conversion, name: str) -> ConvertedSource:
     """Returns the source of a trigger by its name."""
     source = conversion.origins[conversion.names[name]]
     if source is None:
-        raise Unreadable("cpu and memory in a formula are not carried over")
+        raise UnreadableFormula("cpu and memory in a formula are not carried over")
     return source
 
 
@@ -132,7 +144,7 @@ class _Composed:
     def query(self, node: Node) -> str:
         """Returns the query; "" where the formula is no such arithmetic. Raises Unreadable."""
         found = [_source(self._conversion, name) for name in formula.names(node)]
-        if len(found) < 2 and not isinstance(node, Product | Call):
+        if len(found) < 2 and not isinstance(node, Product | FormulaCall):
             return ""
         servers = {(source.adapter, str(sorted(source.settings.items()))) for source in found}
         if len(servers) != 1 or found[0].adapter != _PROMETHEUS or not _is_arithmetic(node):
@@ -142,7 +154,7 @@ class _Composed:
     def _scalar(self, node: Node) -> str:
         if isinstance(node, Number):
             return _decimal(node.value)
-        if isinstance(node, Name):
+        if isinstance(node, FormulaName):
             query = _source(self._conversion, node.name).query
             zero = " or vector(0)" if query.get("empty") == "zero" else ""
             return f"scalar(sum({query['query']}){zero})"
@@ -155,7 +167,7 @@ class _Composed:
 def _is_arithmetic(node: Node) -> bool:
     if isinstance(node, Product):
         return _is_arithmetic(node.left) and _is_arithmetic(node.right)
-    return not isinstance(node, Call) or (node.function in (SUM, MEAN) and all(map(_is_arithmetic, node.parts)))
+    return not isinstance(node, FormulaCall) or (node.function in (SUM, MEAN) and all(map(_is_arithmetic, node.parts)))
 
 
 def _decimal(value: Fraction) -> str:
@@ -188,7 +200,7 @@ class _Policy:
         threshold = self._modifiers.activation
         if not threshold or not parse_milli(threshold):
             return ""
-        if any(isinstance(each, Call) and each.function in (SUM, MEAN) for each in _nodes(node)):
+        if any(isinstance(each, FormulaCall) and each.function in (SUM, MEAN) for each in _nodes(node)):
             path = self._modifiers.path.replace("formula", "activationTarget")
             text = f'"{threshold}" is not carried over: hpad.io/activation has thresholds of metrics, and none of a sum'
             self._conversion.note_loss(path, text)
@@ -197,12 +209,12 @@ class _Policy:
 
     def _note(self, node: Node) -> None:
         text = "is carried over as hpad.io/metric-policy: each trigger has the target of the formula"
-        if any(isinstance(each, Call) and each.function in (SUM, MEAN) for each in _nodes(node)):
+        if any(isinstance(each, FormulaCall) and each.function in (SUM, MEAN) for each in _nodes(node)):
             text += ", and the parts of a sum are rounded up one by one"
         self._conversion.note_change(self._modifiers.path, text)
 
     def _part(self, node: Node, factor: Fraction) -> str:
-        if isinstance(node, Name):
+        if isinstance(node, FormulaName):
             return self._operand(self._conversion.names[node.name], factor)
         if isinstance(node, Number):
             return self._constant(node.value * factor)
@@ -215,29 +227,29 @@ class _Policy:
 
     def _operand(self, index: int, factor: Fraction) -> str:
         if factor <= 0:
-            raise Unreadable("a difference is not carried over")
+            raise UnreadableFormula("a difference is not carried over")
         if self._factors.setdefault(index, factor) != factor:
-            raise Unreadable("one trigger with two factors is not carried over")
+            raise UnreadableFormula("one trigger with two factors is not carried over")
         return f"#{index}"
 
     def _scaled(self, node: Product, factor: Fraction) -> str:
         right = _constant(node.right)
         if node.divides:
             if not right:
-                raise Unreadable("a division by a trigger, or by zero, is not carried over")
+                raise UnreadableFormula("a division by a trigger, or by zero, is not carried over")
             return self._part(node.left, factor / right)
         if right is not None:
             return self._part(node.left, factor * right)
         left = _constant(node.left)
         if left is None:
-            raise Unreadable("a product of two triggers is not carried over")
+            raise UnreadableFormula("a product of two triggers is not carried over")
         return self._part(node.right, factor * left)
 
     def _constant(self, value: Fraction) -> str:
         if value <= 0:
-            raise Unreadable("a constant of 0 or less is not carried over")
+            raise UnreadableFormula("a constant of 0 or less is not carried over")
         if self._modifiers.metric_type != "AverageValue":
-            raise Unreadable("a constant is not carried over with metricType Value")
+            raise UnreadableFormula("a constant is not carried over with metricType Value")
         replicas = -(-value * 1000 // parse_milli(self._modifiers.target))
         name = f"{self._prefix}-constant-{len(self._conversion.constants) + 1}"
         return f"#{self._conversion.add_constant(name, int(replicas), self._modifiers.path)}"
@@ -258,7 +270,7 @@ def _constant(node: Node) -> Fraction | None:
 def _nodes(node: Node) -> Iterator[Node]:
     yield node
     parts: tuple[Node, ...] = (node.left, node.right) if isinstance(node, Product) else ()
-    for part in node.parts if isinstance(node, Call) else parts:
+    for part in node.parts if isinstance(node, FormulaCall) else parts:
         yield from _nodes(part)
 
 

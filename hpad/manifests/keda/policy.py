@@ -9,7 +9,7 @@ from hpad.engine.fallback_policy import Fallback
 from hpad.manifests.keda import modifiers
 from hpad.manifests.keda.conversion import Conversion
 from hpad.manifests.keda.fields import Fields
-from hpad.manifests.keda.formula import Unreadable
+from hpad.manifests.keda.formula import UnreadableFormula
 from hpad.manifests.keda.modifiers import Modifiers
 from hpad.manifests.keda.timing import POLLING_SECONDS
 
@@ -25,7 +25,7 @@ def formula(own: Modifiers | None, spec: Fields, conversion: Conversion, prefix:
     before = len(conversion.metrics)
     try:
         text = modifiers.apply(own, conversion, prefix)
-    except Unreadable as error:
+    except UnreadableFormula as error:
         conversion.truncate(before)
         conversion.constants.clear()
         instead = "compute it in one Prometheus query, or write hpad.io/metric-policy; the largest proposal wins"

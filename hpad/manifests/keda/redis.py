@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from hpad.manifests.keda.conversion import PLACEHOLDER, Source
+from hpad.manifests.keda.conversion import PLACEHOLDER, ConvertedSource
 from hpad.manifests.keda.fields import host_of, split_url
 from hpad.manifests.keda.trigger import Trigger
 
@@ -52,7 +52,7 @@ def _add(trigger: Trigger, metric: str, key: str, labels: dict[str, str], number
     """
     settings, host = _connection(trigger)
     name = _label(trigger.metric)
-    source = Source(
+    source = ConvertedSource(
         path=trigger.path,
         adapter="redis",
         host=host,

@@ -10,7 +10,7 @@ from hpad.api import duration
 from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
 from hpad.manifests.keda.authentication import Authentication
-from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, Source
+from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, ConvertedSource
 from hpad.manifests.keda.environment import Reference
 from hpad.manifests.keda.fields import Fields
 
@@ -276,9 +276,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
     # Metrics.
 
-    def source(self, adapter: str, query: Any, host: str = "", settings: Mapping[str, Any] = {}) -> Source:
+    def source(self, adapter: str, query: Any, host: str = "", settings: Mapping[str, Any] = {}) -> ConvertedSource:
         """Returns the source whose entry and metric have the name of the trigger's metric."""
-        return Source(
+        return ConvertedSource(
             path=self.path,
             adapter=adapter,
             host=host,
@@ -288,7 +288,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
             metric=self.metric,
         )
 
-    def external(self, source: Source, value: str, activation: str = "", selector: Mapping[str, Any] = {}) -> None:
+    def external(
+        self, source: ConvertedSource, value: str, activation: str = "", selector: Mapping[str, Any] = {}
+    ) -> None:
         """Adds the trigger's External metric and its source; raises Invalid for an invalid metricType.
 
         `selector`: of the metric, in place of the source's labels.

@@ -10,7 +10,7 @@ from hpad.api import selector as selectors
 from hpad.api.problem import Invalid, invalid
 from hpad.api.selector import Operator, Requirement, SelectorError
 from hpad.engine import controls
-from hpad.manifests.keda.conversion import Source
+from hpad.manifests.keda.conversion import ConvertedSource
 from hpad.manifests.keda.fields import split_url
 from hpad.manifests.keda.trigger import FROM_ENV, Trigger
 
@@ -76,7 +76,7 @@ def kubernetes_workload(trigger: Trigger) -> None:
         trigger.note_loss("podSelector", f'"{text}" is not carried over, so neither is the trigger: {reason}')
         return
     metric = "workload_nodes" if trigger.metadata.truth("groupByNode") else "workload_pods"
-    source = Source(path=trigger.path, adapter="kubernetes-workload", metric=metric)
+    source = ConvertedSource(path=trigger.path, adapter="kubernetes-workload", metric=metric)
     trigger.external(source, value, activation, selector)
 
 
