@@ -59,7 +59,7 @@ def parts() -> list[str]:
 
 def texts(part: str) -> Iterator[str]:
     """Yields the text of each step of a part."""
-    for row in _rows(part):
+    for row in rows(part):
         for index, step in enumerate(replay.run(decode_scenario(row))):
             yield "\n".join([f"=== {row['id']} step {index}", *said(step, index), ""])
 
@@ -73,7 +73,8 @@ def digest(part: str) -> str:
     return f"{found.hexdigest()[:16]} of {count} steps"
 
 
-def _rows(part: str) -> Iterator[Row]:
+def rows(part: str) -> Iterator[Row]:
+    """Yields the scenarios of a part."""
     name, _, index = part.rpartition("-")
     size = PARTS[name][1]
     begin = int(index) * size
