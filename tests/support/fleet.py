@@ -71,7 +71,7 @@ class Member:
         """Decides once at this time."""
         self.workload.now = now
         self._scale_pods(now)
-        self.workload.pods = self.pods
+        self.workload.pods = tuple(self.pods)
         self.workload.reconcile(*self.answers(self, now), **self.fields(self))
 
     def shares(self, total: float, now: datetime, spread: float = 0.12) -> PodSample:
@@ -101,6 +101,7 @@ class Member:
         return Pod(
             name=f"{self.key.name}-{self._replica_set}-{''.join(self.dice.choices(_LETTERS, k=5))}",
             namespace=self.key.namespace,
+            labels={"app": "web"},
             phase="Running",
             start_time=started,
             ready="False",

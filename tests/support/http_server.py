@@ -14,7 +14,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import owner
-from hpad.election.owner import Replica
+from hpad.election.leader import KnownReplica
 from hpad.records.recent import RecentReconciles
 from hpad.serve.api import Decisions, Shown
 from hpad.serve.authentication import Reviewer
@@ -64,7 +64,7 @@ async def opened(
     reviewer: Reviewer | None = None,
     unready: Callable[[], list[str]] = list,
     problems: Callable[[], list[str]] = list,
-    replicas: Callable[[], Sequence[Replica]] = owner.alone,
+    replicas: Callable[[], Sequence[KnownReplica]] = owner.alone,
     port: int = 0,
     clock: Clock | None = None,
     source: ShownHpas | None = None,
