@@ -1,4 +1,6 @@
-"""Builds the sdist and, from it, the wheel: `make dist`, or `python .ci/dist.py [FOLDER]` (default: dist).
+"""Builds the sdist and, from it, the wheel: `make dist`, or `python .ci/dist.py [FOLDER [--no-isolation]]`.
+
+With --no-isolation the setuptools of this environment builds them, as in the tests; else the newest one.
 
 They contain the files tracked by git, as they are in the working tree, and hpad/build.json with commit and date. The
 build is reproducible: the same commit and tools give the same bytes, because every time in the files is
@@ -40,8 +42,8 @@ def main(arguments: list[str]) -> None:
         tree, built = Path(scratch, "tree"), Path(scratch, "built")
         origin = _exported(tree)
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(origin.epoch), "PYTHONHASHSEED": "0"}
-        installer = "uv" if shutil.which("uv") else "pip"
-        command = [sys.executable, "-m", "build", f"--installer={installer}", "--outdir", str(built)]
+        how = arguments[1:] or [f"--installer={'uv' if shutil.which('uv') else 'pip'}"]
+        command = [sys.executable, "-m", "build", *how, "--outdir", str(built)]
         subprocess.run([*command, "--sdist", str(tree)], check=True, env=environ, stdout=subprocess.DEVNULL)
         (sdist,) = built.iterdir()
         _settle(sdist, origin.epoch)

@@ -78,7 +78,7 @@ def output(command: Sequence[object], cwd: Path, **environ: str) -> str:
 
 
 def built(source: Path, target: Path) -> Release:
-    output([sys.executable, source / ".ci/dist.py", target], source)
+    output([sys.executable, source / ".ci/dist.py", target, "--no-isolation"], source)
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
     return Release(sdist, wheel)
 

@@ -15,7 +15,7 @@ from hpad.engine.conditions import ABLE_TO_SCALE, COMPETING_WRITERS, FALLBACK_AC
 from hpad.engine.history import Last, Memory
 
 BROKEN = AdapterError("the broker is down", blame="source")
-MANY = 5000
+MANY = 2000
 TIME = "2026-01-01T00:00:00Z"
 
 

@@ -21,7 +21,7 @@ from hpad.serve.operations import OPERATIONS, PREFIX
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi.document()))
 SCHEMAS = DOCUMENT["components"]["schemas"]
-EXAMPLES = 20
+EXAMPLES = 8
 """Random requests per operation and phase."""
 
 
