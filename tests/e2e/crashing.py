@@ -43,8 +43,9 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
 from hpad.controller.reconcile import Keepers, Reconciler
-from hpad.controller.schedule import Record, Timing, TooEarly, TurnPlan
+from hpad.controller.schedule import Record, Timing, TurnPlan
 from hpad.controller.workers import Worker, Workers
+from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Permit
 from hpad.engine import recovery, settle
 from hpad.kube import client

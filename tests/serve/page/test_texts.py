@@ -9,7 +9,7 @@ from support.fleet import Fleet
 
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
-from hpad.election.owner import Replica
+from hpad.election.leader import KnownReplica
 from hpad.serve.page import Mode
 from tests.serve.page.conftest import Opening, Site
 
@@ -57,8 +57,8 @@ async def test_a_dry_run_problems_and_activity_are_shown(opening: Opening) -> No
         assert f"hpad {version['version']}" in await page.text(".foot")
 
 
-def standby() -> tuple[Replica, ...]:
-    return Replica("hpad-0", "standby"), Replica("hpad-1", "leader")
+def standby() -> tuple[KnownReplica, ...]:
+    return KnownReplica("hpad-0", "standby"), KnownReplica("hpad-1", "leader")
 
 
 async def test_an_hpa_of_another_replica_says_so(opening: Opening) -> None:
