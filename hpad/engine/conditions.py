@@ -75,8 +75,8 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
-    """`message` is the text of Kubernetes, and `detail` what hpad adds to it ("": nothing), see `with_detail`."""
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A Kubernetes Event: `message` is the text of Kubernetes, and `detail` what hpad adds to it ("": nothing)."""
 
     type: str
     reason: str

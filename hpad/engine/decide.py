@@ -1,21 +1,18 @@
 """Runs the stages measure to restrain and returns the decision: the replica count of the target, and why."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from hpad.api.sample import AdapterError, Sample
 from hpad.engine import explain, metric_policy, stage
 from hpad.engine.deletion_costs import Spared
-from hpad.engine.examine import DISABLED, Clamp, Halt, Proceed, Verdict
+from hpad.engine.examine import BELOW_MINIMUM, DISABLED, Clamp, Halt, Proceed, Verdict
 from hpad.engine.propose import Proposal, propose
 from hpad.engine.recommend import Recommendation, apply_fallback, combine, policy_name, recommend
 from hpad.engine.restrain import Restrained, restrain
 from hpad.engine.stage import BOUNDS, INVALID_METRICS, METRICS, Stage
 from hpad.engine.view import View
-
-_BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -138,7 +135,7 @@ def _measured(view: View, kept: Decision, verdict: Proceed, answers: Sequence[Sa
     restrained = restrain(view, recommendation)
     desired, reason = counted(view, restrained), _reason(recommendation, recommendation.leader, current)
     if desired != restrained.replicas:
-        reason = reason or _BELOW_MINIMUM
+        reason = reason or BELOW_MINIMUM
     scale_to = desired if desired != current else None
     return Decision(
         name=kept.name,

@@ -32,7 +32,14 @@ class PodCost(NamedTuple):
     cost: int
 
 
-class Spared(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Spared(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    rename={"wanted": "before", "replicas": "after"},
+):
     """What a scale-down spares. `wanted` and `replicas` are the counts before and after the floor.
 
     Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `floor` is None without

@@ -23,6 +23,10 @@ MOST_VALUES: Final = 50_000
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
 """The reason for what only the feature gate HPAScaleToZero can change."""
 
+_ABOVE: Final = "Current number of replicas above Spec.MaxReplicas"
+BELOW_MINIMUM: Final = "Current number of replicas below Spec.MinReplicas"
+"""Reasons of a rescale that needs no metrics."""
+
 Queries = tuple[Query | AdapterError, ...]
 
 
@@ -61,7 +65,7 @@ class Clamp(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         by = " by its schedule" if self.scheduled else ""
-        return f"the {'maximum' if 'above' in self.reason else 'minimum'} is {self.replicas}{by}"
+        return f"the {'maximum' if self.reason == _ABOVE else 'minimum'} is {self.replicas}{by}"
 
 
 class Proceed(msgspec.Struct, frozen=True, gc=False):
@@ -95,10 +99,10 @@ def examine(view: View) -> Verdict:
             return _DISABLED_BY_GATE if view.scale_to_zero_disabled else _disabled(view.zero_stays)
     elif current > (bounds := view.bounds).high:
         scheduled = bounds.high != spec.max_replicas
-        return Clamp(bounds.high, "Current number of replicas above Spec.MaxReplicas", scheduled)
+        return Clamp(bounds.high, _ABOVE, scheduled)
     elif current < bounds.low:
         scheduled = bounds.low != spec.min_replicas
-        return Clamp(bounds.low, "Current number of replicas below Spec.MinReplicas", scheduled)
+        return Clamp(bounds.low, BELOW_MINIMUM, scheduled)
     return _select(view, spec, scale.status.selector, scale.status.parsed_selector)
 
 

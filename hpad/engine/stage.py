@@ -1,7 +1,7 @@
 """The stages from the metrics to the written count: the one list that all texts about a decision are made from."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -59,14 +59,26 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
     holds: str = ""
 
 
+class Limit(NamedTuple):
+    """A limit of the count: its stage, and the reason that it is; both "" without one."""
+
+    stage: str = ""
+    reason: str = ""
+
+
 _LIMITS: Final = {
-    SCALE_UP_LIMIT: (POLICIES, UP_LIMIT),
-    SCALE_DOWN_LIMIT: (POLICIES, DOWN_LIMIT),
-    TOO_MANY: (BOUNDS, MAXIMUM),
-    TOO_FEW: (BOUNDS, MINIMUM),
-    ZERO_DISABLED: (BOUNDS, MINIMUM),
+    SCALE_UP_LIMIT: Limit(POLICIES, UP_LIMIT),
+    SCALE_DOWN_LIMIT: Limit(POLICIES, DOWN_LIMIT),
+    TOO_MANY: Limit(BOUNDS, MAXIMUM),
+    TOO_FEW: Limit(BOUNDS, MINIMUM),
+    ZERO_DISABLED: Limit(BOUNDS, MINIMUM),
 }
-"""The stage that limits the count, and what it is, by the reason of the condition ScalingLimited."""
+"""By the reason of the condition ScalingLimited."""
+
+
+def limit_of(found: Restrained) -> Limit:
+    """Returns the limit that changed the count, also where a window would hold it as well."""
+    return _LIMITS.get(found.limited[0], Limit())
 
 
 def halted(verdict: Halt) -> Stage:
@@ -84,7 +96,7 @@ def restraints(found: Restrained, count: int) -> Iterator[Stage]:
     """Yields windows, policies, minimum and maximum. `count` is that after all of them."""
     window = "" if found.deciding is None else STABILIZATION
     yield Stage(WINDOWS, found.stabilized, found.stabilization, window)
-    limiting, limit = _LIMITS.get(found.limited[0], ("", ""))
+    limiting, limit = limit_of(found)
     holds = limit if found.limits_hold else ""
     if limiting == POLICIES:
         # From zero, the minimum overrules the policies.

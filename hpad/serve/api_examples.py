@@ -19,7 +19,7 @@ from hpad.api.hpa import (
 from hpad.api.quantity import Quantity
 from hpad.engine.outlook.types import STEP, Outlook
 from hpad.engine.stage import UP_LIMIT
-from hpad.engine.trace import ReplicasTrace, TargetTrace, Trace
+from hpad.engine.trace import ReplicasTrace, Trace
 from hpad.records.entry import Entry, Point
 from hpad.serve import api_types
 from hpad.sources.limits import SourceReport
@@ -71,7 +71,7 @@ _TRACE: Final = Trace(
     time=TIME,
     sentence=_SENTENCE,
     action="scale_up",
-    target=TargetTrace(api_version="apps/v1", kind="Deployment", name=NAME),
+    target=CrossVersionObjectReference(api_version="apps/v1", kind="Deployment", name=NAME),
     replicas=ReplicasTrace(current=2, observed=2, min=1, max=10, desired=6),
 )
 _OUTLOOK: Final = Outlook(

@@ -75,7 +75,7 @@ def test_a_held_count_is_named_wherever_people_look() -> None:
     assert held_by(web.done.view, web.done.decision, web.done.outcome) == ("busy_pods",)
     trace = web.trace
     assert trace.spared is not None
-    assert (trace.spared.before, trace.spared.after, trace.spared.floor) == (1, 3, 3)
+    assert (trace.spared.wanted, trace.spared.replicas, trace.spared.floor) == (1, 3, 3)
 
 
 def test_the_outlook_says_what_the_count_waits_for() -> None:

@@ -25,7 +25,7 @@ TYPES = (
     *(api_types.Status, api_types.Version, api_types.Error),
 )
 """The types of the examples, in their order."""
-OWN = ("hpad.engine.trace", "hpad.engine.outlook", "hpad.serve", "hpad.records", "hpad.telemetry")
+OWN = ("hpad.engine", "hpad.serve", "hpad.records", "hpad.telemetry")
 """Packages with types of the API; the others are those of Kubernetes."""
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from hpad.engine import trace
+from hpad.engine.conditions import Event
 from hpad.engine.outlook.types import BLOCKED, STEP, STOPPED, Outlook
 from hpad.engine.render.pods import pod_lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, labelled, line
@@ -123,7 +124,7 @@ def _tail(made: trace.Trace) -> Iterator[Line]:
         yield labelled("Timing", Span(_timing(made.timing), QUIET), width=_WIDTH)
 
 
-def _events(events: Sequence[trace.EventTrace]) -> Iterator[Span]:
+def _events(events: Sequence[Event]) -> Iterator[Span]:
     """Yields the reasons of the events; their messages repeat the decision in the words of Kubernetes."""
     for index, event in enumerate(events):
         style = WARN if event.type == "Warning" else PLAIN

@@ -10,6 +10,9 @@ from typing import Final
 
 import msgspec
 
+from hpad.api.hpa import CrossVersionObjectReference
+from hpad.engine.conditions import Event
+from hpad.engine.deletion_costs import Spared
 from hpad.engine.trace.metric_types import MetricTrace, Step
 from hpad.engine.turn import TimingTrace
 
@@ -21,14 +24,6 @@ WITHHELD: Final = "withheld"
 
 UP: Final = "up"
 DOWN: Final = "down"
-
-
-class TargetTrace(Step, frozen=True):
-    """The object that is scaled."""
-
-    api_version: str
-    kind: str
-    name: str
 
 
 class NextBoundsTrace(Step, frozen=True):
@@ -207,23 +202,6 @@ class BoundsTrace(Step, frozen=True):
     applied: str = ""
 
 
-class SparedTrace(Step, frozen=True):
-    """What a scale-down spares: the counts before and after the floor at the busy pods (None: there is no floor).
-
-    Of the active pods, `busy` hold unfinished work, `unknown` may, and `idle` do not. `error` says why that is unknown
-    of all pods. `first` are the pods that shall go, in order, at most 100; none where any may go.
-    """
-
-    before: int
-    after: int
-    busy: int
-    unknown: int
-    idle: int
-    floor: int | None = None
-    error: str = ""
-    first: tuple[str, ...] = ()
-
-
 class WriteTrace(Step, frozen=True):
     """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
 
@@ -234,14 +212,6 @@ class WriteTrace(Step, frozen=True):
     attempts: tuple[int, ...] = ()
     reason: str = ""
     withheld: str = ""
-
-
-class EventTrace(Step, frozen=True):
-    """A Kubernetes Event of the reconcile."""
-
-    type: str
-    reason: str
-    message: str
 
 
 class StageTrace(Step, frozen=True):
@@ -273,7 +243,7 @@ class Trace(Step, frozen=True):
     time: datetime
     sentence: str
     action: str
-    target: TargetTrace
+    target: CrossVersionObjectReference
     replicas: ReplicasTrace
     stages: tuple[StageTrace, ...] = ()
     pause: PauseTrace | None = None
@@ -287,9 +257,9 @@ class Trace(Step, frozen=True):
     stabilization: StabilizationTrace | None = None
     policies: PoliciesTrace | None = None
     bounds: BoundsTrace | None = None
-    spared: SparedTrace | None = None
+    spared: Spared | None = None
     write: WriteTrace | None = None
-    events: tuple[EventTrace, ...] = ()
+    events: tuple[Event, ...] = ()
     timing: TimingTrace | None = None
     gates: tuple[str, ...] = ()
 

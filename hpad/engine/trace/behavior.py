@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
 
 from hpad.engine import trace
 from hpad.engine.behavior import DirectionRules, allowed, reaches
 from hpad.engine.decide import Decision
 from hpad.engine.history import PastRecommendation, Rescale
 from hpad.engine.restrain import Restrained
+from hpad.engine.stage import BOUNDS, MAXIMUM, MINIMUM, POLICIES, limit_of
 from hpad.engine.view import View
 
 
@@ -100,7 +100,7 @@ def policies(view: View, restrained: Restrained) -> trace.PoliciesTrace | None:
     if count == current or (rules is None and count < current):
         return None
     up = count > current
-    limited = restrained.limited[0] in ("ScaleUpLimit", "ScaleDownLimit")
+    limited = limit_of(restrained).stage == POLICIES
     if rules is None:
         return trace.PoliciesTrace(direction=trace.UP, allows=max(2 * current, 4), limited=limited)
     direction = rules.up if up else rules.down
@@ -130,19 +130,17 @@ def _rule(view: View, rules: DirectionRules, index: int, *, up: bool) -> trace.P
     )
 
 
-_APPLIED: Final = {"TooManyReplicas": "maximum", "TooFewReplicas": "minimum", "ScaleToZeroDisabled": "minimum"}
-
-
 def bounds(view: View, restrained: Restrained, desired: int) -> trace.BoundsTrace:
     """Returns what minimum and maximum changed."""
-    applied = _APPLIED.get(restrained.limited[0], "")
     if desired != restrained.replicas:  # from zero, the minimum comes after the policies
-        return trace.BoundsTrace(before=restrained.replicas, after=desired, applied="minimum")
-    before = restrained.stabilized if applied else restrained.replicas
-    return trace.BoundsTrace(before=before, after=restrained.replicas, applied=applied)
+        return trace.BoundsTrace(before=restrained.replicas, after=desired, applied=MINIMUM)
+    found = limit_of(restrained)
+    if found.stage != BOUNDS:
+        return trace.BoundsTrace(before=restrained.replicas, after=restrained.replicas)
+    return trace.BoundsTrace(before=restrained.stabilized, after=restrained.replicas, applied=found.reason)
 
 
 def clamped(decision: Decision) -> trace.BoundsTrace:
     """Returns the bounds of a count that was outside them, and was decided without metrics."""
-    applied = "maximum" if decision.limited < decision.current else "minimum"
+    applied = MAXIMUM if decision.limited < decision.current else MINIMUM
     return trace.BoundsTrace(before=decision.current, after=decision.limited, applied=applied)

@@ -11,6 +11,7 @@ from hpad.engine import holds, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
+from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import Clamp, Halt
 from hpad.engine.settle import Outcome, sentence
 from hpad.engine.trace import behavior
@@ -19,8 +20,8 @@ from hpad.engine.trace.stages import rows
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
 
-_MOST_FIRST: Final = 100
-"""The largest number of names of pods that go first in a trace."""
+_MOST_NAMES: Final = 100
+"""The largest number of pods that a trace names to go first, or with a deletion cost."""
 
 
 def make_trace(done: Reconcile, source_of: SourceOf | None = None, most_pods: int | None = None) -> trace.Trace:
@@ -37,14 +38,14 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
     """Returns the trace without its stages."""
     view, decision, settlement = done.view, done.decision, done.settlement
     verdict, recommendation, restrained = decision.verdict, decision.recommendation, decision.restrained
-    target, scale = view.hpa.spec.scale_target_ref, view.scale
+    scale = view.scale
     made = trace.Trace(
         namespace=view.hpa.metadata.namespace,
         name=view.hpa.metadata.name,
         time=view.now,
         sentence=sentence(decision, done.outcome),
         action=settlement.action,
-        target=trace.TargetTrace(api_version=target.api_version, kind=target.kind, name=target.name),
+        target=view.hpa.spec.scale_target_ref,
         replicas=trace.ReplicasTrace(
             current=decision.current,
             observed=0 if scale is None else scale.status.replicas,
@@ -61,9 +62,7 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
         error=settlement.error or "",
         metrics=metrics(view, done.answers, decision.proposals, source_of, most_pods),
         write=_write(done.outcome),
-        events=tuple(
-            trace.EventTrace(type=event.type, reason=event.reason, message=event.message) for event in settlement.events
-        ),
+        events=settlement.events,
         timing=done.timing,
         gates=tuple(name for name, on in msgspec.structs.asdict(view.tunables.gates).items() if on),
     )
@@ -90,20 +89,12 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
     )
 
 
-def _spared(decision: Decision) -> trace.SparedTrace | None:
+def _spared(decision: Decision) -> Spared | None:
+    """Returns what was spared, with names of some pods."""
     found = decision.spared
     if found is None:
         return None
-    return trace.SparedTrace(
-        before=found.wanted,
-        after=found.replicas,
-        busy=found.busy,
-        unknown=found.unknown,
-        idle=found.idle,
-        floor=found.floor,
-        error=found.error,
-        first=found.first[:_MOST_FIRST],
-    )
+    return msgspec.structs.replace(found, first=found.first[:_MOST_NAMES], costs=found.costs[:_MOST_NAMES])
 
 
 def _windows(view: View) -> trace.ScheduleTrace | None:
