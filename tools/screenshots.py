@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support import browser, fleet_cast, http_server
 
-from hpad.election.owner import Replica
+from hpad.election.leader import KnownReplica
 from hpad.serve.page import Mode
 from hpad.settings.model import Serving
 
@@ -22,7 +22,7 @@ async def draw() -> None:
     """Draws every picture."""
     fleet = fleet_cast.rich(24, odd=False)
     mode = Mode(doing=f"Scaling by {len(fleet.values())} HPAs", facts=("leader", "HPAs of the API server"))
-    replicas = lambda: (Replica("hpad-0", "leader"),)  # noqa: E731
+    replicas = lambda: (KnownReplica("hpad-0", "leader"),)  # noqa: E731
     options = {"source": fleet, "store": fleet.store, "decisions": fleet.log, "mode": mode, "replicas": replicas}
     with browser.launched() as address:
         async with http_server.opened(Serving(), **options) as server, browser.connected(address) as chromium:
