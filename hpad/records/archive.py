@@ -161,7 +161,12 @@ class Archive:
         """Opens the database. Returns the highest number, 0 if there is no entry."""
         highest, error = await self._database.run(tables.highest)
         self._report(error)
+        self._database.emptied()
         return highest or 0
+
+    def emptied(self) -> bool:
+        """Whether what was saved is gone since the last call, as a file that is damaged or removed is replaced."""
+        return self._database.emptied()
 
     async def save(self) -> None:
         """Writes what waits. After an error it stays in memory, and is tried again later."""

@@ -199,6 +199,9 @@ class DecisionHistory:
             await self._clock.sleep(SAVE_SECONDS)
             try:
                 await archive.save()
+                if archive.emptied():
+                    for each in self._open.values():
+                        each.lost = True
                 late = self._clock.monotonic() - refreshed >= REFRESH_SECONDS
                 if late or sum(len(each.readings) for each in self._open.values()) > _MOST_READINGS:
                     refreshed = self._clock.monotonic()

@@ -126,12 +126,13 @@ class Stretch:
     """A stretch of one HPA. `last` is the reconcile of its last turn, without what only a recording needs.
 
     `unsaved` is its first turn, None once that is in the database, and `readings` the numbers of the metrics since the
-    last save. `later` are the latest turns, where these had another reason.
+    last save. `later` are the latest turns, where these had another reason. `lost`: the database has lost the first
+    turn, so the next one begins another stretch.
     """
 
     __slots__ = (
-        "_current", "_numbers", "_reason", "began", "ended", "key", "last", "later", "number", "readings", "turns",
-        "unsaved",
+        "_current", "_numbers", "_reason", "began", "ended", "key", "last", "later", "lost", "number", "readings",
+        "turns", "unsaved",
     )  # fmt: skip
 
     def __init__(self, done: Reconcile, why: Reason, last: Reconcile) -> None:
@@ -141,6 +142,7 @@ class Stretch:
         self.turns = 1
         self.last = last
         self.later: Stretch | None = None
+        self.lost = False
         self.unsaved: Reconcile | Stored | None = done
         self._numbers = numbers(done)
         self.readings: list[tuple[datetime, Numbers]] = [(self.began, self._numbers)]
@@ -156,7 +158,7 @@ class Stretch:
         """Adds a turn, if it belongs to this stretch. Returns whether it does."""
         now, newest = done.view.now, self.later or self
         # A clock that was set back begins a stretch, so that none ends before it begins.
-        if now < newest.ended or now - newest.ended > LONGEST or newest.ended - self.began >= LONGEST:
+        if self.lost or now < newest.ended or now - newest.ended > LONGEST or newest.ended - self.began >= LONGEST:
             return False
         same = why == self._reason
         if not same and self._is_left_by(why):

@@ -27,7 +27,7 @@ from hpad.clock import Clock
 from hpad.engine.turn import Reconcile
 from hpad.records.encode import LINE_END, Progress, encode_start
 from hpad.records.format import RecordingError
-from hpad.records.weight import weight
+from hpad.records.recent import weight
 from hpad.telemetry.episode import Episode
 
 _FILES_PER_LIMIT: Final = 16

@@ -195,6 +195,7 @@ class MemoryDatabase(Database):
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
+            self._is_new = True
             self._connection = sqlite3.connect(self._path, isolation_level=None)
             _prepare(self._connection, self._layout, self._most_pages)
         return self._connection

@@ -22,7 +22,7 @@ BESIDE = {
     *("hpad/engine/explain.py", "hpad/engine/conditions.py", "hpad/engine/marks.py", "hpad/controller/report.py"),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
     *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/records/"),
-    *("hpad/records/recent.py", "hpad/records/weight.py", "hpad/sources/redact.py"),
+    "hpad/sources/redact.py",
 }
 """Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
 

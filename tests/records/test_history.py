@@ -1,6 +1,7 @@
 """The decision log: what was decided for an HPA, when and why, now and at an earlier moment."""
 
 import asyncio
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -204,6 +205,29 @@ def test_a_clock_that_was_set_back_before_a_restart_keeps_the_order(tmp_path: Pa
     virtual_time.run(life(timedelta(hours=3)))
     began = virtual_time.run(life(timedelta(0)))
     assert began == [after(15), after(15) + timedelta(hours=3)]
+
+
+def test_a_file_that_was_removed_has_the_next_turns_of_all_hpas(tmp_path: Path) -> None:
+    """Also those of HPAs whose entry, which goes on, was in the file."""
+
+    async def main() -> None:
+        clock = virtual_time.VirtualClock()
+        diary = Diary(one_queue(), DecisionHistory(file=tmp_path / "decisions.db", clock=clock))
+        running = asyncio.create_task(diary.log.run())
+        for _ in range(3):
+            diary.turn(series(50))
+            await asyncio.sleep(SAVE_SECONDS + 1)
+        for each in ("decisions.db", "decisions.db-wal"):
+            os.unlink(tmp_path / each)
+        diary.log.add(named(diary.done[0], "other"))
+        await asyncio.sleep(SAVE_SECONDS + 1)
+        diary.turn(series(50))
+        (entry,) = await diary.log.entries(WEB, traces=True)
+        assert (entry.turns, entry.trace is not None) == (1, True)
+        running.cancel()
+        await diary.log.stop()
+
+    virtual_time.run(main())
 
 
 async def crash(log: DecisionHistory) -> None:

@@ -24,7 +24,7 @@ from hpad.engine.turn import Reconcile, run
 from hpad.engine.view import DRY_RUN, Competitor, View, Withheld, yielded
 from hpad.records import encode, format, replay, writer
 from hpad.records.format import RecordingError, decode_step
-from hpad.records.weight import weight
+from hpad.records.recent import weight
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
