@@ -13,11 +13,9 @@ from hpad.cli import moments, paint, replay_changed, replay_selection
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.render import lines
 from hpad.engine.render.text import BLANK
 from hpad.engine.settle import sentence
-from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records import replay
@@ -84,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
     selection = Selection.of(args)
     scenarios = selection.scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
     if args.changes:
-        return replay_changed.run(scenarios, selection, args, traced)
+        return replay_changed.run(scenarios, selection, args)
     print_all: Callable[[Iterable[Located], Selection], int]
     if args.verbose:
         print_all = functools.partial(_explain_in_full, color=args.color)
@@ -138,13 +136,8 @@ def _explain_in_full(scenarios: Iterable[Located], selection: Selection, color: 
         with _located(place):
             steps = _selected(decode_scenario(scenario), selection)
         for each in steps:
-            paint.show_lines([*lines(traced(each), outlook(each), all_pods=True), BLANK], color)
+            paint.show_lines([*lines(make_trace(each), outlook(each), all_pods=True), BLANK], color)
     return 0
-
-
-def traced(done: Reconcile) -> Trace:
-    """Returns the trace of a replayed step."""
-    return foreseen(make_trace(done))
 
 
 def _check(scenarios: Iterable[Located], selection: Selection) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
 from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, BLANK, GOOD, PLAIN, QUIET, WARN, Line, Span, labelled, line, table
-from hpad.engine.trace import Trace, encode
-from hpad.engine.turn import Reconcile
+from hpad.engine.trace import encode
+from hpad.engine.trace.make import make_trace
 from hpad.engine.words import span
 from hpad.records import spec_changes
 from hpad.records.comparison import Comparison, Row, Side, Tally
@@ -21,7 +21,6 @@ from hpad.records.format import RecordingError, decode_scenario
 from hpad.records.simulate import ComparedTurn, Difference, Simulation
 from hpad.records.spec_changes import Change, ChangeError
 
-Tracer = Callable[[Reconcile], Trace]
 _WIDTH: Final = 11
 _MARK: Final = "*"
 _MARKED: Final = "decided with answers that were recorded for another count"
@@ -49,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(scenarios: Iterable[Located], selection: Selection, args: argparse.Namespace, tracer: Tracer) -> int:
-    """Simulates and prints; `tracer` makes traces. Raises RecordingError, and Failure for changes that do not fit."""
+def run(scenarios: Iterable[Located], selection: Selection, args: argparse.Namespace) -> int:
+    """Simulates and prints. Raises RecordingError, and Failure for changes that do not fit."""
     try:
         changes = [spec_changes.parse(text) for text in args.changes]
         compared = _compared(scenarios, selection, changes, full=args.trace, until_different=args.until_different)
@@ -60,10 +59,10 @@ def run(scenarios: Iterable[Located], selection: Selection, args: argparse.Names
     if not found:
         selection.check()
     if args.output == "json":
-        output.print_value({"items": [_as_json(each, changes, tracer) for each in found]}, "json")
+        output.print_value({"items": [_as_json(each, changes) for each in found]}, "json")
         return 0
     for index, each in enumerate(found):
-        paint.show_lines([*([BLANK] if index else []), *_as_lines(each, changes, tracer)], args.color)
+        paint.show_lines([*([BLANK] if index else []), *_as_lines(each, changes)], args.color)
     return 0
 
 
@@ -110,7 +109,7 @@ def _compare(
             return
 
 
-def _as_lines(compared: Comparison, changes: Sequence[Change], tracer: Tracer) -> Iterator[Line]:
+def _as_lines(compared: Comparison, changes: Sequence[Change]) -> Iterator[Line]:
     yield labelled("HPA", str(compared.key), width=_WIDTH)
     begin, end = compared.begin, compared.end
     assert begin is not None
@@ -132,7 +131,7 @@ def _as_lines(compared: Comparison, changes: Sequence[Change], tracer: Tracer) -
         if done is not None:
             yield BLANK
             notes = [] if row.valid else [_MARKED]
-            yield from lines(tracer(done), outlook(done), notes=notes, all_pods=True)
+            yield from lines(make_trace(done), outlook(done), notes=notes, all_pods=True)
 
 
 def _statement(compared: Comparison, found: Difference) -> str:
@@ -197,7 +196,7 @@ def _figures(tally: Tally) -> tuple[str, ...]:
     return str(tally.rescales), lowest, highest, at_max, hours
 
 
-def _as_json(compared: Comparison, changes: Sequence[Change], tracer: Tracer) -> dict[str, Any]:
+def _as_json(compared: Comparison, changes: Sequence[Change]) -> dict[str, Any]:
     found = compared.difference
     difference = None
     if found is not None:
@@ -217,29 +216,29 @@ def _as_json(compared: Comparison, changes: Sequence[Change], tracer: Tracer) ->
         "set": [change.text for change in changes],
         "notes": list(_notes(compared)),
         "difference": difference,
-        "steps": [_row_as_json(row, tracer) for row in compared.rows],
+        "steps": [_row_as_json(row) for row in compared.rows],
         "summary": {"recorded": _tally_as_json(compared.recorded), "changed": _tally_as_json(compared.changed)},
     }
 
 
-def _row_as_json(row: Row, tracer: Tracer) -> dict[str, Any]:
+def _row_as_json(row: Row) -> dict[str, Any]:
     return {
         "time": _moment(row.time),
         "valid": row.valid,
         "reset": row.reset,
-        "recorded": _side_as_json(row.recorded, tracer),
-        "changed": _side_as_json(row.changed, tracer),
+        "recorded": _side_as_json(row.recorded),
+        "changed": _side_as_json(row.changed),
     }
 
 
-def _side_as_json(side: Side, tracer: Tracer) -> dict[str, Any]:
+def _side_as_json(side: Side) -> dict[str, Any]:
     found = {
         "current": side.current,
         "desired": side.desired,
         "written": side.written,
         "sentence": side.sentence,
     }
-    return found if side.done is None else {**found, "trace": json.loads(encode(tracer(side.done)))}
+    return found if side.done is None else {**found, "trace": json.loads(encode(make_trace(side.done)))}
 
 
 def _tally_as_json(tally: Tally) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from hpad.election import owner
 from hpad.election.leader import KnownReplica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
 from hpad.records import recent
@@ -173,7 +172,7 @@ class Api:
         )
         items = tuple(found[:limit])
         token = str(items[-1].number) if len(found) > limit else ""
-        return await respond_with(lambda: EntryList(items=tuple(map(_foreseen, items)), continue_=token))
+        return await respond_with(lambda: EntryList(items=items, continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
         key, at = self._found(request).metadata.key, asked["at"]
@@ -185,7 +184,7 @@ class Api:
     def _decision_at(self, found: PastDecision) -> DecisionAt:
         """Returns a past decision with all that is said of it. Call it on a thread."""
         done, notes = found.done, (found.note,) if found.note else ()
-        trace, next_ = (None, ()) if done is None else (foreseen(self._decisions.trace(done)), outlook(done))
+        trace, next_ = (None, ()) if done is None else (self._decisions.trace(done), outlook(done))
         return DecisionAt(**msgspec.structs.asdict(found.entry) | {"trace": trace}, outlook=next_, notes=notes)
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
@@ -229,8 +228,7 @@ class Api:
 
     def _detail(self, hpa: HorizontalPodAutoscaler) -> Detail:
         row = self._row(hpa, self._dry_run())
-        last, latest = row.memory.last, self._decisions.latest(row.key)
-        trace = None if latest is None else foreseen(latest)
+        last = row.memory.last
         return Detail(
             **msgspec.structs.asdict(summary.summary(row)),
             sentence="" if last is None else last.sentence,
@@ -241,7 +239,7 @@ class Api:
             outlook=() if row.done is None else outlook(row.done),
             owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,
-            trace=trace,
+            trace=self._decisions.latest(row.key),
         )
 
 
@@ -252,11 +250,6 @@ def _recorded(reconciles: Sequence[Reconcile]) -> Recording:
         decisions=len(reconciles),
         scenarios=tuple(map(msgspec.Raw, recent.lines(reconciles))),
     )
-
-
-def _foreseen(entry: Entry) -> Entry:
-    """Returns the entry with the next bounds in its trace. Call it on a thread."""
-    return entry if entry.trace is None else msgspec.structs.replace(entry, trace=foreseen(entry.trace))
 
 
 def _checked(answer: Answering, known: Sequence[parameters.Parameter]) -> Handler:

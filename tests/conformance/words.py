@@ -17,7 +17,6 @@ import msgspec
 
 from hpad.engine import brief, holds, trace
 from hpad.engine.outlook import outlook
-from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.render import lines
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
@@ -39,7 +38,7 @@ def said(done: Reconcile, number: int) -> Iterator[str]:
     yield f"cause: {brief.cause(done.decision, done.outcome)}"
     yield f"held by: {', '.join(holds.held_by(done.view, done.decision, done.outcome))}"
     yield _json(msgspec.json.encode(replay.results_of(done)))
-    made = foreseen(make_trace(done))
+    made = make_trace(done)
     yield _json(trace.encode(made))
     if number % IN_FULL == 0:
         yield brief.brief(done.decision, done.outcome)

@@ -12,7 +12,6 @@ from support.engine import START, Workload, external, series
 
 from hpad.engine import controls, schedule
 from hpad.engine.conditions import SCHEDULE_ACTIVE, find
-from hpad.engine.outlook.scheduled import foreseen
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.schedule import Bounds
 
@@ -169,12 +168,10 @@ def test_rare_days_are_not_searched_again_for_each_change(others: str, monkeypat
     assert searched.count("0 0 29 2 */7") <= 2 * 18  # for the present bounds, and for the next
 
 
-def test_no_turn_looks_for_the_next_bounds() -> None:
-    """They are for people, and take long to find; the trace has what is needed to find them later."""
+def test_the_trace_names_the_next_bounds() -> None:
     web = Workload(QUEUE, replicas=3, high=10, annotations={SCHEDULE: "10 12 1 1 * for 5m: min=6"})
     web.reconcile(series(30))
-    assert web.trace.replicas.next_bounds is None
-    found = foreseen(web.trace).replicas.next_bounds
+    found = web.trace.replicas.next_bounds
     assert found is not None
     assert (found.at, found.min, found.max) == (at("2026-01-01T12:10:00Z"), 6, 10)
 

@@ -113,6 +113,7 @@ async def test_one_hpa_with_its_trace(world: World) -> None:
         "text": "6 -> 10 once the scaleUp policies allow it at 12:00:15Z, if queue still wants 10",
         "kind": "step",
         "at": "2026-01-01T12:00:15Z",
+        "rest": ", if queue still wants 10",
         "replicas": 10,
     }
     # 50 / 10 per replica are 5 replicas, and more than 50 are 6.

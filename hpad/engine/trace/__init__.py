@@ -35,7 +35,7 @@ class NextBoundsTrace(Step, frozen=True):
 
 
 class ScheduleTrace(Step, frozen=True):
-    """The schedule of the HPA as written, and the bounds outside its windows: what `foreseen` needs."""
+    """The schedule of the HPA as written, and the bounds outside its windows."""
 
     text: str
     min: int
@@ -48,7 +48,7 @@ class ReplicasTrace(Step, frozen=True):
     `min` is the lowest count that metrics may ask for. `desired` is the decided count. `zero_disabled`: minReplicas is
     0, which counts as 1 while the feature gate HPAScaleToZero is off. `schedule`: the open windows that set `min` and
     `max`, with their ends ("": none). `windows` is the whole schedule, and
-    `next_bounds` the bounds that it sets next (None: they stay, or `foreseen` has not looked for them). In shadow mode
+    `next_bounds` the bounds that it sets next (None: they stay). In shadow mode
     `current`, `observed` and `desired` are those of the shadow, and `target` is the count of the target; None in other
     modes.
     """

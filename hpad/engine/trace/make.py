@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.engine import holds, trace
+from hpad.engine import holds, schedule, trace
 from hpad.engine.addresses import addresses
 from hpad.engine.controls import SCHEDULE
 from hpad.engine.decide import Decision
@@ -27,7 +27,7 @@ _MOST_NAMES: Final = 100
 def make_trace(done: Reconcile, source_of: SourceOf | None = None, most_pods: int | None = None) -> trace.Trace:
     """Returns the trace, with at most `most_pods` pods of each metric (None: all). Never raises.
 
-    `source_of` names the metric source of a query.
+    `source_of` names the metric source of a query. Call it on a thread: it takes long with many pods, or a schedule.
     """
     made = _numbers(done, source_of, most_pods)
     stages = holds.stages(done.view, done.decision, done.outcome)
@@ -55,6 +55,7 @@ def _numbers(done: Reconcile, source_of: SourceOf | None, most_pods: int | None)
             zero_disabled=view.scale_to_zero_disabled,
             schedule="" if view.controls.schedule is None else str(view.bounds),
             windows=_windows(view),
+            next_bounds=next_bounds(view),
             target=None if view.shadow is None else view.shadow.replicas,
         ),
         pause=None if view.paused is None else trace.PauseTrace(until=view.controls.paused_until),
@@ -100,9 +101,25 @@ def _spared(decision: Decision) -> Spared | None:
 def _windows(view: View) -> trace.ScheduleTrace | None:
     if view.controls.schedule is None:
         return None
-    spec, text = view.spec, dict(view.controls.texts)[SCHEDULE]
-    low = max(1, spec.min_replicas) if view.scale_to_zero_disabled else spec.min_replicas
-    return trace.ScheduleTrace(text=text, min=low, max=spec.max_replicas)
+    return trace.ScheduleTrace(
+        text=dict(view.controls.texts)[SCHEDULE], min=_unscheduled_minimum(view), max=view.spec.max_replicas
+    )
+
+
+def _unscheduled_minimum(view: View) -> int:
+    return max(1, view.spec.min_replicas) if view.scale_to_zero_disabled else view.spec.min_replicas
+
+
+def next_bounds(view: View) -> trace.NextBoundsTrace | None:
+    """Returns the bounds that the schedule of the HPA sets next; None where they stay.
+
+    Takes up to a fifth of a second.
+    """
+    if view.controls.schedule is None:
+        return None
+    low, high = _unscheduled_minimum(view), view.spec.max_replicas
+    found = schedule.following(view.controls.schedule, view.now, low, high)
+    return None if found is None else trace.NextBoundsTrace(at=found[0], min=found[1].low, max=found[1].high)
 
 
 def _chosen(view: View, decision: Decision) -> trace.ChosenTrace:
