@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, or_error
+from hpad.adapter_http import UNDECODABLE
 from hpad_adapters import lists
 
 PODS: Final = "workload_pods"
@@ -155,7 +156,7 @@ class KubernetesWorkload:
             return _PODS.decode(lists.sized(body))
         except AdapterError as error:
             raise AdapterError(f"{where}: {error.message}", error.blame, lasting=True) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             raise AdapterError(f"{where}: the API server answered something other than pods", "cluster") from None
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from hpad.adapter import AdapterError, ApiReader, Context, Operator, Selector, fetch_failed, positive_duration, shown
-from hpad.adapter_http import count_elements
+from hpad.adapter_http import UNDECODABLE, count_elements
 
 T = TypeVar("T")
 _CONCURRENCY = 16
@@ -73,7 +73,7 @@ class ListReader:
             raise AdapterError(message, error.blame, lasting=error.lasting) from None
         except TimeoutError:
             raise fetch_failed(self._api, f"no answer within {self._timeout:g}s") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise fetch_failed(self._api, f"the answer is not a list of metrics: {error}") from None
 
 

@@ -13,7 +13,7 @@ import msgspec
 import yarl
 
 from hpad.adapter import AdapterError, Context, hide, public
-from hpad.adapter_http.exchange import Exchange, Request, RequestFailedError, Response, decoded
+from hpad.adapter_http.exchange import UNDECODABLE, Exchange, Request, RequestFailedError, Response, decoded
 from hpad.adapter_http.options import HttpOptions, OAuth2, fits_header, read_secrets
 from hpad.clock import Clock
 
@@ -116,7 +116,7 @@ def _refusal(response: Response) -> str:
     """
     try:
         found = _REFUSED.decode(response.body).error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         found = ""
     code = f" ({found})" if _ERROR_CODE.fullmatch(found) else ""
     if 300 <= response.status < 400:

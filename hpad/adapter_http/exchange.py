@@ -145,6 +145,8 @@ def _merged(own: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, 
 
 
 T = TypeVar("T")
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoders of msgspec raise for an answer of another form; the last one for lists nested too deeply."""
 MAX_ELEMENTS: Final = 1_000_000
 """The most values, lists and objects of a JSON body, unless the caller has a limit of its own: 16 MiB of `{}` would
 otherwise become a gigabyte of objects."""
@@ -168,7 +170,7 @@ def decoded(
         raise AdapterError(f"{name} answers more than {limit}", lasting=True, alive=True)
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         raise AdapterError(f"{name} answered something other than {expected}") from None
 
 

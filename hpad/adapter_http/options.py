@@ -107,6 +107,11 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str = ""
     insecure: bool = False
 
+    @classmethod
+    def of(cls, settings: object) -> "TlsOptions":
+        """Returns the fields of these names in the settings of a source, which may lack some."""
+        return cls(**{name: getattr(settings, name) for name in cls.__struct_fields__ if hasattr(settings, name)})
+
     @property
     def error(self) -> str:
         """Why the options contradict each other, as "field: text"; "" if they do not."""

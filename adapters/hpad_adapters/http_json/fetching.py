@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from hpad.adapter import AdapterError, ApiReader, Context, Member, Query, or_error, public
-from hpad.adapter_http import Http, Request, first_line
+from hpad.adapter_http import UNDECODABLE, Http, Request, first_line
 from hpad_adapters.http_json import times
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
 
@@ -89,7 +89,7 @@ async def pods(api: ApiReader | None, service: tuple[str, str], url: str, max_po
     body = await api.get(path, {"labelSelector": f"{_SERVICE_LABEL}={name}", "limit": str(_MOST_SLICES)})
     try:
         listed = _SLICES.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         raise AdapterError(f"{where}: the API server answered something other than EndpointSlices") from None
     # Endpoints can be in two slices for a moment.
     found = {pod.url: pod for pod in _pods(_of_one_family(listed.items), url, where)}

@@ -130,9 +130,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     @property
     def tls_options(self) -> TlsOptions:
         """The options of TLS."""
-        return TlsOptions(
-            ca=self.ca, cert=self.cert, key=self.key, key_password=self.key_password, insecure=self.insecure
-        )
+        return TlsOptions.of(self)
 
     def http_options(self) -> HttpOptions:
         """Returns the options of requests for tokens."""

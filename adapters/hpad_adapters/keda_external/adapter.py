@@ -72,7 +72,7 @@ class KedaExternalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     @property
     def tls_options(self) -> TlsOptions:
         """The options of TLS."""
-        return TlsOptions(ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure)
+        return TlsOptions.of(self)
 
 
 class KedaExternal:

@@ -106,14 +106,7 @@ class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         timeout = positive_duration("request_timeout", self.request_timeout).total_seconds()
         return HttpOptions(
             headers=self.headers,
-            tls=TlsOptions(
-                ca=self.ca,
-                cert=self.cert,
-                key=self.key,
-                key_password=self.key_password,
-                server_name=self.server_name,
-                insecure=self.insecure,
-            ),
+            tls=TlsOptions.of(self),
             proxy=self.proxy,
             timeout=timeout,
             connect_timeout=timeout,

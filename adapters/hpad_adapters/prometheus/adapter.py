@@ -24,7 +24,7 @@ from hpad.adapter import (
     or_error,
     parse_duration,
 )
-from hpad.adapter_http import TooLargeError
+from hpad.adapter_http import UNDECODABLE, TooLargeError
 from hpad_adapters.lists import LabelIndex
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import PrometheusConnection
@@ -239,7 +239,7 @@ async def _listed(api: ApiReader | None, namespace: str, selectors: set[Selector
         body = await api.get(f"/api/v1/namespaces/{namespace}/pods", params)
         try:
             page = _decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             text = f'the API server\'s list of the pods of "{namespace}" is no PodList'
             raise AdapterError(text, "cluster") from None
         pods += [pod.metadata for pod in page.items]

@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from hpad.adapter import AdapterError, Context, parse_duration
-from hpad.adapter_http import Http, decoded, first_line
+from hpad.adapter_http import UNDECODABLE, Http, decoded, first_line
 from hpad_adapters.prometheus import samples
 from hpad_adapters.prometheus.server import PrometheusServer
 
@@ -54,7 +54,7 @@ def _is_envelope(body: bytes) -> bool:
     """Returns whether the server itself answers, not a proxy with JSON of its own."""
     try:
         _ENVELOPE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return False
     return True
 

@@ -60,9 +60,7 @@ class PrometheusServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             username=self.username,
             password=self._password,
             bearer_token=self._bearer_token,
-            tls=TlsOptions(
-                ca=self.ca, cert=self.cert, key=self.key, server_name=self.server_name, insecure=self.insecure
-            ),
+            tls=TlsOptions.of(self),
             proxy=self.proxy,
             timeout=timeout,
             connect_timeout=timeout,

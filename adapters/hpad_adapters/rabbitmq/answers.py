@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from hpad.adapter import AdapterError
-from hpad.adapter_http import decoded
+from hpad.adapter_http import UNDECODABLE, decoded
 from hpad_adapters.rabbitmq.broker import RabbitmqBroker
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
@@ -106,7 +106,7 @@ def page_of(body: bytes, name: str, most: int) -> QueuePage:
     """Returns a page of at most so many queues; raises AdapterError, which names the broker, for anything else."""
     try:
         page: QueuePage | _RawPage = _PAGE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         page = decoded(_RAW_PAGE, body, name, "a list of queues")
     if len(page.items) > most:
         raise AdapterError(f"{name} answered {len(page.items)} queues on a page of {most}")
@@ -121,14 +121,14 @@ def queue_of(body: bytes, name: str) -> RabbitmqQueue:
     """
     try:
         return _QUEUE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         fields = decoded(_OBJECT, body, name, "a queue")
     usable, odd = dict[str, Any](), list[str]()
     for field, decoder in _FIELDS.items():
         raw = bytes(fields.get(field, b"null"))
         try:
             usable |= {field: decoder.decode(raw)} if raw not in _ABSENT else {}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             odd.append(f"{field} is {_cut(raw)}")
     if not usable.get("name"):
         raise AdapterError(f"{name} answered something other than a queue")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from hpad.adapter import AdapterError, Context
-from hpad.adapter_http import Http, RequestFailedError, Response, first_line
+from hpad.adapter_http import UNDECODABLE, Http, RequestFailedError, Response, first_line
 from hpad_adapters.rabbitmq.settings import Settings
 
 _MAX_REASON = 200
@@ -118,5 +118,5 @@ class RabbitmqBroker:
 def _problem(body: bytes) -> _Problem | None:
     try:
         return _PROBLEM.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None

@@ -149,7 +149,7 @@ class RedisServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def tls_options(self) -> TlsOptions:
         """The options of TLS."""
-        return TlsOptions(ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure)
+        return TlsOptions.of(self)
 
 
 def _url_error(url: str) -> str:
