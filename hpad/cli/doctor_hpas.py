@@ -1,4 +1,8 @@
-"""The check `zero` of `hpad doctor`: targets at zero replicas, and whether the metrics of their HPAs wake them."""
+"""The checks of single HPAs of `hpad doctor`.
+
+`zero`: targets at zero replicas, and whether the metrics of their HPAs wake them. `idle-first`: HPAs whose annotation
+hpad.io/scale-down-order has no effect, and why.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -14,8 +14,7 @@ import msgspec
 
 from hpad.api.text import shown
 from hpad.cli import client, moments, output, paint
-from hpad.cli.fetch import HpadReader
-from hpad.cli.hpa_reader import Hpa, Json
+from hpad.cli.fetch import Hpa, HpadReader, Json
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook

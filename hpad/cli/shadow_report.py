@@ -1,4 +1,4 @@
-"""`hpad shadow-report`: where hpad in shadow mode and the target of an HPA differed, when and why."""
+"""Where hpad in shadow mode and the target of an HPA differed: `hpad shadow-report`, and a check of `hpad doctor`."""
 
 import argparse
 import asyncio
@@ -15,8 +15,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.cli import client, moments, output, paint
 from hpad.cli.checks import NOTE, OK, Finding, listed
-from hpad.cli.fetch import HpadReader
-from hpad.cli.hpa_reader import Hpa
+from hpad.cli.fetch import Hpa, HpadReader
 from hpad.cli.output import Failure, counted
 from hpad.cli.shadow_differences import Interval, ShadowReport, ShadowSide, report
 from hpad.clock import SystemClock

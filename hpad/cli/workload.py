@@ -1,4 +1,4 @@
-"""The flags of a simulated workload, and the model they describe; `hpad simulate` and `hpad backtest` share them."""
+"""The flags of a simulated workload, and the model they describe, for `hpad simulate` and `hpad backtest`."""
 
 import argparse
 from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
 from hpad.kube import codec, errors, hpas, pods, watch
 from hpad.sources import answers
-from hpad_adapters.http_json import documents, exposition, paths
+from hpad_adapters.http_json import documents, paths
 from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics, MetricsServer
 from hpad_adapters.prometheus import Prometheus
 from hpad_adapters.rabbitmq import RabbitMQ
@@ -112,7 +112,7 @@ def prometheus() -> Iterator[Check]:
 
 
 _PATHS = [paths.steps(path) for path in ("", "jobs[*].n", "jobs[#]", "all.jobs[*].n", "all.@max", "text")]
-_SERIES = [exposition.selector(path) for path in ("jobs", 'jobs{queue=~"m.*",state!=""}')]
+_SERIES = [documents.selector(path) for path in ("jobs", 'jobs{queue=~"m.*",state!=""}')]
 
 
 def http_documents(data: bytes) -> None:
@@ -125,7 +125,7 @@ def http_documents(data: bytes) -> None:
                     assert all(isinstance(number, int) for number in paths.numbers(tree, path))
     for series in _SERIES:
         with contextlib.suppress(paths.NoNumberError):
-            assert exposition.values(data, series, 1000)
+            assert documents.values(data, series, 1000)
 
 
 @contextlib.contextmanager

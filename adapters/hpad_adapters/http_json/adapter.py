@@ -23,7 +23,7 @@ from hpad.adapter import (
     meant,
     or_error,
 )
-from hpad_adapters.http_json import documents, exposition, fetching, paths
+from hpad_adapters.http_json import documents, fetching, paths
 from hpad_adapters.http_json.fetching import FetchedDocument, Part
 from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric
 
@@ -136,7 +136,7 @@ class HttpJson:
             return document
         try:
             if metric.format == "prometheus":
-                return exposition.values(document, exposition.selector(metric.path), self._settings.max_elements)
+                return documents.values(document, documents.selector(metric.path), self._settings.max_elements)
             values = paths.numbers(document, paths.steps(metric.path))
         except paths.NoNumberError as error:
             return _unfit(f'metric "{name}": there is no number at "{metric.path}" of {where}: {error}')

@@ -10,7 +10,7 @@ import msgspec
 
 from hpad.adapter import AdapterError, ApiReader, Context, Member, Query, or_error, public
 from hpad.adapter_http import UNDECODABLE, Http, Request, first_line
-from hpad_adapters.http_json import times
+from hpad_adapters.http_json import settings
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
 
 # The ready pods of a Service, from its EndpointSlices.
@@ -235,10 +235,10 @@ class Fetcher:
     def _filled(self, document: FetchedDocument, url: str, name: str) -> Request:
         now = self._clock.now()
         return Request(
-            url=times.filled(url, now),
+            url=settings.with_times(url, now),
             name=name,
             method=document.method,
-            content=None if document.content is None else times.filled(document.content, now).encode(),
+            content=None if document.content is None else settings.with_times(document.content, now).encode(),
             headers=document.headers,
         )
 

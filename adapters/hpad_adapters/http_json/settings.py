@@ -3,13 +3,14 @@
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from hpad.adapter import positive_duration, shown
+from hpad.adapter import parse_duration, positive_duration, shown
 from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
-from hpad_adapters.http_json import exposition, paths, times
+from hpad_adapters.http_json import documents, paths
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
 Combine = Literal["sum", "avg", "max", "min"]
@@ -65,13 +66,13 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             yield f'url: {shown(self.url)} has not the host "pod", as in "http://pod:8080/jobs"'
         elif self.pods not in (None, EACH) and self.service is None:
             yield f'url: {shown(self.url)} does not name a Service, as in "http://api.shop.svc:8080/stats"'
-        yield from times.errors("url", self.url)
+        yield from time_errors("url", self.url)
         if self.content is not None:
-            yield from times.errors("body", self.content)
+            yield from time_errors("body", self.content)
             if self.method == "GET":
                 yield "body: a GET has none; leave out method, or write POST"
         try:
-            exposition.selector(self.path) if self.format == "prometheus" else paths.steps(self.path)
+            documents.selector(self.path) if self.format == "prometheus" else paths.steps(self.path)
         except ValueError as error:
             yield str(error)
 
@@ -181,3 +182,44 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             connect_timeout=timeout,
             max_bytes=self.max_bytes,
         )
+
+
+# Times in a URL or a body: `<<now>>`, `<<now-5m>>`, `<<now-5m:ms>>`, filled in for each request.
+
+_PLACE: Final = re.compile(r"<<([^<>]*)>>")
+_TIME: Final = re.compile(r"now(?:([+-])([0-9a-z.]+))?(?::(ms|iso))?")
+_FARTHEST: Final = timedelta(days=3660)
+
+
+def with_times(text: str, now: datetime) -> str:
+    """Returns the text with its times: seconds since 1970, with :ms milliseconds, with :iso as in RFC 3339 (UTC)."""
+    return _PLACE.sub(lambda found: _written(found[1], now), text)
+
+
+def time_errors(field: str, text: str) -> Iterator[str]:
+    """Yields "field: text" for each place that is no time."""
+    for found in _PLACE.finditer(text):
+        try:
+            _parsed(found[1])
+        except ValueError:
+            yield f'{field}: {shown(found[0])} is not a time, as in "<<now-5m>>"'
+
+
+def _parsed(inner: str) -> tuple[timedelta, str]:
+    """Returns the distance from now, and the form; raises ValueError."""
+    match = _TIME.fullmatch(inner)
+    if match is None:
+        raise ValueError(inner)
+    sign, duration, form = match.groups()
+    distance = parse_duration(duration) if duration else timedelta()
+    if distance > _FARTHEST:
+        raise ValueError(inner)
+    return (-distance if sign == "-" else distance), form or "s"
+
+
+def _written(inner: str, now: datetime) -> str:
+    distance, form = _parsed(inner)
+    time = now + distance
+    if form == "iso":
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return str(int(time.timestamp() * (1000 if form == "ms" else 1)))

@@ -1,4 +1,7 @@
-"""Decodes queues and pages of queues. An odd value is a fault of its queue alone, not of the page."""
+"""What is asked of the management API, and its answers: queues and pages of queues.
+
+An odd value is a fault of its queue alone, not of the page.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names of HPAs on the command line: `web`, `hpa/web`, or the target as `deployment/web`."""
+"""Names of HPAs on the command line (`web`, `hpa/web`, or the target as `deployment/web`), and the HPAs they mean."""
 
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The parts of a conversion: metrics, sources, annotations, and notes on what is lost."""
+"""The parts of a conversion: metrics, sources, settings, annotations, and notes on what is lost."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final

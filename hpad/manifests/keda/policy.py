@@ -1,4 +1,4 @@
-"""The metric policy of a converted ScaledObject: its formula, and which metrics let the target sleep."""
+"""The metric policy and the fallback of a converted ScaledObject."""
 
 from datetime import timedelta
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Converts KEDA's triggers `cpu`, `memory` and `cron`.
+"""Converts KEDA's triggers `cpu`, `memory`, `cron`, `kubernetes-workload`, `external` and `external-push`.
 
 Source: KEDA 2.21, "CPU", "Memory" and "Cron".
 """

@@ -1,4 +1,4 @@
-"""Notes on objects of KEDA that cannot be converted: kinds without a counterpart, and old versions."""
+"""What of KEDA has no counterpart: types of triggers, entries of their metadata, and kinds and versions of objects."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
