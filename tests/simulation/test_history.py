@@ -170,7 +170,10 @@ def test_a_grid_and_its_ranking() -> None:
         list(backtest.grid({"a": ["1"] * 30, "b": ["1"] * 100}))
     outcomes = [(5, 9), (3, 30), (4, 30), (6, 9), (7, 1)]
     found = backtest.ranked(
-        [backtest.Candidate({}, backtest.Outcome(replica_seconds=cost, above_goal=above)) for cost, above in outcomes]
+        [
+            backtest.Candidate({}, backtest.SimulatedOutcome(replica_seconds=cost, above_goal=above))
+            for cost, above in outcomes
+        ]
     )
     order = [(each.outcome.replica_seconds, each.outcome.above_goal, each.best) for each in found]
     assert order == [(3, 30, True), (4, 30, False), (5, 9, True), (6, 9, False), (7, 1, True)]

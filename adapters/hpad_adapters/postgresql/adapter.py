@@ -42,7 +42,7 @@ class PostgreSQL:
         self._clock = context.clock
         self._library: Any = extras.load("hpad_adapters.postgresql.connections", "postgresql")
         self._errors: Any = extras.load("asyncpg", "postgresql")
-        self._connections: Any = self._library.Connections(settings, context)
+        self._connections: Any = self._library.PostgresqlConnections(settings, context)
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if there is no connection to the server."""

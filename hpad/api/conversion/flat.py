@@ -125,6 +125,22 @@ _PLACES: Final = {
     "current_average_utilization": "current.average_utilization",
 }
 """Where autoscaling/v2 has the field of a flat source or status."""
+_IN_V2: Final[Mapping[type, Any]] = {
+    FlatObjectMetricSource: v2.ObjectMetricSource,
+    FlatPodsMetricSource: v2.PodsMetricSource,
+    FlatResourceMetricSource: v2.ResourceMetricSource,
+    FlatContainerResourceMetricSource: v2.ContainerResourceMetricSource,
+    FlatExternalMetricSource: v2.ExternalMetricSource,
+    FlatMetricSpec: v2.MetricSpec,
+    FlatObjectMetricStatus: v2.ObjectMetricStatus,
+    FlatPodsMetricStatus: v2.PodsMetricStatus,
+    FlatResourceMetricStatus: v2.ResourceMetricStatus,
+    FlatContainerResourceMetricStatus: v2.ContainerResourceMetricStatus,
+    FlatExternalMetricStatus: v2.ExternalMetricStatus,
+    FlatMetricStatus: v2.MetricStatus,
+}
+_OTHER: Final[Mapping[type, Any]] = {**_IN_V2, **{kind: flat for flat, kind in _IN_V2.items()}}
+"""The struct of the same part in the other form."""
 
 
 def to_v2(metric: FlatMetricSpec | FlatMetricStatus) -> Any:
@@ -132,18 +148,18 @@ def to_v2(metric: FlatMetricSpec | FlatMetricStatus) -> Any:
 
     The type of a metric target follows from the fields that are set.
     """
-    return _converted(metric, vars(v2), _source_to_v2)
+    return _converted(metric, _source_to_v2)
 
 
 def from_v2(metric: v2.MetricSpec | v2.MetricStatus) -> Any:
     """Returns the MetricSpec or MetricStatus of one in v2. The flat form has no field for the type of the target."""
-    return _converted(metric, globals(), _source_from_v2)
+    return _converted(metric, _source_from_v2)
 
 
-def _converted(metric: Any, kinds: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
+def _converted(metric: Any, convert: Callable[[Any], Any]) -> Any:
     fields = {name: getattr(metric, name) for name in metric.__struct_fields__ if name != "type"}
     sources = {name: convert(source) for name, source in fields.items() if source is not None}
-    return kinds[type(metric).__name__](metric.type, **sources)
+    return _OTHER[type(metric)](metric.type, **sources)
 
 
 def _source_to_v2(source: Any) -> Any:
@@ -158,7 +174,7 @@ def _source_to_v2(source: Any) -> Any:
         fields["current"] = MetricValueStatus(**parts["current"])
     if "target" in parts:
         fields["target"] = _target(source, **parts["target"])
-    return getattr(v2, type(source).__name__)(**fields)
+    return _OTHER[type(source)](**fields)
 
 
 def _target(
@@ -178,7 +194,7 @@ def _target(
 
 
 def _source_from_v2(source: Any) -> Any:
-    kind: Any = globals()[type(source).__name__]
+    kind = _OTHER[type(source)]
     values = {name: attrgetter(_PLACES[name])(source) for name in kind.__struct_fields__}
     # A value that the flat form cannot leave out takes its default, 0.
     return kind(**{name: value for name, value in values.items() if value is not None})
