@@ -65,7 +65,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def clauses(self) -> list[str]:
         """What decided the count, then what changed it; [] where nothing was decided."""
-        later = [each.clause for each in self.stages if each.clause]
+        later = [clause for each in self.stages if (clause := each.clause)]
         if self.recommendation is None:
             return later
         return [*explain.wanted(self.proposals, self.recommendation, self.current), *later]
@@ -73,10 +73,12 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def held(self) -> str:
         """The clause on what changed the count that the metrics ask for; "" where nothing did."""
-        later = self.clauses[1:]
-        if self.recommendation is None or not later:
+        return self._held(self.clauses)
+
+    def _held(self, clauses: Sequence[str]) -> str:
+        if self.recommendation is None or len(clauses) < 2:
             return ""
-        return f"{explain.count_of(self.recommendation)} wanted but {'; '.join(later)}"
+        return f"{explain.count_of(self.recommendation)} wanted but {'; '.join(clauses[1:])}"
 
     @property
     def cause(self) -> str | None:
@@ -91,7 +93,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The clause that gives the reasons for `desired`; "" where nothing was decided."""
         clauses, order = self.clauses, "" if self.spared is None else self.spared.order
         if clauses and self.recommendation is not None:
-            clauses = [clauses[0], self.held, *explain.other_metrics(self.proposals, self.recommendation)]
+            clauses = [clauses[0], self._held(clauses), *explain.other_metrics(self.proposals, self.recommendation)]
         return "; ".join(filter(None, [*clauses, order]))
 
     def __str__(self) -> str:

@@ -48,15 +48,22 @@ REASONS: Final = (
 class Stage(msgspec.Struct, frozen=True, gc=False):
     """One stage: the count after it (None: there is none), and why.
 
-    `clause` is what the sentence says about it; "" where it changed nothing, and for the metrics, whose clauses
-    `hpad.engine.explain` makes. `holds` is the reason, one of REASONS, for which the target does not get the count that
-    its metrics ask for ("": it does not hold the count). A stage may cut what an earlier one holds, and hold nothing.
+    `text` is what the sentence says about it; "" where it changed nothing, for the metrics, whose clauses
+    `hpad.engine.explain` makes, and for the windows, which are `restrained`. `holds` is the reason, one of REASONS, for
+    which the target does not get the count that its metrics ask for ("": it does not hold the count). A stage may cut
+    what an earlier one holds, and hold nothing.
     """
 
     name: str
     replicas: int | None
-    clause: str = ""
+    text: str = ""
     holds: str = ""
+    restrained: Restrained | None = None
+
+    @property
+    def clause(self) -> str:
+        """The part of the sentence; "" where it says nothing about the stage. That of the windows is made anew."""
+        return self.text if self.restrained is None else self.restrained.stabilization
 
 
 class Limit(NamedTuple):
@@ -94,8 +101,7 @@ def halted(verdict: Halt) -> Stage:
 
 def restraints(found: Restrained, count: int) -> Iterator[Stage]:
     """Yields windows, policies, minimum and maximum. `count` is that after all of them."""
-    window = "" if found.deciding is None else STABILIZATION
-    yield Stage(WINDOWS, found.stabilized, found.stabilization, window)
+    yield Stage(WINDOWS, found.stabilized, holds="" if found.deciding is None else STABILIZATION, restrained=found)
     limiting, limit = limit_of(found)
     holds = limit if found.limits_hold else ""
     if limiting == POLICIES:
