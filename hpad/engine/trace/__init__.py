@@ -1,8 +1,7 @@
 """The trace of one decision: every number that determined the replica count, from the samples to the write.
 
-It is the format of the API, of the decision history and of `hpad explain -o json`. Amounts are Kubernetes quantities,
-exact to milli-units ("250m"); the amounts of a Utilization target are percentages ("50"). Times are RFC 3339 in UTC;
-durations are seconds.
+It is the format of the API and of `hpad explain -o json`. Amounts are Kubernetes quantities, exact to milli-units
+("250m"); the amounts of a Utilization target are percentages ("50"). Times are RFC 3339 in UTC; durations are seconds.
 """
 
 from datetime import datetime

@@ -29,14 +29,13 @@ class SampleTrace(Step, frozen=True):
     """The answer of the source: its time, and its age when the decision was made.
 
     `value` is that of an Object metric, `values` those of the series of an External metric; the values of metrics per
-    pod are those of the pods. `values_omitted` is the number of values left out of a long list.
+    pod are those of the pods.
     """
 
     timestamp: datetime
     age_seconds: float
     value: str | None = None
     values: tuple[str, ...] | None = None
-    values_omitted: int = 0
 
 
 class MetricTargetTrace(Step, frozen=True):
