@@ -106,9 +106,10 @@ class Writes:
         start, last = self._start(turn), report.last(done)
         left = remember.after(start, done, last, None if options.writes_status else settlement.status)
         writes = (settlement.status_changed or turn.unreported is not None) and options.writes_status
-        self._store.put(key, left.memory if writes else left.reported)
-        if writes and await self._report_status(turn, settlement.status) and left.reported is not left.memory:
-            self._store.put(key, left.reported)
+        reported = left.reported
+        self._store.put(key, left.memory if writes else reported)
+        if writes and await self._report_status(turn, settlement.status) and reported is not left.memory:
+            self._store.put(key, reported)
         self._log_changes(turn, done)
         report.log_decision(self._log, done, last, start.memory.last)
 

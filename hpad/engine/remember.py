@@ -21,7 +21,7 @@ The history is WHOLE (`Validity`) or GAPPED: loaded, and turns may be missing.
 """
 
 from datetime import datetime
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final, NamedTuple
 
 import msgspec
@@ -34,8 +34,8 @@ from hpad.engine.settle import next_history
 from hpad.engine.turn import Reconcile, Write
 
 
-class Rescaling(Enum):
-    """The state of the rescale that a memory has as `pending`."""
+class Rescaling(IntEnum):
+    """The state of the rescale that a memory has as `pending`. A number, because its hash needs no call of Python."""
 
     CLOSED = auto()
     """There is none: each rescale is known, and reported."""
@@ -45,7 +45,7 @@ class Rescaling(Enum):
     """It was written, and no status reports it yet."""
 
 
-class Ending(Enum):
+class Ending(IntEnum):
     """What a turn has done about the count of the target, and then about the status."""
 
     BEGUN = auto()
