@@ -1,4 +1,4 @@
-"""`hpad explain` as a process beside `hpad run`, with HPAs of both API servers."""
+"""`hpad explain` beside the process of `hpad run`, with HPAs of both API servers."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from kube.contract.test_process import Place, hpad, place, until
 from support import free_ports
+from support.commands import called
 
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
@@ -27,18 +28,19 @@ class Explain:
     def __init__(self, place: Place, port: int) -> None:
         self.place, self.port = place, port
 
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("-n", self.place.api.namespace, "--address", f"127.0.0.1:{self.port}")
+
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        where = ("-n", self.place.api.namespace, "--address", f"127.0.0.1:{self.port}")
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hpad", "explain", *arguments, *where), stdout=pipe, stderr=pipe
+            *(sys.executable, "-m", "hpad", "explain", *arguments, *self.where), stdout=pipe, stderr=pipe
         )
 
-    async def run(self, *arguments: str) -> tuple[int | None, str, str]:
+    async def run(self, *arguments: str) -> tuple[int, str, str]:
         """Returns exit status, standard output and standard error."""
-        process = await self.start(*arguments)
-        out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
+        return await asyncio.to_thread(called, "explain", *arguments, *self.where)
 
     async def text(self, *arguments: str) -> str:
         status, out, err = await self.run(*arguments)
