@@ -237,6 +237,7 @@ class HpaPage {
     const { shown } = this;
     const lasted = shown.turns > 1 ? `The same ${count(shown.turns)} times, until ${moment(ended(shown))}.` : "";
     return h("div.says", {}, h("div.sentence", {}, folded(shown.sentence)), lasted && h("p.quiet", {}, lasted),
+      shown.notes?.map((note) => h("div.note", {}, icon("competing"), folded(note))),
       shown.outlook?.length > 0 && [h("p.quiet", {}, "What was next:"), this.outlook(shown.outlook, shown.trace?.bounds?.applied)]);
   }
 

@@ -3,6 +3,9 @@
 import itertools
 from typing import Any
 
+import pytest
+
+from hpad.records.history import PastDecision
 from tests.serve.page.conftest import Site
 
 CHECKOUT = "#/hpas/shop/checkout"
@@ -109,6 +112,23 @@ async def test_the_range_of_the_chart_is_chosen(site: Site) -> None:
     await page.until(f"Number({values}) < {six_hours}")
     await page.click("[data-range=all]")
     await page.until(f"Number({values}) === {six_hours}")  # there are three hours of history
+
+
+async def test_a_past_decision_has_what_was_next_and_says_where_this_version_decides_otherwise(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PastDecision, "note", "it was decided otherwise")
+    found = await site.get("hpas/shop/checkout/history")
+    began = next(
+        each["began"] for each in found["items"] if each["action"] == "none" and "stabilized" in each["sentence"]
+    )
+    page = await site.open(f"{CHECKOUT}?at={began}")
+    await page.until("document.querySelector('.decision-card.past .outlook li')")
+    assert await page.text(".decision-card.past .note") == "it was decided otherwise"
+    outlook = await page.texts(".decision-card.past .outlook li")
+    shown = await site.get(f"hpas/shop/checkout/decision?at={began}")
+    assert len(outlook) == len(shown["outlook"]) > 0
+    assert shown["notes"] == ["it was decided otherwise"]
 
 
 async def test_a_mark_shows_its_sentence_and_leads_to_the_decision_of_its_time(site: Site) -> None:
