@@ -156,7 +156,7 @@ def _decode(body: bytes) -> ApiStatus | None:
         status = _STATUS.decode(body)
     except UNREADABLE:
         return None
-    return status if status.kind == "ApiStatus" else None
+    return status if status.kind == "Status" else None
 
 
 def _unexplained(code: int, body: bytes, after: float | None, request: str) -> ApiError:
