@@ -346,7 +346,7 @@ def _as_lines(report: BacktestReport) -> Iterator[Line]:
     results = report.results
     first, last = span_of(results)
     yield labelled("Time", f"{first:%Y-%m-%d %H:%M:%SZ} to {last:%Y-%m-%d %H:%M:%SZ}", width=_WIDTH)
-    yield labelled("PastLoad", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
+    yield labelled("Past", "; ".join(f"{name} {text}" for name, text in report.parameters.items()), width=_WIDTH)
     for note in report.notes:
         yield labelled("Note", Span(note, WARN), width=_WIDTH)
     width = min(output.width() or 100, 120)

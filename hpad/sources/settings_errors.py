@@ -150,7 +150,7 @@ def _post_init_lines(value: Mapping[str, Any], form: type[msgspec.Struct], wrong
                 return ()
     try:
         form(**fields)
-    except ValueError as error:
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
         return str(error).splitlines()
     return ()
 

@@ -18,7 +18,7 @@ from support.scripted_source import A, B, Scripted, opened
 
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
-from hpad.telemetry import series
+from hpad.sources import limits
 from hpad_adapters.http_json import HttpJson, documents
 
 MOST = 50_000
@@ -137,7 +137,7 @@ def test_an_error_of_one_document_opens_no_breaker() -> None:
             await asyncio.sleep(1)
         assert len(adapter.batches) == 60
         assert refused == AdapterError("http://h/a answers more than max_bytes (***)")
-        assert source.report("x").state == series.OK
+        assert source.report("x").state == limits.OK
         assert isinstance(await source.ask(B), ExternalSample)
 
     virtual_time.run(main())

@@ -56,7 +56,7 @@ def pod(name: str, *ports: Json, namespace: str = "hpad", ready: bool = True, **
     container = {"ports": list(ports) or [{"name": "http", "containerPort": 8473}], **more.pop("container", {})}
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True" if ready else "False"}]}
     metadata = {"namespace": namespace, "name": name, "labels": LABELS, **more.pop("metadata", {})}
-    return {"kind": "HpadPod", "metadata": metadata, "spec": {"containers": [container]}, "status": {**status, **more}}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}, "status": {**status, **more}}
 
 
 def find(lister: Lister, chosen: str | None = None, namespace: str = "shop") -> list[HpadPod]:
@@ -172,7 +172,7 @@ def test_the_hpad_of_the_sample_manifests_is_found(file: str, namespace: str, na
     documents = list(yaml.safe_load_all((CONFIG / file).read_text("utf-8")))
     services = [each for each in documents if each["kind"] == "Service"]
     template = next(each["spec"]["template"] for each in documents if each["kind"] == "Deployment")
-    head = {"kind": "HpadPod", "status": {"phase": "Running"}}
+    head = {"kind": "Pod", "status": {"phase": "Running"}}
     instance = {**head, **template, "metadata": {**template["metadata"], "namespace": namespace, "name": "a"}}
     assert find(Lister(*services, instance)) == [HpadPod(namespace, "a", "http", 8473, name)]
 

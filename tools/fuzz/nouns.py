@@ -92,7 +92,7 @@ def hpa(data: bytes) -> None:
     except (ValueError, RecursionError):
         return
     reading = decode.read(value)
-    assert all(isinstance(error, Problem) and error.message for error in reading.errors)
+    assert all(isinstance(error, Problem) and error.text for error in reading.errors)
     assert reading.hpa is not None or reading.errors
     if reading.hpa is None:
         return
@@ -128,7 +128,7 @@ def manifests(data: bytes) -> None:
             assert document.parsed or document.faults or b"null" in data or b"~" in data or document.prefix
             loaded = hpas.load(document) if hpas.is_hpa(document.value) else None
             for error in loaded.errors if loaded else document.faults:
-                assert document.line_of(error.field) >= 1
+                assert document.line_of(error.path) >= 1
 
 
 def scaled_object(data: bytes) -> None:
