@@ -28,7 +28,7 @@ def test_settings_that_need_each_other_are_named() -> None:
         (Serving(review=True), "10.1.2.3", "review"),
     )
     for serving, host, field in cases:
-        assert [problem.path for problem in serving_problems(serving, host)] == [(field,)]
+        assert [problem.path for problem in serving_problems(serving, host)] == [field]
 
 
 async def test_a_changed_certificate_is_served_and_a_broken_one_is_not(tmp_path: Path) -> None:
