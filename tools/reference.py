@@ -382,6 +382,7 @@ describe the last reconcile.
 HELD_BY = {
     stage.TARGET_UNREADABLE: "the scale of the target cannot be read",
     stage.STALE: "a watch received nothing for `max_staleness`",
+    stage.OVER_LIMITS: "the HPA, or its pods times its metrics, exceed a [limit of hpad](../exactness.md#size)",
     stage.STOPPED: "the target was set to zero replicas",
     stage.INVALID_SELECTOR: "the selector of the target is missing or cannot be read",
     stage.SHARED_PODS: "several HPAs select the same pods",

@@ -52,7 +52,7 @@ _CHANGES: Final = {
     TurnResult.COOLING_DOWN: PhaseChange.COOL_DOWN,
     TurnResult.STANDING_BY: PhaseChange.STAND_BY,
 }
-"""The change of the HPA's phase for each result of a turn; for all others it is Change.COMPLETE."""
+"""The change of the HPA's phase for each result of a turn; for all others it is PhaseChange.COMPLETE."""
 
 
 class Controller:

@@ -31,7 +31,6 @@ ANNOTATIONS_VALID = "HpadAnnotationsValid"
 
 TRUE = "True"
 FALSE = "False"
-UNKNOWN = "Unknown"
 
 
 def with_condition(

@@ -1,4 +1,4 @@
-"""First stage: decides whether metrics are needed for an HPA at all.
+"""Stage examine: decides whether metrics are needed for an HPA at all.
 
 The order of the checks is that of Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
 """

@@ -1,4 +1,4 @@
-"""Second and third stage: measures the usage of one metric, and proposes a replica count from it.
+"""Stages measure and propose: measures the usage of one metric, and proposes a replica count from it.
 
 Metrics per pod are in `hpad.engine.pods`; Object and External metrics, with one value for the whole target, are here.
 

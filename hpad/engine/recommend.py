@@ -1,4 +1,4 @@
-"""Fourth stage: reduces the proposals of all metrics to one recommendation.
+"""Stage recommend: reduces the proposals of all metrics to one recommendation.
 
 Fallback and activation are applied first. They go beyond the Kubernetes API: `hpad.engine.fallback_policy` holds the
 table of policies. A metric with a fallback keeps its error, for conditions, events and series.

@@ -1,4 +1,4 @@
-"""Fifth stage: applies spec.behavior to the recommendation: stabilization windows, then policies, minimum and maximum.
+"""Stage restrain: applies spec.behavior to the recommendation: windows, then policies, minimum and maximum.
 
 Without spec.behavior the older rules of Kubernetes apply. Sources: KEP-853 and Kubernetes 1.36, horizontal.go:
 normalizeDesiredReplicasWithBehaviors and normalizeDesiredReplicas.

@@ -1,4 +1,4 @@
-"""Last stage: from the decision and the outcome of the write to status, conditions, events and history.
+"""Stage settle: from the decision and the outcome of the write to status, conditions, events and history.
 
 Source of conditions, events and error texts: Kubernetes 1.36, horizontal.go: reconcileAutoscaler.
 """

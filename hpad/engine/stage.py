@@ -9,6 +9,7 @@ from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_
 from hpad.engine.deletion_costs import Spared
 from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
 from hpad.engine.restrain import Restrained
+from hpad.engine.view import TOO_LARGE
 
 NOW: Final = "now"
 HALT: Final = "halt"
@@ -23,6 +24,7 @@ WRITE: Final = "write"
 TARGET_UNREADABLE: Final = "target_unreadable"
 STALE: Final = "stale_cache"
 STOPPED: Final = "disabled"
+OVER_LIMITS: Final = "too_large"
 INVALID_SELECTOR: Final = "invalid_selector"
 SHARED_PODS: Final = "ambiguous_selector"
 INVALID_METRICS: Final = "invalid_metrics"
@@ -39,8 +41,9 @@ IS_PAUSED: Final = "paused"
 COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 REASONS: Final = (
-    TARGET_UNREADABLE, STALE, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE, STABILIZATION,
-    UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED, COMPETING_HPA, WRITE_FAILED,
+    TARGET_UNREADABLE, STALE, OVER_LIMITS, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE,
+    STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED,
+    COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """What may hold a count, in the order of the stages: label values of a series."""
 
@@ -90,7 +93,9 @@ def limit_of(found: Restrained) -> Limit:
 
 def halted(verdict: Halt) -> Stage:
     """Returns the only stage where nothing was measured."""
-    if verdict.kind == UNREACHABLE:
+    if verdict.reason == TOO_LARGE:
+        holds = OVER_LIMITS
+    elif verdict.kind == UNREACHABLE:
         holds = STALE if verdict.reason == STALE_CACHE else TARGET_UNREADABLE
     elif verdict.kind == DISABLED:
         holds = STOPPED

@@ -113,7 +113,7 @@ class HttpStream:
 
 
 async def whole(stream: HttpStream, largest: int) -> bytes:
-    """Reads a stream to its end. Raises TooLarge."""
+    """Reads a stream to its end. Raises AnswerTooLarge."""
     parts, size = [], 0
     while part := await stream.read():
         size += len(part)
@@ -282,7 +282,7 @@ class Session:
             raise Failed(*errors.explained(self._server, error)) from error
 
     async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Reads the whole body. Raises TooLarge, before reading if a length is announced, and Failed."""
+        """Reads the whole body. Raises AnswerTooLarge, before reading if a length is announced, and Failed."""
         if (answer.content_length or 0) > self._largest:
             raise AnswerTooLarge(answer.status)
         return await whole(HttpStream(self._server, answer), self._largest)

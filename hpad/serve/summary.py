@@ -16,6 +16,7 @@ from hpad.api.metadata import Key
 from hpad.engine import brief, conditions, holds
 from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
+from hpad.engine.examine import ZERO_DISABLED
 from hpad.engine.history import Memory
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, metric_status
@@ -27,8 +28,8 @@ from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store
 
 _NOTED = (conditions.COMPETING_WRITERS, conditions.ANNOTATIONS_VALID)
-_SCALING_DISABLED = "ScalingDisabled"
-"""Reason of ScalingActive for a target that was set to zero replicas, which is no failure."""
+_AT_ZERO = frozenset({"ScalingDisabled", ZERO_DISABLED})
+"""Reasons of ScalingActive for a target that has, or was set to, zero replicas, which is no failure."""
 
 
 class ShownHpas(Protocol):
@@ -79,7 +80,7 @@ def fails(row: Row) -> bool:
     if row.memory.last is not None and row.memory.last.error is not None:
         return True
     active = conditions.find(row.status.conditions, conditions.SCALING_ACTIVE)
-    inactive = active is not None and active.status == conditions.FALSE and active.reason != _SCALING_DISABLED
+    inactive = active is not None and active.status == conditions.FALSE and active.reason not in _AT_ZERO
     return inactive or _is(row.status, conditions.ABLE_TO_SCALE, conditions.FALSE)
 
 

@@ -9,13 +9,14 @@ import pytest
 from support.engine import START, Workload, external, resource, series, used
 
 from hpad.api.sample import AdapterError
+from hpad.engine import examine as examine_module
 from hpad.engine import holds, stage
 from hpad.engine.conditions import SCALED_TO_ZERO, TRUE, Condition
 from hpad.engine.decide import decide
 from hpad.engine.examine import examine
 from hpad.engine.history import History, PastRecommendation
 from hpad.engine.settle import Outcome
-from hpad.engine.view import DRY_RUN, HPA, STALE, Competitor, Gates, ScaleError, Withheld, yielded
+from hpad.engine.view import DRY_RUN, HPA, STALE, TOO_LARGE, Competitor, Gates, ScaleError, Withheld, yielded
 
 QUEUE = external("queue", averageValue="10")
 DOWN = AdapterError("connection refused")
@@ -139,11 +140,17 @@ def test_failing_metrics_hold_the_count() -> None:
     [
         ({"scale": None, "scale_error": ScaleError("gone")}, "target_unreadable"),
         ({"scale": None, "scale_error": ScaleError("too old", STALE)}, "stale_cache"),
+        ({"scale": None, "scale_error": ScaleError("too many pods", TOO_LARGE)}, "too_large"),
         ({"competing_hpas": ("another",)}, "ambiguous_selector"),
     ],
 )
 def test_a_target_that_is_not_measured_is_held(fields: dict[str, Any], reason: str) -> None:
     assert held(Workload(QUEUE, replicas=3), **fields) == (reason,)
+
+
+def test_more_pods_times_metrics_than_hpad_takes_hold_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine_module, "MOST_VALUES", 2)
+    assert held(Workload(QUEUE, replicas=3)) == ("too_large",)
 
 
 @pytest.mark.parametrize("selector", ["", "app in ("])

@@ -51,6 +51,7 @@ async def states(world: World) -> list[str]:
         (status(condition(SCALING_ACTIVE, "False", "FailedGetExternalMetric")), ["failing"]),
         # A target that a user has set to zero is no failure.
         (status(condition(SCALING_ACTIVE, "False", "ScalingDisabled")), []),
+        (status(condition(SCALING_ACTIVE, "False", "ScaleToZeroDisabled")), []),
         (status(condition(SCALING_LIMITED, "True", "ScaleDownLimit")), ["limited"]),
         # An HPA without work that keeps its minimum.
         (status(condition(SCALING_LIMITED, "True", "TooFewReplicas")), []),

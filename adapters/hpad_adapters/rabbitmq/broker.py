@@ -54,7 +54,7 @@ class RabbitmqBroker:
     async def get(self, path: str, parameters: Mapping[str, str], *, vhost: str) -> bytes:
         """Returns the JSON at `path` (percent-encoded) from the first node that answers; errors name `vhost`.
 
-        Raises NotFoundError, RefusedError, or AdapterError naming each node and its fault.
+        Raises NotFoundError, BrokerRefusedError, or AdapterError naming each node and its fault.
         """
         errors: list[str] = []
         kind = AdapterError
