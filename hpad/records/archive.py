@@ -200,11 +200,12 @@ class Archive:
         return number <= max(self._forgotten.get(key, 0), self._forgetting.get(key, 0))
 
     async def _save(self) -> None:
-        if not self._waiting and not self._forgotten:
+        # A save that was cancelled, as at the stop, has left what it had not written.
+        self._saving, self._waiting = self._saving | self._waiting, {}
+        self._forgetting, self._forgotten = self._forgetting | self._forgotten, {}
+        if not self._saving and not self._forgetting:
             return
         self._tried = self._clock.monotonic()
-        self._saving, self._waiting = self._waiting, {}
-        self._forgetting, self._forgotten = self._forgotten, {}
         error = await self._write([_Held.of(each) for each in self._saving.values()], self._forgetting)
         unsaved, self._saving = self._saving, {}
         forgotten, self._forgetting = self._forgetting, {}

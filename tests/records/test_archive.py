@@ -1,5 +1,6 @@
 """The database of the decision history: what was saved survives a restart or a crash."""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -141,3 +142,21 @@ def test_a_history_of_the_earlier_format_is_dropped_with_one_line(tmp_path: Path
     assert [each.name for each in tmp_path.iterdir()] == ["decisions.db"]
     put(path, stretch(200))
     assert numbers(path) == [200]
+
+
+def test_a_save_that_is_cancelled_is_made_up_for_at_the_stop(tmp_path: Path) -> None:
+    """The task that saves is cancelled before the last save."""
+    path = tmp_path / "decisions.db"
+    put(path, stretch(1, API))
+
+    async def work(archive: Archive) -> None:
+        archive.put(stretch(2))
+        archive.forget(API, 1)
+        saving = asyncio.create_task(archive.save())
+        await asyncio.sleep(0)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        assert await found(archive) == [2]
+
+    use(path, work)
+    assert (numbers(path), numbers(path, API)) == ([2], [])
