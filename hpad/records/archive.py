@@ -139,15 +139,15 @@ class Archive:
 
     async def find(self, key: Key, search: Search, live: Stretch | None) -> list[FoundEntry]:
         """Returns entries of an HPA, the newest first; `live` is its stretch in progress."""
-        # Before the read: an entry that is saved meanwhile is then in both results, not in none.
+        # All before the read: an entry that is saved meanwhile is then in both results, not in none.
         held = {each.number: _Held.of(each, whole=True) for each in self._held(key, live)}
+        changes = await asyncio.to_thread(_changes, held.values()) if held else ()
 
         def work(connection: sqlite3.Connection) -> list[FoundEntry]:
             rows = tables.find(connection, key, search, held)
             return [FoundEntry(row, tables.readings(connection, row.number)) for row in rows]
 
         found, _ = await self._database.run(work)
-        changes = await asyncio.to_thread(_changes, held.values()) if held else ()
         return [each for each in _merged(found or (), changes, search) if not self._is_gone(key, each.row.number)]
 
     async def oldest(self, key: Key, live: Stretch | None) -> datetime | None:

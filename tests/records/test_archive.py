@@ -2,7 +2,9 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +14,7 @@ from support.archives import API, EVERYTHING, WEB, found, numbers, put, stretch,
 from hpad.records.archive import Archive, HistoryLimits
 from hpad.records.stored import moment
 from hpad.records.tables import Search
+from hpad.store.database import Database
 
 
 def test_saved_entries_survive_a_restart(tmp_path: Path) -> None:
@@ -160,3 +163,20 @@ def test_a_save_that_is_cancelled_is_made_up_for_at_the_stop(tmp_path: Path) -> 
 
     use(path, work)
     assert (numbers(path), numbers(path, API)) == ([2], [])
+
+
+def test_an_entry_that_is_saved_during_a_search_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(archive: Archive) -> list[int]:
+        run = Database.run
+
+        async def run_then_save(database: Database, work: Callable[[sqlite3.Connection], Any]) -> Any:
+            result = await run(database, work)
+            monkeypatch.setattr(Database, "run", run)
+            await archive.save()
+            return result
+
+        archive.put(stretch(1))
+        monkeypatch.setattr(Database, "run", run_then_save)
+        return await found(archive)
+
+    assert use(tmp_path / "decisions.db", work) == [1]
