@@ -13,7 +13,7 @@ from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import History
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import MANAGED_BY, STALE, Tunables
+from hpad.engine.view import MANAGED_BY, STALE, TOO_LARGE, Tunables
 from hpad.records.format import CONFLICT, Answer, Controller, FallbackText, Reading, Scenario, Step
 
 _MAX_STEPS: Final = 5760
@@ -103,6 +103,7 @@ def _inputs(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
         scale=view.scale,
         scale_error=None if view.scale_error is None else view.scale_error.message,
         stale=view.scale_error is not None and view.scale_error.reason == STALE,
+        too_large=view.scale_error is not None and view.scale_error.reason == TOO_LARGE,
         scale_update_errors=_update_errors(outcome),
         recorded_competing_hpas=tuple(view.competing_hpas) or None,
         fallback_texts=tuple(map(_fallback_text, view.fallback_policies)),

@@ -5,6 +5,7 @@ hpad's own carry what that format cannot express; other readers may ignore them:
 
 - `history` of a scenario: the recommendations and rescales before the first step.
 - `stale` of a step: the scale was not read, because a cache was out of date.
+- `tooLarge` of a step: the scale was not used, because its pods are too many to be compared.
 - `rivals` of a step: the names of competing HPAs, in place of `otherHpaSelectors`.
 - `terms` of a step: the fallback policy of each metric.
 - `termsFlaw` and `annotationReason` of a step: the errors in annotations of the HPA, and the reason of the condition
@@ -53,7 +54,18 @@ from hpad.engine.controls import Controls
 from hpad.engine.fallback_policy import FallbackPolicy
 from hpad.engine.history import EMPTY, History
 from hpad.engine.turn import TimingTrace
-from hpad.engine.view import NO_MATCH, READ_FAILED, STALE, Competitor, Gates, ScaleError, Shadow, Tunables, Withheld
+from hpad.engine.view import (
+    NO_MATCH,
+    READ_FAILED,
+    STALE,
+    TOO_LARGE,
+    Competitor,
+    Gates,
+    ScaleError,
+    Shadow,
+    Tunables,
+    Withheld,
+)
 
 Answer = Sample | AdapterError
 CONFLICT: Final = "conflict"
@@ -118,6 +130,7 @@ class Step(_Lenient, frozen=True):
     scale: Scale | None = None
     scale_error: str | None = None
     stale: bool = False
+    too_large: bool = False
     scale_update_errors: tuple[str, ...] = ()
     pods: tuple[pod.Wire, ...] = ()
     pod_metrics: _List[PodMetrics] | None = None
@@ -144,6 +157,8 @@ class Step(_Lenient, frozen=True):
         """Why the scale could not be read; None if it was read."""
         if self.scale_error is None:
             return None
+        if self.too_large:
+            return ScaleError(self.scale_error, TOO_LARGE)
         # The conformance vectors hold the error of Kubernetes as text only, so its text is all that names the reason.
         reason = NO_MATCH if self.scale_error.startswith(_NO_MATCH_TEXT) else READ_FAILED
         return ScaleError(self.scale_error, STALE if self.stale else reason)

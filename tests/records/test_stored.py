@@ -14,7 +14,7 @@ from support.engine import Answer, Workload, external, pod, resource, series, us
 from hpad.api.sample import AdapterError
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile, TimingTrace
-from hpad.engine.view import MANAGED_BY
+from hpad.engine.view import MANAGED_BY, READ_FAILED, STALE, TOO_LARGE, ScaleError
 from hpad.records import replay, stored, tables
 from hpad.records.format import decode_scenario
 from hpad.records.stored import DICTIONARY, Stored, UnreadableEntry, pack, unpack_said, unpack_step
@@ -72,6 +72,17 @@ def test_what_only_the_history_stores_comes_back() -> None:
     assert (again.timing, again.outcome) == (done.timing, done.outcome)
     kept = again.view.hpa.metadata
     assert (kept.labels, kept.annotations) == ({MANAGED_BY: "keda-operator"}, None)
+
+
+@pytest.mark.parametrize("reason", [READ_FAILED, STALE, TOO_LARGE])
+def test_the_reason_for_an_unknown_scale_comes_back(reason: str) -> None:
+    web = Workload(external("orders", averageValue="10"), replicas=2)
+    web.reconcile(scale=None, scale_error=ScaleError("400,000 pods", reason))
+    assert web.done is not None
+    again = unpack_step(pack(web.done).step)
+    assert again is not None
+    assert again.view.scale_error == ScaleError("400,000 pods", reason)
+    assert said_of(again) == said_of(web.done)
 
 
 @pytest.mark.parametrize(
