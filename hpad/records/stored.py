@@ -76,10 +76,10 @@ def _step(done: Reconcile) -> bytes:
 
 
 def unpack_said(packed: bytes) -> Entry:
-    """Returns the entry, without names, times and number. Raises UnreadableEntry."""
+    """Returns the entry, without names, times and number. Raises UnreadableEntry, also for what is no bytes."""
     try:
         return _ENTRY.decode(_inflated(packed))
-    except (msgspec.DecodeError, zlib.error, ValueError) as error:
+    except (msgspec.DecodeError, zlib.error, ValueError, TypeError) as error:
         raise UnreadableEntry(str(error)) from error
 
 
@@ -89,7 +89,7 @@ def unpack_step(packed: bytes) -> Reconcile | None:
         return None
     try:
         return next(replay.run(decode_scenario(msgspec.json.decode(_inflated(packed)))), None)
-    except (msgspec.DecodeError, zlib.error, RecordingError, ValueError, RecursionError):
+    except (msgspec.DecodeError, zlib.error, RecordingError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -176,7 +176,9 @@ def test_a_row_that_is_no_entry_is_left_out(tmp_path: Path) -> None:
         ]
         assert await read("UPDATE readings SET numbers = 'soon'") == [(7, False, 0), (5, False, 0)]
         first = "SELECT min(number) FROM steps"
-        assert await read(f"UPDATE steps SET said = NULL, began = 'soon' WHERE number = ({first})") == [(7, False, 0)]
+        assert await read(f"UPDATE steps SET step = 'text' WHERE number = ({first})") == [(7, False, 0), (5, False, 0)]
+        assert await read(f"UPDATE steps SET said = NULL WHERE number = ({first})") == [(7, False, 0)]
+        assert await read(f"UPDATE steps SET began = 'soon' WHERE number = ({first})") == [(7, False, 0)]
 
     virtual_time.run(main())
 
