@@ -33,7 +33,9 @@ _MOST_FORGOTTEN: Final = 1 << 14
 _MOST_WAITING: Final = 20_000
 """The number of stretches that wait to be encoded while the database is slow."""
 _WAITING_BYTES: Final = 500
-"""What a stretch that waits takes beside its stored form."""
+"""What a stretch that waits takes beside its stored form and its readings."""
+_READING_BYTES: Final = 200
+"""What a reading takes in memory."""
 _MIB: Final = 1 << 20
 _FAILS: Final = "cannot save the decision history: it is kept in memory, and decisions go on"
 
@@ -277,7 +279,8 @@ def _merged(found: Iterable[FoundEntry], changes: Iterable[EntryChange], search:
 
 def _cost(stretch: Stretch) -> int:
     stored = stretch.unsaved
-    return _WAITING_BYTES + (len(stored.said) + len(stored.step) if isinstance(stored, Stored) else 0)
+    packed = len(stored.said) + len(stored.step) if isinstance(stored, Stored) else 0
+    return _WAITING_BYTES + packed + _READING_BYTES * len(stretch.readings)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -39,7 +39,7 @@ REFRESH_SECONDS: Final = 300.0
 Each note writes a row of every HPA: once a minute this was a fifth of the cost of the history.
 """
 _MOST_READINGS: Final = 20_000
-"""More readings in memory are written before that: they take about 2 MB."""
+"""More readings in memory are written before that, or dropped if they cannot be: they take about 4 MB."""
 _NOTED: Final = 500
 """Stretches are noted in parts of this size, a few milliseconds of work."""
 _READ_AT_ONCE: Final = 20
@@ -203,9 +203,10 @@ class DecisionHistory:
                     for each in self._open.values():
                         each.lost = True
                 late = self._clock.monotonic() - refreshed >= REFRESH_SECONDS
-                if late or sum(len(each.readings) for each in self._open.values()) > _MOST_READINGS:
+                if late or self._has_many_readings():
                     refreshed = self._clock.monotonic()
                     await self._refresh(archive)
+                    self._shorten()
             except Exception:  # noqa: BLE001  # the history must not end the daemon
                 self._bugs.occurred()
 
@@ -222,6 +223,16 @@ class DecisionHistory:
             await archive.note(stretches[begin : begin + _NOTED])
         now, span = self._clock.now(), self._limits.span
         await archive.sweep(micros(now - span), micros(now + span))
+
+    def _has_many_readings(self) -> bool:
+        return sum(len(each.readings) for each in self._open.values()) > _MOST_READINGS
+
+    def _shorten(self) -> None:
+        """Drops the oldest readings of each stretch in progress if they could not be saved and are too many."""
+        if self._has_many_readings():
+            most = max(1, _MOST_READINGS // len(self._open))
+            for each in self._open.values():
+                del each.readings[:-most]
 
     async def _find(self, key: Key, search: Search) -> list[FoundEntry]:
         return [] if self._archive is None else await self._archive.find(key, search, self._open.get(key))

@@ -17,6 +17,7 @@ from support.references import containers
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
+from hpad.records import history
 from hpad.records.archive import HistoryLimits
 from hpad.records.history import REFRESH_SECONDS, SAVE_SECONDS, DecisionHistory
 
@@ -161,3 +162,28 @@ def test_evidence_and_entry_in_progress_take_less_than_4500_bytes_per_hpa() -> N
     empty, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert 1000 < (full - empty) / len(workloads) < 4500
+
+
+def test_readings_that_cannot_be_saved_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a full disk: the latest ones of each entry in progress stay."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(history, "_MOST_READINGS", 50)
+
+    async def main() -> None:
+        log = DecisionHistory(file=tmp_path / "file" / "decisions.db", clock=virtual_time.VirtualClock())
+        running = asyncio.create_task(log.run())
+        web = Workload(external("orders", averageValue="10"), replicas=5)
+        for turn in range(41):
+            web.reconcile(series(38 if turn % 2 else 48), after=15)
+            assert web.done is not None
+            for number in range(10):
+                log.add(named(web.done, f"web-{number}"))
+            await asyncio.sleep(15)
+        for number in range(10):
+            (entry,) = await log.entries(Key("default", f"web-{number}"))
+            assert entry.turns == 41
+            assert [point.recommended for point in entry.points] == [5, 4, 5, 4, 5]
+        assert log.usage().trouble
+        running.cancel()
+
+    virtual_time.run(main())
