@@ -7,7 +7,9 @@ reason is the same: nothing is known of the time in between.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+import itertools
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -171,7 +173,12 @@ class DecisionHistory:
         found = await self._find(key, asked if before is None else asked._replace(before=before))
         if len(found) <= _READ_AT_ONCE and not traces:
             return self._listed(key, found)
-        return await asyncio.to_thread(self._listed, key, found)
+        stopped = threading.Event()
+        try:
+            wanted = itertools.takewhile(lambda _: not stopped.is_set(), found)
+            return await asyncio.to_thread(self._listed, key, wanted)
+        finally:
+            stopped.set()  # entries with thousands of pods take longer than a client may wait
 
     async def at(self, key: Key, time: datetime) -> PastDecision | None:
         """Returns the decision in force at a moment; None if the history begins later (see `reaches`).
@@ -256,7 +263,7 @@ class DecisionHistory:
         else:
             self._archive.put(stretch)
 
-    def _listed(self, key: Key, found: Collection[FoundEntry]) -> list[Entry]:
+    def _listed(self, key: Key, found: Iterable[FoundEntry]) -> list[Entry]:
         """Returns entries, with a trace where their step was read."""
         return [entry if done is None else self._with_trace(entry, done) for entry, done in _past(key, found)]
 
@@ -264,7 +271,7 @@ class DecisionHistory:
         return msgspec.structs.replace(entry, trace=make_trace(done, self._source_of, _MOST_PODS))
 
 
-def _past(key: Key, found: Collection[FoundEntry]) -> Iterator[PastDecision]:
+def _past(key: Key, found: Iterable[FoundEntry]) -> Iterator[PastDecision]:
     """Yields the entries that are readable."""
     for each in found:
         try:

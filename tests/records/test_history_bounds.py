@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import random
+import threading
 import tracemalloc
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -187,3 +189,28 @@ def test_readings_that_cannot_be_saved_are_bounded(tmp_path: Path, monkeypatch: 
         running.cancel()
 
     virtual_time.run(main())
+
+
+def test_a_list_that_is_no_longer_wanted_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, goes_on, make = [], threading.Event(), history.make_trace
+
+    async def main() -> None:
+        log, began = scaled(50, 70, 90).log, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow(*given: Any) -> Any:
+            made.append(given)
+            loop.call_soon_threadsafe(began.set)
+            goes_on.wait(10)
+            return make(*given)
+
+        monkeypatch.setattr(history, "make_trace", slow)
+        listing = asyncio.create_task(log.entries(WEB, traces=True))
+        await began.wait()
+        listing.cancel()
+        await asyncio.gather(listing, return_exceptions=True)
+        goes_on.set()
+        await loop.shutdown_default_executor()
+
+    asyncio.run(main())
+    assert len(made) == 1
