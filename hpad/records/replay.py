@@ -27,6 +27,8 @@ ATTEMPTS: Final = 5
 """How often the scale is written when each write meets a conflict (client-go, util/retry: DefaultRetry)."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SUFFIXES: Final = (".jsonl", ".jsonl.gz")
+_LATEST: Final = datetime(9700, 1, 1, tzinfo=UTC)
+"""Later times are refused: a duration (`hpad.api.duration`: 292 years) may lead from them beyond the year 9999."""
 _CONTINUED: Final = re.compile(r"(.*?)(?:(?<=Z)-([0-9]{1,9}))?(\.jsonl(?:\.gz)?)", re.DOTALL)
 
 
@@ -142,11 +144,14 @@ def _modelled(shadow: Shadow | None) -> Shadow | None:
 
 
 def _moment(step: Step, where: str) -> datetime:
-    """Returns the step's time in UTC. Raises RecordingError if that is before the year 1 or after the year 9999."""
+    """Returns the step's time in UTC. Raises RecordingError if that is before the year 1 or after `_LATEST`."""
     try:
-        return step.time.astimezone(UTC)
+        moment = step.time.astimezone(UTC)
     except OverflowError as error:
         raise RecordingError(f"{where}.time: {step.time.isoformat()} is out of range: {error}") from error
+    if moment > _LATEST:
+        raise RecordingError(f"{where}.time: {step.time.isoformat()} is out of range: it is after the year 9699")
+    return moment
 
 
 def agrees(ours: Any, expected: Any) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from support.replays import called, scenario, step
 
+from hpad.engine.outlook import outlook
+from hpad.engine.trace.make import make_trace
 from hpad.records import replay
 from hpad.records.encode import encode_head, encode_reconcile
 from hpad.records.format import RecordingError, decode_scenario
@@ -89,6 +91,7 @@ def test_competing_hpas_are_found_by_their_selectors_and_the_pods() -> None:
         ({"time": "2026-01-01T12:00:00"}, "steps[0].time: expected `datetime` with a timezone component"),
         ({"pods": [{"status": {"startTime": "2026-01-01T12:00:00"}}]}, "steps[0].pods[0].status.startTime: expected"),
         ({"time": "0001-01-01T00:00:01Z"}, "steps[0]: a time, a duration or a number is out of range"),
+        ({"time": "9999-12-31T23:59:50Z"}, "steps[0].time: 9999-12-31T23:59:50+00:00 is out of range: it is after the"),
         ({"scale": None}, "steps[0]: needs scale or scaleError"),
         ({"pods": {}}, "steps[0].pods: expected `array`, got `object`"),
         ({"answers": []}, "steps[0].answers: 0 entries for 1 metrics"),
@@ -102,6 +105,16 @@ def test_the_error_of_a_malformed_step_names_the_field(broken: dict[str, Any], m
     with pytest.raises(RecordingError) as caught:
         replay.replay(scenario(step(0, **broken)))
     assert str(caught.value).startswith(message)
+
+
+def test_the_longest_duration_after_the_last_time_is_explained() -> None:
+    terms = [{"fallback": "replicas:3 after 2562047h"}]
+    failing = step(0, time="9699-12-31T23:59:50Z", terms=terms, externalMetrics={})
+    (done,) = replay.run(decode_scenario(scenario(failing)))
+    (metric,) = make_trace(done).metrics
+    assert metric.next_fallback is not None
+    assert metric.next_fallback.at.year == 9992
+    assert outlook(done)[-1].at == metric.next_fallback.at
 
 
 def test_the_error_of_an_unknown_gate_names_it_and_the_known_ones() -> None:
