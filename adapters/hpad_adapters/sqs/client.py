@@ -41,7 +41,6 @@ class _Response(AioAWSResponse):
             async for part in self.raw.content.iter_any():
                 parts += part
                 if len(parts) > MAX_BYTES:
-                    self.raw.close()
                     raise _TooMuchError
             self._content: bytes | None = bytes(parts)
         return self._content
@@ -61,7 +60,10 @@ class _Http(AIOHTTPSession):
         if not streams:
             try:
                 await bounded.content
-            except aiohttp.ClientError as error:
+            except BaseException as error:
+                found.raw.close()
+                if not isinstance(error, aiohttp.ClientError):
+                    raise
                 raise exceptions.ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from None
         return bounded
 
