@@ -82,6 +82,8 @@ def logs_as_before() -> Iterator[None]:
 def blocker() -> Iterator[BlockBuster]:
     """A blocking call of ours inside a coroutine fails the test."""
     with blockbuster_ctx("hpad") as made:
+        # The end of asyncio.run waits for the thread that ends the executor; the frames of uvloop are not seen there.
+        made.functions["threading.Lock.acquire"].can_block_in("asyncio/runners.py", "close")
         yield made
 
 

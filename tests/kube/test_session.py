@@ -307,6 +307,8 @@ async def test_an_idle_connection_that_the_server_closes_is_not_used():
         for _ in range(3):
             assert (await ask(client, "POST", b"{}")).body == b"ok"
             await until(lambda: server.closed == server.connections)
+            for _ in range(10):
+                await asyncio.sleep(0)  # the client reads the end of the connection
         await client.aclose()
 
 
