@@ -76,12 +76,8 @@ def first(done: Reconcile, number: int = 0) -> Entry:
 
 def numbers(done: Reconcile) -> Numbers:
     """Returns what the metrics of this decision asked for; None for each metric that was not measured."""
-    recommendation, decision = done.decision.recommendation, done.decision
+    recommendation, proposals = done.decision.recommendation, done.decision.proposals
     recommended = None if recommendation is None or recommendation.leader is None else recommendation.replicas
-    if not decision.proposals:
+    if not proposals:
         return recommended, (None,) * len(done.view.spec.metrics)
-    proposals = tuple(
-        None if proposal.ignored or (proposal.error is not None and not proposal.fallback) else proposal.replicas
-        for proposal in decision.proposals
-    )
-    return recommended, proposals
+    return recommended, tuple([proposal.proposed for proposal in proposals])

@@ -221,11 +221,8 @@ def _state_directory(environ: Mapping[str, str]) -> str:
 
 def _assembled(merged: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     gates = merged.get("feature_gates", {})
-    election = rows.filled(Election(), merged)
-    store = _store(merged.get("store"), environ, election)
-    settings = Settings(names_zero=ZERO in gates)
-    settings = rows.filled(settings, {**merged, "feature_gates": Gates(**gates), "store": store})
-    return msgspec.structs.replace(settings, election=election)
+    store = _store(merged.get("store"), environ, rows.filled(Election(), merged))
+    return rows.filled(Settings(names_zero=ZERO in gates), {**merged, "feature_gates": Gates(**gates), "store": store})
 
 
 RENAMED: dict[str, str] = {}
