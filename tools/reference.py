@@ -9,7 +9,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from hpad.engine import annotations, stage
 from hpad.settings import TABLE, Match, SourceLimits, SourceSettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
-from tools import sample
+from tools import api_reference, sample
+from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -411,16 +412,12 @@ def pages() -> dict[str, str]:
         "series.md": _series(),
         "conditions.md": _conditions(),
         "sources.md": _sources(),
+        "api.md": _page("Paths and fields of the JSON API", *api_reference.parts()),
     }
 
 
 def _page(title: str, *parts: str) -> str:
     return "\n\n".join([f"# {title}", _NOTE, *(part.strip("\n") for part in parts)]) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _settings() -> str:
@@ -437,7 +434,7 @@ def _settings() -> str:
         "Settings of the daemon, in a YAML file (`hpad run --config FILE`), in the environment, or as flags"
         " ([commands and flags](cli.md)). Flags override the environment, which overrides the file. `hpad config show`"
         " prints the settings in force; [`config/hpad.yaml`](../../config/hpad.yaml) is a sample with every setting.",
-        _table(["setting", "default", "environment variable", "meaning"], rows),
+        table(["setting", "default", "environment variable", "meaning"], rows),
         "## Of every source\n\nIn `sources.NAME`, beside the settings of its adapter ([metric sources](sources.md)):",
         _meanings(SourceSettings),
         "`limits` of a source:",
@@ -462,7 +459,7 @@ def _default(written: Any) -> str:
 
 def _meanings(form: type[msgspec.Struct]) -> str:
     fields = settings_in(form)
-    return _table(["setting", "meaning"], [[f"`{name}`", setting.meaning] for name, setting in fields.items()])
+    return table(["setting", "meaning"], [[f"`{name}`", setting.meaning] for name, setting in fields.items()])
 
 
 def _parsers() -> Iterator[argparse.ArgumentParser]:
@@ -495,7 +492,7 @@ def _cli() -> str:
             parts.extend(map(_paragraph, parser.description.strip("\n").split("\n\n")))
         rows = [_flag(action) for action in parser._actions if action.help != argparse.SUPPRESS and _is_shown(action)]
         if rows:
-            parts.append(_table(["argument", "meaning"], rows))
+            parts.append(table(["argument", "meaning"], rows))
     return _page("Commands and flags", *parts)
 
 
@@ -533,7 +530,7 @@ def _annotations() -> str:
         "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes. The last"
         " column has the number of characters that a value may have."
     )
-    table = _table(["annotation", "value", "meaning", "at most"], rows)
+    found = table(["annotation", "value", "meaning", "at most"], rows)
     chapters = (
         _CONFIGURED,
         _SCHEDULES,
@@ -546,7 +543,7 @@ def _annotations() -> str:
         _SHARED,
         _ERRORS,
     )
-    return _page("Annotations", text, table, *chapters)
+    return _page("Annotations", text, found, *chapters)
 
 
 def _series() -> str:
@@ -564,7 +561,7 @@ def _series() -> str:
                 name = family.name + ("_total" if family.type == "counter" else "")
                 labels = getattr(family, "_labelnames", ()) or ()
                 rows[name] = (family.type, labels, family.documentation)
-    table = [
+    found = [
         [f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels), text]
         for name, (kind, labels, text) in sorted(rows.items())
     ]
@@ -579,12 +576,12 @@ def _series() -> str:
     return _page(
         "Series",
         intro,
-        _table(["series", "type", "labels", "meaning"], table),
+        table(["series", "type", "labels", "meaning"], found),
         "## Of each HPA",
         _OF_EACH_HPA,
         "## Reasons of `hpad_hpa_held_by`",
         "Several may hold an HPA at once. An HPA without a sample has, or gets, the replicas that its metrics ask for.",
-        _table(["reason", "what holds the replicas"], reasons),
+        table(["reason", "what holds the replicas"], reasons),
     )
 
 
@@ -595,13 +592,13 @@ def _conditions() -> str:
     return _page(
         "Conditions and events",
         "Conditions in the status of an HPA. Texts and reasons of Kubernetes are those of Kubernetes 1.36.",
-        _table(["condition", "defined by", "meaning"], conditions),
+        table(["condition", "defined by", "meaning"], conditions),
         "## Reasons",
-        _table(["reason", "condition", "meaning"], reasons),
+        table(["reason", "condition", "meaning"], reasons),
         "## Events",
         "On the HPA. Their component is that of Kubernetes, `horizontal-pod-autoscaler`. The events of rescales"
         " give the former count and all reasons of the new one, after the text of Kubernetes.",
-        _table(["reason", "type", "meaning"], events),
+        table(["reason", "type", "meaning"], events),
     )
 
 

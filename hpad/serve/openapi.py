@@ -66,23 +66,23 @@ def _schemas(types: Sequence[type[msgspec.Struct]]) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(types, schema_hook=_schema, ref_template=_REF)
     structs: dict[type, StructType] = {}
     for kind in types:
-        _collect(msgspec.inspect.type_info(kind), structs)
+        collect(msgspec.inspect.type_info(kind), structs)
     for cls, struct in structs.items():
         _complete(schemas[cls.__name__], cls, struct)
     return schemas
 
 
-def _collect(kind: Type, found: dict[type, StructType]) -> None:
+def collect(kind: Type, found: dict[type, StructType]) -> None:
     """Adds all structs within a type."""
     if isinstance(kind, UnionType):
         for each in kind.types:
-            _collect(each, found)
+            collect(each, found)
     elif isinstance(kind, CollectionType | VarTupleType):
-        _collect(kind.item_type, found)
+        collect(kind.item_type, found)
     elif isinstance(kind, StructType) and kind.cls not in found:
         found[kind.cls] = kind
         for field in kind.fields:
-            _collect(field.type, found)
+            collect(field.type, found)
 
 
 def _complete(schema: dict[str, Any], cls: type[msgspec.Struct], struct: StructType) -> None:

@@ -34,7 +34,8 @@ _WEIGHT: Final = 0.2
 class SourceReport(msgspec.Struct, kw_only=True, rename="camel"):
     """State and counts of one metric source, for its series and for `hpad sources`. The source updates them.
 
-    `latency` is the moving average of the duration of calls, in seconds; `hits` counts answers given without a call.
+    `latency` is the moving average of the duration of calls, in seconds. `asked` counts queries, and `hits` those that
+    were answered without a call. `errors` has the number of errors by who is to blame: spec, source, cluster or bug.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""docs/api.md describes the whole JSON API, its examples are answers of it, and the sample role may read it."""
+"""docs/api.md and its reference describe the JSON API, its examples are answers, and the sample role may read it."""
 
 import re
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from hpad.serve.operations import OPERATIONS, PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```json\n(.*?)^```$", PAGE, re.M | re.S)
 TYPES = (
     *(api_types.HpaList, api_types.EntryList, api_types.Error, Trace),
@@ -45,7 +46,7 @@ def fields(kind: Type) -> Iterator[str]:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
 def test_each_path_its_parameters_and_fields_are_described(operation: Any) -> None:
     assert f"`{operation.path}`" in PAGE
-    named = {word for text in re.findall(r"`([^`\n]+)`", PAGE) for word in re.split(r"\W+", text)}
+    named = {word for text in re.findall(r"`([^`\n]+)`", PAGE + REFERENCE) for word in re.split(r"\W+", text)}
     named |= set(re.findall(r'"(\w+)":', "".join(EXAMPLES)))
     missing = {parameter.name for parameter in operation.parameters} - named
     if operation.answer is not None:
@@ -54,8 +55,14 @@ def test_each_path_its_parameters_and_fields_are_described(operation: Any) -> No
 
 
 def test_each_state_and_order_is_described() -> None:
-    for name in (*api_types.STATES, *parameters.SORTS):
-        assert f"`{name}`" in PAGE, name
+    assert [name for name in api_types.STATES if f"| `{name}` |" not in PAGE] == []
+    assert [name for name in parameters.SORTS if f"`{name}`" not in REFERENCE] == []
+
+
+def test_each_answer_has_a_description() -> None:
+    chapters = re.findall(r"^### (\w+)\n\n(.*)", REFERENCE, re.M)
+    assert len(chapters) > 40
+    assert [name for name, text in chapters if not text or text.startswith("|")] == []
 
 
 @pytest.mark.parametrize("index", range(len(TYPES)))

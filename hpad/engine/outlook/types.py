@@ -22,7 +22,9 @@ STOPPED: Final = "stopped"
 
 
 class Threshold(Step, frozen=True):
-    """A reading of a metric beyond which its proposal differs from the count: `relation` is one of the four above.
+    """A reading of a metric beyond which its proposal differs from the count.
+
+    `relation` says on which side: above, atLeast, below or atMost.
 
     `amount` is a quantity, or a percentage where the metric target is a Utilization. For Object and External metrics it
     is the total, which `pods` replicas share (None: they do not share it).
@@ -42,8 +44,8 @@ class Outlook(Step, frozen=True):
     | step | by itself, with the first reconcile after `at` (None: the next one) |
     | growth | up, once one of `thresholds` is crossed |
     | shrinking | down, once all of `thresholds` are crossed |
-    | pods | once `needed` of `pods` count |
-    | reading | once `metrics` can be read and want no more |
+    | pods | once `needed` of `pods` are ready and have values, as busy as the others |
+    | reading | once `metrics` can be read and want no more than the others |
     | fallback | at `at`, or not at all: a fallback of `metrics` begins, ends or is in force |
     | schedule | at `at`, if it is outside the minimum and maximum of the schedule from then on |
     | blocked | not in one direction: what blocks it |

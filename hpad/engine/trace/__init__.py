@@ -204,7 +204,8 @@ class BoundsTrace(Step, frozen=True):
 class WriteTrace(Step, frozen=True):
     """The write of the scale: every count that was sent, the outcome, and the reason of a failure.
 
-    `withheld` is the reason of the condition where nothing was sent: DryRun, Shadow, Paused or CompetingHPA.
+    `outcome` is written, failed, uncertain (it may or may not have been carried out) or withheld. `withheld` is the
+    reason of the condition where nothing was sent: DryRun, Shadow, Paused or CompetingHPA.
     """
 
     outcome: str
@@ -216,8 +217,9 @@ class WriteTrace(Step, frozen=True):
 class StageTrace(Step, frozen=True):
     """A stage from the metrics to the written count, in words: the count after it (None: there is none), and why.
 
-    `stage` is its name, and `label` that for people. `held_by` is the reason, as in the series, for which the target
-    does not get the count that its metrics ask for ("": not because of this stage).
+    `stage` is now, halt, metrics, windows, policies, bounds, busy or write, and `label` its name for people. `held_by`
+    is the reason, as in the series, for which the target does not get the count that its metrics ask for ("": not
+    because of this stage).
     """
 
     stage: str

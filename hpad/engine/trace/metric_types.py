@@ -12,7 +12,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 class PodTrace(Step, frozen=True):
     """One pod in one metric: its group, `why` it is not ready, its value and request, and the span of its sample.
 
-    `assumed` is the value that counts for a pod without a usable one when the change is checked with all pods.
+    `group` is ready, unready, missing (no sample), ignored (ending or failed), lacking (without the container) or
+    unlisted (a sample of a pod that is not listed). `assumed` is the value that counts for a pod without a usable one
+    when the change is checked with all pods.
     """
 
     name: str
