@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from hpad.cli import moments, paint, replay_changed, replay_selection
+from hpad.cli import moments, paint, replay_selection
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay_selection import Located, Selection
 from hpad.engine.outlook import outlook
@@ -36,8 +36,6 @@ examples:
   hpad replay --check scenarios.jsonl   compare decisions with the expectations in the file
   hpad replay --explain --hpa shop/web --from 02:40Z --to 02:50Z ./records
                                         ten minutes of one HPA
-  hpad replay --set spec.maxReplicas=20 web.jsonl
-                                        the same inputs under another spec, beside the recorded decisions
   zcat web.jsonl.gz | hpad replay -     read standard input
 
 A TIME is {moments.FORMS}.
@@ -62,7 +60,6 @@ def add_parser(commands: Any) -> None:
     form.add_argument("--check", action="store_true", help="compare with `expect` and print how many steps agree")
     parser.add_argument("-v", "--verbose", action="store_true", help="with --explain: print each decision in full")
     replay_selection.add_arguments(parser)
-    replay_changed.add_arguments(parser)
     paint.add_color(parser)
     parser.set_defaults(run=run)
 
@@ -78,11 +75,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     """Replays as the arguments say. Raises RecordingError, and Failure for wrong use."""
-    _check_flags(args)
+    if args.verbose and not args.explain:
+        raise WrongUse("-v needs --explain")
     selection = Selection.of(args)
     scenarios = selection.scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
-    if args.changes:
-        return replay_changed.run(scenarios, selection, args)
     print_all: Callable[[Iterable[Located], Selection], int]
     if args.verbose:
         print_all = functools.partial(_explain_in_full, color=args.color)
@@ -91,22 +87,6 @@ def _run(args: argparse.Namespace) -> int:
     status = print_all(scenarios, selection)
     selection.check()
     return status
-
-
-def _check_flags(args: argparse.Namespace) -> None:
-    """Raises Failure for flags that do not fit together."""
-    if args.verbose and not args.explain:
-        raise WrongUse("-v needs --explain")
-    if args.changes and (args.explain or args.check):
-        flag = "--explain" if args.explain else "--check"
-        raise WrongUse(f"--set has a form of its own: leave out {flag}; --trace prints each decision in full")
-    for flag, given in (
-        ("--until-different", args.until_different),
-        ("--trace", args.trace),
-        ("-o", args.output != "text"),
-    ):
-        if given and not args.changes:
-            raise WrongUse(f"{flag} needs --set")
 
 
 def _print(scenarios: Iterable[Located], selection: Selection) -> int:

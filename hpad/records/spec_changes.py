@@ -1,4 +1,4 @@
-"""Changes of a recorded HPA, as `hpad replay --set PATH=VALUE` names them: read, applied, defaulted and validated.
+"""Changes of a recorded HPA, as `--set PATH=VALUE` names them: read, applied, defaulted and validated.
 
 A path is written as in the manifest of an HPA: `spec.metrics[0].resource.target.averageUtilization`. A value is YAML;
 null removes a field or an entry of a list.
