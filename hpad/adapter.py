@@ -49,13 +49,8 @@ hpad.io/scale-down-order). The answer is a PodSample, also to a query of type Ex
 pod that is known to be idle. A pod without a value is unknown, and counts as busy. Without the attribute hpad answers
 such a query of type External with an error, and leaves out the members of one of type Pods.
 
-Optional methods for commands, which never run in a reconcile:
-
-- `async explain(query) -> str`: the request that the query becomes, such as PromQL, as text for people.
-- `async history(query, times) -> list[Sample | AdapterError]`: what `answer` would have returned at each of these times
-  (datetimes in ascending order, at equal distances).
-
-Both raise AdapterError, and neither returns a secret.
+An optional method for commands never runs in a reconcile: `async explain(query) -> str`, the request that the query
+becomes, such as PromQL, as text for people. It raises AdapterError, and returns no secret.
 
 Errors and log lines lose the secrets of the settings, and those that `hpad.adapter_http.read_secrets` has read, for
 some time also after a rotation; see `hide` for others. Fields hold secrets by their names, such as `password`, or by

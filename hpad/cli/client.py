@@ -22,7 +22,6 @@ _ADVICE = {
 }
 _OTHER = "does hpad listen there?"
 _ALTERNATIVE = "name another --address"
-_OFFLINE = "or a --config to check it offline"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,8 +102,7 @@ def reader(args: argparse.Namespace) -> Direct:
     url = _url(args)
     context = tls_context(args)
     token = None if args.token_file is None else read_token(args.token_file)
-    # Only some commands have a --config.
-    advice = f"{_ALTERNATIVE}, {_OFFLINE}" if hasattr(args, "config") else _ALTERNATIVE
+    advice = _ALTERNATIVE
     if not args.address and listens():
         advice = f"{LISTEN} names this address; {advice}"
     return Direct(url, context if url.startswith("https:") else None, token, advice=advice)

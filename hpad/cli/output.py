@@ -57,21 +57,12 @@ def show(lines: Iterable[str]) -> None:
         print(line if line.startswith("query:") else wrapped(line, 12))
 
 
-def table(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Iterator[str]:
-    """Yields lines with columns two spaces apart. `numbers`: all columns but the first are flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        cells = [
-            cell.rjust(width) if numbers else cell.ljust(width) for cell, width in zip(rest, widths[1:], strict=True)
-        ]
-        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
-
-
 def show_table(rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table; on a terminal, the last column is wrapped."""
-    *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    for line in table(rows):
-        print(wrapped(line, sum(widths) + 2 * len(widths)))
+    """Prints a table with columns two spaces apart; on a terminal, the last column is wrapped."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        print(wrapped(line, sum(widths[:-1]) + 2 * (len(widths) - 1)))
 
 
 def counted(count: int, noun: str) -> str:

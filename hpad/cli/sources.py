@@ -1,4 +1,4 @@
-"""`hpad sources`: the state of the metric sources, a check of their configuration, and one metric as an HPA sees it.
+"""`hpad sources`: the state of the metric sources, and one metric as an HPA sees it.
 
 `hpad sources test` queries through routing, limits and cache, as a reconcile does.
 """
@@ -6,16 +6,15 @@
 import argparse
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, history, metric_request, offline, output, source_table
+from hpad.cli import client, flags, metric_request, offline, output, source_table
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
-from hpad.settings import Settings, SourceSettings
+from hpad.settings import Settings
 from hpad.sources import limits, plugins
 
 _EPILOG: Final = """\
@@ -23,11 +22,8 @@ examples:
   hpad sources                                  the sources of the hpad that runs here: state, last error, latency
   hpad sources --address https://10.0.0.7:8473 --cacert ca.crt --token-file token -o json
                                                 the sources of a remote hpad that authenticates its clients, as JSON
-  hpad sources --config hpad.yaml               offline: is their configuration valid?
   hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
                                                 one metric, as an HPA would see it
-  hpad sources history --config hpad.yaml prometheus requests_per_second --since 6h
-                                                a metric over time, as a graph and a table
 
 states: ok; failing (the last call brought no answer); open (its circuit breaker is open: no calls during its cooldown);
 trial (a first call after that); idle (no query yet); broken (cannot be built).
@@ -58,36 +54,26 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "sources",
         help="show the state of the metric sources, or read a metric of one",
-        description="Show the state of the metric sources of a running hpad, check their configuration offline, "
-        "or read one metric.",
+        description="Show the state of the metric sources of a running hpad, or read one metric.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="check the sources of this file offline")
+    parser.add_argument("--config", type=_removed, help=argparse.SUPPRESS)
     client.add_arguments(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     test = actions.add_parser("test", help="read one metric of a source", description=_TEST, epilog=_TEST_EPILOG)
     metric_request.add_arguments(test)
-    test.set_defaults(run=run_query, read=_test)
-    over_time = actions.add_parser(
-        "history",
-        help="show a metric over time, as a graph and a table",
-        description=history.DESCRIPTION,
-        epilog=history.EPILOG,
-    )
-    metric_request.add_arguments(over_time)
-    history.add_arguments(over_time)
-    over_time.set_defaults(run=run_query, read=history.run)
+    test.set_defaults(run=run_test)
+
+
+def _removed(text: str) -> str:
+    raise argparse.ArgumentTypeError("was removed: `hpad check FILE` checks a configuration, `hpad doctor` its sources")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints a table of sources; 0 if all work, else 1. Raises Failure or SettingsError."""
-    if args.config is not None:
-        logs.configure("error", "text")  # errors of adapters go to standard error, apart from the table
-        rows = asyncio.run(_build_each(flags.load(args.config).sources))
-    else:
-        rows = client.reader(args).get("/api/v1/sources")["items"]
+    rows = client.reader(args).get("/api/v1/sources")["items"]
     if args.output == "json":
         print(json.dumps(rows, indent=2))
     else:
@@ -96,26 +82,10 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(row["state"] in source_table.UNHEALTHY for row in rows) else 0
 
 
-def run_query(args: argparse.Namespace) -> int:
-    """Runs `sources test` or `sources history`. 0 if there was a value, else 1; raises Failure or SettingsError."""
-    logs.configure("error", "text")
-    status: int = asyncio.run(args.read(flags.load(args.config), args))
-    return status
-
-
-async def _build_each(sources: Sequence[SourceSettings]) -> list[dict[str, Any]]:
-    """Builds each source without querying it; one row per source."""
-    make = plugins.Contexts(SystemClock())
-    rows = []
-    for source in sources:
-        row: dict[str, Any] = {"name": source.name, "adapter": source.adapter, "state": "ok", "lastError": None}
-        try:
-            async with offline.adapter(source, make):
-                pass
-        except AdapterError as error:
-            row |= {"state": "broken", "lastError": error.message}
-        rows.append(row)
-    return rows
+def run_test(args: argparse.Namespace) -> int:
+    """Runs `sources test`. 0 if there was a value, else 1; raises Failure or SettingsError."""
+    logs.configure("error", "text")  # errors of adapters go to standard error
+    return asyncio.run(_test(flags.load(args.config), args))
 
 
 async def _test(settings: Settings, args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import ssl
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +180,6 @@ async def test_an_answer_without_rows_is_missing_or_zero_and_no_fault_of_the_ser
     (zero,) = await ask(server.url, metrics=metrics)
     assert isinstance(zero, ExternalSample)
     assert zero.values == (0,)
-    (past,) = await history_of(server.url)
-    assert isinstance(past, AdapterError)
-    assert "no values for" in past.message
 
 
 @pytest.mark.parametrize("data", [None, {}, {"resultType": "scalar", "result": None}, {"result": 1}, []])
@@ -196,14 +192,6 @@ async def test_an_answer_without_data_is_no_zero(server: Stub, data: object) -> 
 async def test_an_error_without_data_is_quoted(server: Stub) -> None:
     server.answers({"status": "error", "data": None, "errorType": "execution", "error": "boom"}, status=422)
     assert "boom" in (await refusal(server.url)).message
-
-
-async def history_of(url: str) -> list[Answer]:
-    """Returns the answer now, as a query of the past."""
-    settings = msgspec.convert({"url": url, "metrics": {"depth": {"query": "depth"}}}, Prometheus.Settings)
-    async with testing.context("prom", clock=lab.FrozenClock()) as context:
-        now = datetime.fromtimestamp(lab.NOW, UTC)
-        return await Prometheus(settings, context).history(testing.external("depth"), [now])
 
 
 async def test_an_answer_of_20_megabytes(server: Stub) -> None:

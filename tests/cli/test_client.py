@@ -118,7 +118,7 @@ def test_a_server_on_all_addresses_is_reached_by_loopback(
     assert main(["sources"]) == 1
     assert capsys.readouterr().err == (
         "hpad: no hpad answers on http://127.0.0.1:9/api/v1/sources: Connection refused; "
-        "HPAD_LISTEN names this address; name another --address, or a --config to check it offline\n"
+        "HPAD_LISTEN names this address; name another --address\n"
     )
 
 

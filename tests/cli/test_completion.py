@@ -19,7 +19,7 @@ from hpad.cli import COMMANDS
         ([], [*COMMANDS]),
         (["ex"], ["explain"]),
         (["--ver"], ["--version"]),
-        (["sources", ""], ["test", "history"]),
+        (["sources", ""], ["test"]),
         (["sources", "-o", "json", "t"], ["test"]),
         (["config", "show", "--log-"], ["--log-format", "--log-level"]),
         (["config", "--log-"], []),
@@ -95,4 +95,4 @@ def test_the_script_completes_in_zsh(path: str) -> None:
         words=(hpad check "") CURRENT=3
         _hpad
     """
-    assert shell("zsh", script, path) == ["test", "history", "--help", "--output", "--version", "files"]
+    assert shell("zsh", script, path) == ["test", "--help", "--output", "--version", "files"]

@@ -1,4 +1,4 @@
-"""Graphs of replica counts in the terminal and in the report: whole numbers, and one scale for what is compared."""
+"""Graphs in the terminal and in the report: whole numbers for counts, and one scale for what is compared."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -106,3 +106,45 @@ def test_a_simulation_has_whole_counts(tmp_path: Path, capsys: pytest.CaptureFix
     tops = TOP.findall(drawn.partition("Load")[0])
     assert len(tops) > 1
     assert all(each.isdigit() for each in tops)
+
+
+def drawn(*values: int | None, width: int = 26, span: timedelta = timedelta(hours=1)) -> list[str]:
+    return output.graph(values, BEGIN, BEGIN + span, width)
+
+
+def test_a_missing_value_is_drawn_differently_from_zero() -> None:
+    lines = drawn(0, None, 8000)
+    assert lines[0] == "       8 ┤          █████"
+    assert lines[7] == "       1 ┤▁▁▁▁▁·····█████"
+
+
+def test_negative_values() -> None:
+    lines = drawn(-4000, 0, 4000)
+    assert [line.split(" ┤")[0].strip() for line in lines[:8]] == ["4", "3", "2", "1", "0", "-1", "-2", "-3"]
+    assert lines[7] == "      -3 ┤▁▁▁▁▁██████████"
+    assert lines[3] == "       1 ┤          █████"
+
+
+def test_many_values_show_the_highest_of_each_column() -> None:
+    values = [1000] * 1600
+    values[805] = 9000
+    lines = drawn(*values)
+    assert lines[0].count("█") == 1
+    assert max(map(len, lines)) <= 26
+
+
+@pytest.mark.parametrize("values", [(0,), (0, 0, 0), (5, 5), (None, 7)])
+def test_constant_values_can_be_drawn(values: tuple[int | None, ...]) -> None:
+    assert len(drawn(*values)) == output.ROWS + 2
+
+
+def test_without_any_value_the_graph_is_empty() -> None:
+    assert drawn(None, None) == []
+
+
+def test_the_axis_shows_times() -> None:
+    lines = drawn(*range(0, 60_000, 1000), width=80)
+    assert lines[-1].split()[0] == "12:00"
+    assert lines[-1].split()[-1] == "13:00"
+    days = drawn(*range(0, 60_000, 1000), width=80, span=timedelta(days=3))
+    assert days[-1].split()[:2] == ["01-01", "12:00"]

@@ -97,15 +97,10 @@ def test_without_a_running_hpad_one_line_is_printed(capsys):
     assert "no hpad answers on" in capsys.readouterr().err
 
 
-def test_a_configuration_is_checked_offline(tmp_path, numbers, capsys):
-    assert main(["sources", "--config", numbers]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["mine", "static", "ok", "-", "-", "-", "-"]
-    wrong = configured(tmp_path, "sources:\n  queue: {adapter: rabbitmq, urll: x}\n  typo: {adapter: rabitmq}\n")
-    assert main(["sources", "--config", wrong, "-o", "json"]) == 1
-    queue, typo = json.loads(capsys.readouterr().out)
-    assert queue["state"] == typo["state"] == "broken"
-    assert "urll" in queue["lastError"]
-    assert 'there is no adapter "rabitmq"' in typo["lastError"]
+def test_a_configuration_is_checked_elsewhere(numbers, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["sources", "--config", numbers])
+    assert "`hpad check FILE` checks a configuration" in capsys.readouterr().err
 
 
 def test_a_metric_is_shown_as_an_hpa_would_see_it(numbers, capsys):
@@ -141,15 +136,10 @@ def test_an_adapter_that_fails_to_close_does_not_change_the_answer(numbers, caps
 
     monkeypatch.setattr(static.Static, "aclose", fail)
     assert main(["sources", "test", "--config", numbers, "mine", "depth"]) == 0
-    assert "an HPA:     sees 7" in capsys.readouterr().out
-    assert main(["sources", "--config", numbers, "-o", "json"]) == 1
     out, log = capsys.readouterr()
-    (row,) = json.loads(out)
+    assert "an HPA:     sees 7" in out
     assert "the adapter failed to close" in log
     assert "cannot close" not in log  # the text of an exception may hold a secret
-    assert row["state"] == "broken"
-    message = 'source "mine" could not be closed: its adapter raised an exception, a bug of its adapter'
-    assert row["lastError"] == message
 
 
 def test_a_query_may_depend_on_the_hpa(tmp_path, capsys):
@@ -184,10 +174,8 @@ def test_invalid_arguments(arguments, status, message, numbers, capsys):
 
 def test_a_flag_before_the_action_counts(numbers, capsys):
     """argparse puts the defaults of a subcommand over what stands before it."""
-    assert main(["sources", "--config", numbers, "test", "mine", "depht"]) == 1
-    assert "there is no source" not in capsys.readouterr().err
-    assert main(["sources", "--config", f"{numbers}.none", "test", "mine", "depth"]) == 1
-    assert f"{numbers}.none" in capsys.readouterr().err
+    assert main(["sources", "-o", "json", "test", "--config", numbers, "mine", "depth"]) == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "depth"
 
 
 def test_without_configured_sources_the_message_says_where_to_configure_them(capsys):

@@ -69,5 +69,3 @@ def test_a_label_that_chooses_the_server_is_no_part_of_the_query(
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="shop",queue="orders"}) by ()\n' in shown
     assert "an HPA:     sees 80\n" in shown
-    assert main(["sources", "history", *command, "--since", "1m"]) == 0
-    assert 'sum(queue_depth{namespace="shop",queue="orders"}) by ()' in capsys.readouterr().out

@@ -4,9 +4,7 @@ Series hold the names of pods, not their labels: so the pods that a target's sel
 """
 
 import asyncio
-import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -110,15 +108,10 @@ class Prometheus:
 
     async def explain(self, query: Query) -> str:
         """Returns the PromQL of this query alone, with all variables filled in; raises AdapterError."""
-        return (await self._batch_of(query)).expression()
-
-    async def history(self, query: Query, times: Sequence[datetime]) -> list[Answer]:
-        """Returns the answers at each of these times, from a range query; for pods, those that exist now."""
-        batch = await self._batch_of(query)
-        # In a thread, because the module imports requests, which reads files.
-        history = await asyncio.to_thread(importlib.import_module, "hpad_adapters.prometheus.history")
-        answers: list[Answer] = await history.answers(self._connection, batch, times)
-        return answers
+        await self._read_rules()
+        names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
+        (batch,) = batches.planned([await self._entry(query, names)], 1)
+        return batch.expression()
 
     def group(self, query: Query) -> tuple[str, str, str]:
         """Returns namespace, type and metric name; one request may serve all queries that agree in them."""
@@ -145,13 +138,6 @@ class Prometheus:
     async def _read_rules(self) -> None:
         if self._rules is None:
             self._rules = await asyncio.to_thread(self._compiled)
-
-    async def _batch_of(self, query: Query) -> batches.Batch:
-        """Returns a batch of this query alone; raises AdapterError."""
-        await self._read_rules()
-        names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
-        (batch,) = batches.planned([await self._entry(query, names)], 1)
-        return batch
 
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)

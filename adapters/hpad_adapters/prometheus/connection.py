@@ -4,7 +4,6 @@ Source: Prometheus, "HTTP API": format overview.
 """
 
 import asyncio
-import ssl
 import urllib.parse
 from collections.abc import Mapping
 from datetime import timedelta
@@ -59,17 +58,6 @@ def _is_envelope(body: bytes) -> bool:
     return True
 
 
-class PrometheusAccess(msgspec.Struct, frozen=True):
-    """Everything that another client needs for the same requests; `timeout` in the API's form, `seconds` per answer."""
-
-    base: str
-    headers: dict[str, str]
-    tls: ssl.SSLContext
-    timeout: str
-    seconds: float
-    settings: PrometheusServer
-
-
 class PrometheusConnection:
     """Queries the server of one source. Raises only AdapterError."""
 
@@ -111,11 +99,6 @@ class PrometheusConnection:
             url = f"{url}?{urllib.parse.urlencode(parameters)}"
         response = await self._http.fetch(url, name=self.name, method=method, form=form if post else None)
         return self.checked(response.status, response.content_type, response.body)
-
-    async def access(self) -> PrometheusAccess:
-        """Returns what the client for past values needs, which runs in a thread; raises AdapterError."""
-        headers, tls = await self._http.headers(), await self._http.tls()
-        return PrometheusAccess(self._base, headers, tls, self._timeout, self._seconds, self._settings)
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
         """Returns the data of a good answer; raises AdapterError for a failure or a partial answer."""
