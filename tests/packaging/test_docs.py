@@ -120,6 +120,11 @@ def test_sources_in_documents_are_valid(text: str, tmp_path: Path, capsys: pytes
     assert main(["check", str(tmp_path / "hpad.yaml")]) == 0, capsys.readouterr()
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "config" / "sources").glob("*.yaml")), ids=lambda path: str(path.name))
+def test_sources_to_paste_are_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(path)]) == 0, capsys.readouterr()
+
+
 def commands(path: Path) -> list[list[str]]:
     """Returns the commands of hpad that a document shows, each with its continued lines, as a shell splits them."""
     lines = re.findall(r"^    (hpad (?:.*\\\n)*.*)$", path.read_text("utf-8"), re.M)
