@@ -23,7 +23,7 @@ from hpad.controller.overlap import Overlap
 from hpad.controller.schedule import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import annotations, recovery, shadow
+from hpad.engine import annotations, shadow, state
 from hpad.engine.controls import OWNER
 from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
@@ -181,14 +181,14 @@ class Observer:
         """Returns the turn, decided at `moment`, with the real counts of the target or those of its shadow."""
         key, hpa = permit.key, permit.hpa
         loaded = assessed(await self._store.get_loaded(key), moment)
-        memory = recovery.caught_up(self.relevant(hpa, loaded), moment)
+        memory = state.caught_up(self.relevant(hpa, loaded), moment)
         reader = self.options.own
         own = await asyncio.to_thread(reader.of, hpa) if reader.reads_files(hpa) else reader.of(hpa)
         if memory.status is not None:
             hpa = replace(hpa, status=memory.status)
         scale, failure = await self._read_scale(key, hpa, worker)
         last_scale_time = hpa.status.last_scale_time
-        unreported = recovery.unreported(memory.pending, hpa.status, scale)
+        unreported = state.unreported(memory.pending, hpa.status, scale)
         if unreported is not None:
             hpa = replace(hpa, status=unreported.status)
         pods, own_pods = self._pods(key.namespace, scale), None
@@ -230,11 +230,11 @@ class Observer:
         """
         view = real
         # By the state as loaded: the state of a former target also knows the rescales that the status reports.
-        unseen = recovery.rescaled_since(loaded, real.hpa.status)
+        unseen = state.rescaled_since(loaded, real.hpa.status)
         if self.options.dry_run or real.controls.mode is not None or memory.shadow is not None:  # seldom
             view, memory = shadow.entered(real, memory, dry_run=self.options.dry_run)
             unseen = unseen and view.shadow is None  # the count of a shadow is not that of the rescales of others
-        history = recovery.resumed(memory, view, gap, unseen=unseen)
+        history = state.resumed(memory, view, gap, unseen=unseen)
         return view if history is view.history else replace(view, history=history)
 
     def _gap(self, record: Record) -> timedelta:
@@ -283,9 +283,7 @@ class Observer:
         """Whether another client than an HPA controller is known to have set the target to zero."""
         if zero_by not in ("", HPAD, BUILT_IN):
             return True
-        return memory.uid == hpa.metadata.uid and recovery.set_by_other(
-            memory, compiled_spec(hpa).target_id, hpa.status
-        )
+        return memory.uid == hpa.metadata.uid and state.set_by_other(memory, compiled_spec(hpa).target_id, hpa.status)
 
     def _competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
         """Returns the other writers of the target, and of the status if hpad writes the status."""

@@ -29,7 +29,7 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment
 from hpad.controller.report import NOTHING_LOGGED, Logged
 from hpad.controller.workqueue import DelayingQueue
-from hpad.engine import recovery
+from hpad.engine import state
 
 _BEYOND: Final = datetime.resolution
 """Added to each planned time, so that an event exactly one window old has expired."""
@@ -45,7 +45,7 @@ def planned_moment(clock: Clock, due: float, last: Moment | None) -> Moment:
     at = now.wall - timedelta(seconds=now.monotonic - due)
     if last is not None:
         planned = last.wall + timedelta(seconds=due - last.monotonic) + _BEYOND
-        if abs(planned - at) <= recovery.SLIGHT:
+        if abs(planned - at) <= state.SLIGHT:
             at = planned
     return Moment(at, due, now.boot)
 
@@ -161,7 +161,7 @@ class Timing(msgspec.Struct, frozen=True, gc=False):
         moment, seconds = self.moment, clock.monotonic() - self.moment.monotonic
         if seconds <= self.tolerance:
             return moment
-        # Not the wall clock: it may have been set during the turn. The next turn corrects this (`recovery.caught_up`).
+        # Not the wall clock: it may have been set during the turn. The next turn corrects this (`state.caught_up`).
         late = timedelta(seconds=seconds)
         return Moment(moment.wall + late, moment.monotonic + seconds, moment.boot)
 

@@ -1,6 +1,6 @@
 """The write path of a reconcile: the store, the replica count of the target, the status, and events.
 
-What is stored when is decided in `hpad.engine.remember`; the order of the writes is that of `hpad.store.persistent`.
+What is stored when is decided in `hpad.engine.state`; the order of the writes is that of `hpad.store.persistent`.
 """
 
 import structlog
@@ -14,7 +14,7 @@ from hpad.controller.observe import Observer, Turn
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
-from hpad.engine import conditions, remember, settle
+from hpad.engine import conditions, settle, state
 from hpad.engine.history import EARLY_SECONDS
 from hpad.engine.turn import Reconcile, Write
 from hpad.kube import errors
@@ -87,12 +87,12 @@ class Writes:
                 return None
             if write.decision.spared is not None:
                 await self._set_costs(write, turn, worker)
-            self._store.put(turn.permit.key, remember.begun(self._start(turn), write, write.to))
+            self._store.put(turn.permit.key, state.begun(self._start(turn), write, write.to))
             await self._store.flush_now(turn.permit.key)
             return await scale_target(self._cluster, self._clock, turn.permit, write.view.scale, write.to)
         except Edited:
             if write.view.scale is not None and turn.permit.is_same:
-                self._store.put(turn.permit.key, remember.discarded(self._start(turn), write))
+                self._store.put(turn.permit.key, state.discarded(self._start(turn), write))
             self._log.info("the HPA was edited during the turn: decided again", hpa=str(turn.permit.key))
             raise Discarded from None
 
@@ -104,7 +104,7 @@ class Writes:
         for event in settlement.events:
             self._record(turn, event)
         start, last = self._start(turn), report.last(done)
-        left = remember.after(start, done, last, None if options.writes_status else settlement.status)
+        left = state.after(start, done, last, None if options.writes_status else settlement.status)
         writes = (settlement.status_changed or turn.unreported is not None) and options.writes_status
         reported = left.reported
         self._store.put(key, left.memory if writes else reported)
@@ -117,9 +117,9 @@ class Writes:
         """Drops what is known of a deleted HPA."""
         self._unwritten.ended(subject=key)
 
-    def _start(self, turn: Turn) -> remember.Start:
+    def _start(self, turn: Turn) -> state.Start:
         memory = self._observer.relevant(turn.view.hpa, self._store.get(turn.permit.key))
-        return remember.Start(memory, turn.unreported, turn.last_scale_time, turn.validity)
+        return state.Start(memory, turn.unreported, turn.last_scale_time, turn.validity)
 
     async def _set_costs(self, write: Write, turn: Turn, worker: Worker) -> None:
         """Makes idle pods go first in a scale-down; an error becomes an event."""

@@ -11,7 +11,7 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
 from hpad.api.metadata import Key
-from hpad.engine import recovery
+from hpad.engine import state
 from hpad.engine.history import History, Memory, PastRecommendation, PendingRescale, Rescale
 from hpad.engine.view import Gates, Tunables, View
 from hpad.store import persistent
@@ -107,10 +107,10 @@ def test_pods_removed_after_a_scale_up_with_a_pending_status_count_as_a_scale_do
     now = datetime(2026, 1, 1, tzinfo=UTC)
     pending = PendingRescale(5, 10, (Rescale(now, 5),), (), HorizontalPodAutoscalerStatus())
     past = History((PastRecommendation(now, 10),), (Rescale(now, 5),))
-    state = Memory(uid="1", history=past, at=now, last_count=10, pending=pending, loaded=True)
+    stored = Memory(uid="1", history=past, at=now, last_count=10, pending=pending, loaded=True)
     scale = Scale(metadata={"name": "web"}, spec=ScaleSpec(7), status=ScaleStatus(7, "app=web"))
     view = View(hpa=hpa("web", behavior=WINDOW), now=now + timedelta(seconds=15), scale=scale)
-    assert [rescale.change for rescale in recovery.resumed(state, view, timedelta(minutes=1)).scale_downs] == [3]
+    assert [rescale.change for rescale in state.resumed(stored, view, timedelta(minutes=1)).scale_downs] == [3]
 
 
 @pytest.mark.parametrize(("fixed", "grown"), [(True, 3), (False, 10)])

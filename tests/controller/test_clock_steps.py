@@ -12,7 +12,7 @@ from hpad import clock as clocks
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
 from hpad.engine.history import History, LastSample, Memory, PastRecommendation, PendingRescale, Rescale, Validity
-from hpad.engine.recovery import caught_up
+from hpad.engine.state import caught_up
 
 
 def state_of(clock: ManualClock, boot: str = "") -> Memory:

@@ -22,7 +22,7 @@ from hpad.controller import overlap, write
 from hpad.controller.schedule import Grid
 from hpad.election import owner
 from hpad.engine import history as validity
-from hpad.engine import recovery
+from hpad.engine import state
 from hpad.engine.view import View
 from hpad.kube import errors
 from hpad.store import persistent
@@ -40,12 +40,12 @@ def loaded_is_complete(patch: pytest.MonkeyPatch) -> None:
 
 def breaks_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """After missing turns the current count does not become a recommendation."""
-    patch.setattr(recovery, "_is_interrupted", lambda memory, view, gap: False)
+    patch.setattr(state, "_is_interrupted", lambda memory, view, gap: False)
 
 
 def clock_steps_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """The history stays where it is when the wall clock is set."""
-    patch.setattr(recovery, "caught_up", lambda memory, now: memory)
+    patch.setattr(state, "caught_up", lambda memory, now: memory)
 
 
 def edits_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def zeros_of_others_are_hpads(patch: pytest.MonkeyPatch) -> None:
 
 def lost_statuses_stay_lost(patch: pytest.MonkeyPatch) -> None:
     """A rescale whose status could not be written is never reported."""
-    patch.setattr(recovery, "unreported", lambda pending, status, scale: None)
+    patch.setattr(state, "unreported", lambda pending, status, scale: None)
 
 
 def successors_read_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Key
-from hpad.engine import conditions, recovery
+from hpad.engine import conditions, state
 from hpad.engine.history import Memory, PendingRescale
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
@@ -236,9 +236,9 @@ def test_state_and_status_show_whether_another_client_set_zero(
     memory: Memory, scaled: timedelta | None, expected: bool
 ) -> None:
     status = HorizontalPodAutoscalerStatus(last_scale_time=None if scaled is None else virtual_time.START + scaled)
-    assert recovery.set_by_other(memory, TARGET, status) is expected
+    assert state.set_by_other(memory, TARGET, status) is expected
     pending = msgspec.structs.replace(memory, pending=PendingRescale(3, 0, (), (), status))
-    assert recovery.set_by_other(pending, TARGET, status) is (expected and memory.target != TARGET)
+    assert state.set_by_other(pending, TARGET, status) is (expected and memory.target != TARGET)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The expected turn of a step in `crashing`, from the state that its record holds.
 
 `play` decides with the engine on the history that survived, after the rules for a break. These rules are those of
-`hpad.engine.recovery`, written a second time and in another way, so that a mistake in one of them shows.
+`hpad.engine.state`, written a second time and in another way, so that a mistake in one of them shows.
 """
 
 from datetime import UTC, datetime, timedelta

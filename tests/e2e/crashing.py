@@ -47,7 +47,7 @@ from hpad.controller.schedule import Record, Timing, TurnPlan
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Permit
-from hpad.engine import recovery, settle
+from hpad.engine import settle, state
 from hpad.kube import client
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.records.format import Scenario, Step, decode_scenario, decode_step
@@ -293,7 +293,7 @@ def killed(child: int, reading: int, seen: Path, moments: int, seconds: float) -
 def main(
     timeline: Path, seen: Path, where: str, seed: int, kills: int, gap: timedelta, options: frozenset[str], kind: str
 ) -> int:
-    recovery.caught_up = lambda memory, now: memory  # the clocks of steps and of seconds are unrelated here
+    state.caught_up = lambda memory, now: memory  # the clocks of steps and of seconds are unrelated here
     lazy, between = "lazy" in options, "between" in options
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     plan, dice, deaths = steps(timeline), random.Random(seed), 0

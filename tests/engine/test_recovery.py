@@ -7,7 +7,7 @@ import pytest
 from support.controller import hpa
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale, ScaleSpec, ScaleStatus
-from hpad.engine import recovery
+from hpad.engine import state
 from hpad.engine.history import NOTHING, History, Memory, PastRecommendation, PendingRescale, Rescale
 from hpad.engine.view import View
 
@@ -32,24 +32,24 @@ def memory(
 
 
 def test_a_short_gap_changes_nothing() -> None:
-    assert recovery.resumed(memory(), view(5), GAP) == History((HELD,))
+    assert state.resumed(memory(), view(5), GAP) == History((HELD,))
 
 
 def test_after_a_long_gap_the_current_count_counts_as_recommended() -> None:
-    assert recovery.resumed(memory(ago=90), view(5), GAP).recommendations == (HELD, UNKNOWN)
-    assert recovery.resumed(memory(ago=90, loaded=False), view(5), GAP).recommendations == (HELD,)
+    assert state.resumed(memory(ago=90), view(5), GAP).recommendations == (HELD, UNKNOWN)
+    assert state.resumed(memory(ago=90, loaded=False), view(5), GAP).recommendations == (HELD,)
 
 
 def test_with_incomplete_state_the_current_count_counts_as_recommended() -> None:
-    found = recovery.resumed(msgspec.structs.replace(memory(), complete=False), view(5), GAP)
+    found = state.resumed(msgspec.structs.replace(memory(), complete=False), view(5), GAP)
     assert found.recommendations == (HELD, UNKNOWN)
 
 
 def test_a_count_that_changed_in_the_gap_counts_as_an_uncertain_rescale() -> None:
-    found = recovery.resumed(memory(last_count=9), view(5), GAP)
+    found = state.resumed(memory(last_count=9), view(5), GAP)
     assert found.recommendations[-1] == UNKNOWN
     assert found.scale_downs == (Rescale(NOW, 4, uncertain=True),)
-    assert recovery.resumed(memory(last_count=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
+    assert state.resumed(memory(last_count=3), view(5), GAP).scale_ups == (Rescale(NOW, 2, uncertain=True),)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_status_can_show_a_rescale_that_the_state_lacks(
 ) -> None:
     """The state is 15 s old."""
     status = HorizontalPodAutoscalerStatus(last_scale_time=NOW - timedelta(seconds=ago))
-    state = msgspec.structs.replace(memory(), complete=complete, loaded=loaded)
-    assert recovery.rescaled_since(state, status) is expected
-    assert recovery.rescaled_since(NOTHING, status), "lost state: any rescale may be missing"
-    assert not recovery.rescaled_since(NOTHING, HorizontalPodAutoscalerStatus()), "a new HPA has not scaled"
+    stored = msgspec.structs.replace(memory(), complete=complete, loaded=loaded)
+    assert state.rescaled_since(stored, status) is expected
+    assert state.rescaled_since(NOTHING, status), "lost state: any rescale may be missing"
+    assert not state.rescaled_since(NOTHING, HorizontalPodAutoscalerStatus()), "a new HPA has not scaled"
 
 
 def test_a_rescale_known_only_from_the_status_counts_with_its_largest_size() -> None:
-    found = recovery.resumed(memory(), view(5), GAP, unseen=True)
+    found = state.resumed(memory(), view(5), GAP, unseen=True)
     assert found.scale_ups == (Rescale(NOW, 5, uncertain=True),)
     assert found.scale_downs == (Rescale(NOW, 5, uncertain=True),), "from the maximum of 10 to 5"
 
@@ -77,7 +77,7 @@ def test_a_rescale_known_only_from_the_status_counts_with_its_largest_size() -> 
 def test_an_interrupted_rescale_counts_if_the_target_changed(found: int, counts: bool) -> None:
     up = (Rescale(NOW - timedelta(seconds=15), 3),)
     pending = PendingRescale(5, 8, up, (), HorizontalPodAutoscalerStatus())
-    ups = recovery.resumed(memory(pending=pending), view(found), GAP).scale_ups
+    ups = state.resumed(memory(pending=pending), view(found), GAP).scale_ups
     assert (up[0] in ups) is counts
     assert all(rescale.uncertain for rescale in ups if rescale not in up)
 
@@ -89,15 +89,15 @@ def test_an_interrupted_scale_down_with_an_unknown_result_is_uncertain(
     """A certain scale-down would allow the target to grow back by pods that were perhaps never removed."""
     down = Rescale(NOW - timedelta(seconds=15), 3)
     pending = PendingRescale(5, 2, (), (down,), HorizontalPodAutoscalerStatus())
-    found_downs = recovery.resumed(memory(pending=pending), view(found), GAP).scale_downs
+    found_downs = state.resumed(memory(pending=pending), view(found), GAP).scale_downs
     assert (msgspec.structs.replace(down, uncertain=uncertain) in found_downs) is counts
 
 
 def test_times_in_the_future_count_as_now() -> None:
     later = NOW + timedelta(days=400)
     past = History((PastRecommendation(later, 9),), (Rescale(later, 4),), (Rescale(later, 2),))
-    state = Memory(uid="1", history=past, at=later, last_count=5, loaded=True, complete=True)
-    found = recovery.resumed(state, view(5), GAP)
+    stored = Memory(uid="1", history=past, at=later, last_count=5, loaded=True, complete=True)
+    found = state.resumed(stored, view(5), GAP)
     of_now = (Rescale(NOW, 4, uncertain=True),), (Rescale(NOW, 2, uncertain=True),)
     assert found == History((PastRecommendation(NOW, 9),), *of_now)
 
@@ -122,4 +122,4 @@ def test_a_status_with_the_time_before_a_rescale_does_not_report_it(
     done = HorizontalPodAutoscalerStatus(last_scale_time=NOW, desired_replicas=5)
     pending = PendingRescale(3, 5, (), (), done, at(previous))
     status = HorizontalPodAutoscalerStatus(last_scale_time=at(reported))
-    assert (recovery.unreported(pending, status, view(5).scale) is pending) is unreported
+    assert (state.unreported(pending, status, view(5).scale) is pending) is unreported

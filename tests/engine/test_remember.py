@@ -9,10 +9,10 @@ from support.engine import START, Workload, resource, used
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import Moment
-from hpad.engine import recovery, remember, shadow
+from hpad.engine import shadow, state
 from hpad.engine.history import Last, Memory, PendingRescale, Validity
-from hpad.engine.remember import Ending, Rescaling, Start
 from hpad.engine.settle import Outcome
+from hpad.engine.state import Ending, Rescaling, Start
 from hpad.engine.turn import Answered, Reconcile, Write, turn
 from hpad.engine.view import SHADOW, ScaleError, View
 
@@ -88,22 +88,22 @@ def left(found: Rescaling, ending: Ending) -> tuple[Rescaling, Memory]:
     """Returns what a turn leaves: the state of the rescale, and the memory."""
     before = start(found)
     if ending is Ending.BEGUN:
-        memory = remember.begun(before, written(web())[0], 4)
+        memory = state.begun(before, written(web())[0], 4)
         return start(Rescaling.CLOSED, memory).rescaling, memory
     if ending is Ending.REPORTED:
-        after = remember.Left(before.memory, before.rescaling)
+        after = state.Left(before.memory, before.rescaling)
         return start(Rescaling.CLOSED, after.reported).rescaling, after.reported
     if ending is Ending.UNREACHABLE:
-        after = remember.after(before, unreachable(), LAST, None)
+        after = state.after(before, unreachable(), LAST, None)
     else:  # the turn has begun its own rescale, which the stored state has as pending
-        begun = msgspec.structs.replace(before, memory=remember.begun(before, written(web())[0], 4))
-        after = remember.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
+        begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
+        after = state.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
     return after.rescaling, after.memory
 
 
 def test_the_cases_are_all() -> None:
     assert len(CASES) == len(Rescaling) * len(Ending) - 1
-    assert {(found, ending) for found in Rescaling for ending in Ending} == set(remember.TRANSITIONS)
+    assert {(found, ending) for found in Rescaling for ending in Ending} == set(state.TRANSITIONS)
 
 
 @pytest.mark.parametrize(("found", "ending", "after"), CASES)
@@ -119,14 +119,14 @@ def test_what_becomes_of_a_rescale(found: Rescaling, ending: Ending, after: Resc
 @pytest.mark.parametrize("ending", [Ending.WRITTEN, Ending.UNSURE, Ending.KEPT])
 def test_the_status_closes_a_rescale_that_was_written_only(ending: Ending) -> None:
     before = start(Rescaling.CLOSED)
-    begun = msgspec.structs.replace(before, memory=remember.begun(before, written(web())[0], 4))
-    after = remember.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
+    begun = msgspec.structs.replace(before, memory=state.begun(before, written(web())[0], 4))
+    after = state.after(begun, done(web(), OUTCOMES[ending]), LAST, None)
     assert (after.reported.pending is None) == (ending is not Ending.UNSURE)
 
 
 def test_a_crash_after_the_write_loses_neither_rescale_nor_recommendation() -> None:
     write, _ = written(web())
-    memory = remember.begun(start(Rescaling.CLOSED), write, 4)
+    memory = state.begun(start(Rescaling.CLOSED), write, 4)
     assert memory.pending is not None
     assert (memory.pending.current, memory.pending.to) == (2, 4)
     assert memory.pending.status == write.settlement.status
@@ -135,17 +135,15 @@ def test_a_crash_after_the_write_loses_neither_rescale_nor_recommendation() -> N
     assert (memory.last_count, memory.history.scale_ups) == (2, ())  # not before it is known to be written
     scale = web().scale
     assert scale is not None
-    assert (
-        recovery.unreported(memory.pending, HorizontalPodAutoscalerStatus(), scale.with_replicas(4)) is memory.pending
-    )
+    assert state.unreported(memory.pending, HorizontalPodAutoscalerStatus(), scale.with_replicas(4)) is memory.pending
 
 
 @pytest.mark.parametrize("found", Rescaling)
 def test_a_discarded_decision_leaves_its_recommendation_and_no_rescale_of_its_own(found: Rescaling) -> None:
     before = start(found)
     write, _ = written(web())
-    begun = msgspec.structs.replace(before, memory=remember.begun(before, write, 4))
-    memory = remember.discarded(begun, write)
+    begun = msgspec.structs.replace(before, memory=state.begun(before, write, 4))
+    memory = state.discarded(begun, write)
     assert memory.pending is (EARLIER if found is Rescaling.UNREPORTED else None)
     assert [entry.replicas for entry in memory.history.recommendations][-1] == 4
 
@@ -154,7 +152,7 @@ def test_a_discarded_decision_leaves_its_recommendation_and_no_rescale_of_its_ow
 @pytest.mark.parametrize("gapped", [False, True])
 def test_a_turn_that_decides_leaves_a_whole_history(gapped: bool, ending: Ending) -> None:
     before = start(Rescaling.CLOSED, Memory(at=START, validity=THEN, loaded=gapped))
-    memory = remember.after(before, done(web(), OUTCOMES[ending]), LAST, None).memory
+    memory = state.after(before, done(web(), OUTCOMES[ending]), LAST, None).memory
     assert (memory.loaded, memory.validity, memory.at) == (False, NOW, web().now)
     assert memory.last_count == (4 if ending is Ending.WRITTEN else 2)
     assert bool(memory.history.scale_ups) == (ending is Ending.WRITTEN and web().spec.behavior is not None)
@@ -167,7 +165,7 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
     loaded: bool, complete: bool, whole: bool
 ) -> None:
     known = Memory(at=START, validity=THEN, loaded=loaded, complete=complete, last_count=3)
-    memory = remember.after(start(Rescaling.CLOSED, known), unreachable(), LAST, None).memory
+    memory = state.after(start(Rescaling.CLOSED, known), unreachable(), LAST, None).memory
     kept = ("at", "history", "last_count", "loaded", "complete", "shadow")
     assert [getattr(memory, name) for name in kept] == [getattr(known, name) for name in kept]
     assert memory.validity == (THEN.prolonged(NOW) if whole else THEN)
@@ -176,18 +174,18 @@ def test_a_turn_without_a_scale_keeps_the_history_and_prolongs_a_whole_one(
 
 
 def test_without_a_memory_a_turn_without_a_scale_leaves_no_validity() -> None:
-    assert remember.after(start(Rescaling.CLOSED, Memory()), unreachable(), LAST, None).memory.validity is None
+    assert state.after(start(Rescaling.CLOSED, Memory()), unreachable(), LAST, None).memory.validity is None
 
 
 def test_the_state_belongs_to_the_hpa_and_its_target() -> None:
     view, status = web(), HorizontalPodAutoscalerStatus(desired_replicas=4)
     for reconcile in (done(view, OUTCOMES[Ending.WRITTEN]), unreachable()):
-        memory = remember.after(start(Rescaling.CLOSED), reconcile, LAST, status).memory
+        memory = state.after(start(Rescaling.CLOSED), reconcile, LAST, status).memory
         assert (memory.uid, memory.target) == (view.hpa.metadata.uid, view.spec.target_id)
         assert (memory.last, memory.status) == (LAST, status)
 
 
 def test_a_shadow_keeps_its_count_and_begins_no_rescale() -> None:
     reconcile = done(shadow.begun(web(), SHADOW, 2), None)
-    memory = remember.after(start(Rescaling.CLOSED), reconcile, LAST, None).memory
+    memory = state.after(start(Rescaling.CLOSED), reconcile, LAST, None).memory
     assert (memory.shadow, memory.last_count, memory.pending) == (4, 2, None)
