@@ -9,7 +9,7 @@ from pathlib import Path
 from support import browser, fleet_cast, http_server
 
 from hpad.election.leader import KnownReplica
-from hpad.serve.page import Mode
+from hpad.serve.api_types import Status
 from hpad.settings.model import Serving
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -21,7 +21,8 @@ WIDTH, SCALE = 1280, 1.5
 async def draw() -> None:
     """Draws every picture."""
     fleet = fleet_cast.rich(24, odd=False)
-    mode = Mode(doing=f"Scaling by {len(fleet.values())} HPAs", facts=("leader", "HPAs of the API server"))
+    facts = ("leader", "HPAs of the API server")
+    mode = Status(doing=f"Scaling by {len(fleet.values())} HPAs", facts=facts, dry_run=False)
     replicas = lambda: (KnownReplica("hpad-0", "leader"),)  # noqa: E731
     options = {"source": fleet, "store": fleet.store, "decisions": fleet.log, "mode": mode, "replicas": replicas}
     with browser.launched() as address:

@@ -18,8 +18,8 @@ from hpad.kube import access, watch
 from hpad.kube.auth import credentials
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.auth.kubeconfig import load_cluster_config
-from hpad.serve import page
 from hpad.serve.api import Shown
+from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
 from hpad.settings import TABLE, Settings
@@ -53,7 +53,7 @@ class DaemonStatus:
             return ": ".join(["Waiting for the cluster and the HPAs", *problem])
         return "; ".join([self._activity(), *problem])
 
-    def mode(self) -> page.Mode:
+    def mode(self) -> Status:
         """Returns the head of the status page."""
         coordinator, settings = self._components.coordinator, self._settings()
         facts = (
@@ -63,7 +63,7 @@ class DaemonStatus:
             else f"HPAs of the manifests in {settings.manifests}",
             f"version {__version__}",
         )
-        return page.Mode(doing=self._activity(), facts=facts, dry_run=settings.dry_run)
+        return Status(doing=self._activity(), facts=facts, dry_run=settings.dry_run)
 
     def unready(self) -> list[str]:
         """Returns the reasons why hpad is not ready; none if it is.

@@ -1,19 +1,25 @@
-"""Authentication of HTTP requests: bearer tokens from a file, and bearer tokens that the cluster accepts.
+"""Which HTTP requests are answered: those with a bearer token from a file, or with one that the cluster accepts.
 
 Any of the configured ways suffices. A refusal carries only its status, never a reason.
 
 A TokenReview names the user of a token, and a SubjectAccessReview decides whether that user may `get` the path as a
 non-resource URL (controller-runtime, metrics/filters: WithAuthenticationAndAuthorization). hpad needs the ClusterRole
 system:auth-delegator for both.
+
+Without authentication on loopback, requests must name this machine in their Host header. A web page can make its own
+name resolve to 127.0.0.1 and have a browser read the response (DNS rebinding); the browser then sends the foreign name.
 """
 
 import asyncio
 import functools
 import hashlib
 import hmac
+import ipaddress
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from pathlib import Path
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -178,3 +184,31 @@ def _bearer_token(request: web.Request) -> str | None:
     if scheme.lower() != "bearer" or not 0 < len(token) <= _MAX_TOKEN_BYTES or not token.isascii():
         return None
     return token
+
+
+REFUSAL: Final = (
+    "421: Misdirected Request\n"
+    "This port needs no authentication, so it answers only requests for localhost, 127.0.0.1 or [::1].\n"
+    "To use other names, configure authentication, for example with listen_token_file.\n"
+)
+
+
+def all_loopback(addresses: Iterable[str]) -> bool:
+    """Returns whether all addresses belong to the loopback device."""
+    return all(_is_loopback(address) for address in addresses)
+
+
+def is_local(hosts: Sequence[str]) -> bool:
+    """Returns whether the Host headers name loopback. A request without one does not come from a browser."""
+    if len(hosts) != 1:
+        return not hosts
+    host = hosts[0].strip().lower()
+    name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0].removesuffix(".")
+    return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

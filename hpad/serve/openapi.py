@@ -14,7 +14,7 @@ from msgspec.inspect import CollectionType, DateTimeType, StructType, Type, Unio
 
 from hpad import __version__
 from hpad.api.quantity import Quantity
-from hpad.serve import api_examples, api_types
+from hpad.serve import api_types
 from hpad.serve.operations import EVENTS, JSON, OPERATIONS, Operation
 from hpad.serve.parameters import Parameter
 
@@ -124,8 +124,8 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     if not operation.names_hpa:
         return []
     return [
-        _path_parameter("namespace", "The namespace of the HPA.", api_examples.NAMESPACE),
-        _path_parameter("name", "The name of the HPA.", api_examples.NAME),
+        _path_parameter("namespace", "The namespace of the HPA.", "shop"),
+        _path_parameter("name", "The name of the HPA.", "checkout"),
     ]
 
 
@@ -136,8 +136,7 @@ def _path_parameter(name: str, text: str, example: str) -> dict[str, Any]:
 
 def _query_parameter(parameter: Parameter) -> dict[str, Any]:
     schema = {"type": "array", "items": parameter.schema} if parameter.repeats else parameter.schema
-    made = {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
-    return made if parameter.example is None else {**made, "example": parameter.example}
+    return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
 
 
 def _answer(operation: Operation) -> dict[str, Any]:
@@ -147,10 +146,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
         schema = {"type": "object", "description": "An OpenAPI 3.1 document."}
     else:
         schema = {"$ref": _REF.format(name=_name(operation))}
-    content: dict[str, Any] = {"schema": schema}
-    if operation.id in api_examples.ANSWERS:
-        content["example"] = api_examples.example(operation.id)
-    return {"description": "The answer.", "content": {operation.media: content}}
+    return {"description": "The answer.", "content": {operation.media: {"schema": schema}}}
 
 
 def _name(operation: Operation) -> str:

@@ -43,7 +43,6 @@ class Parameter(NamedTuple):
     parse: Callable[[str], Any]
     default: Any = None
     repeats: bool = False
-    example: Any = None
 
 
 def read(query: MultiMapping[str], parameters: Sequence[Parameter]) -> dict[str, Any]:

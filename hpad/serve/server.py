@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -16,7 +17,7 @@ from aiohttp.typedefs import Handler
 from hpad.api.text import harmless
 from hpad.clock import Clock, SystemClock
 from hpad.serve import ServeError as ServeError
-from hpad.serve import api, authentication, document, hosts, limits, page, stream, tls
+from hpad.serve import api, authentication, document, limits, stream, tls
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.operations import PREFIX
@@ -38,11 +39,14 @@ _HEADERS: Final = {
 
 
 class Present(Protocol):
-    """What hpad does at present. `unready`: the reasons why it is not ready; `problems`: each in one sentence."""
+    """What hpad does at present. `unready`: the reasons why it is not ready; `problems`: each in one sentence.
+
+    `mode`: the status without these two.
+    """
 
     def unready(self) -> list[str]: ...
     def problems(self) -> list[str]: ...
-    def mode(self) -> page.Mode: ...
+    def mode(self) -> Status: ...
 
 
 class Server:
@@ -123,7 +127,7 @@ class Server:
             await self.stop()
             raise ServeError(f"cannot listen on {host}:{port}: {_listen_error(error)}") from None
         addresses = [each.getsockname()[0] for each in self._listener.sockets]
-        self._local_names_only = self._authenticator.open and hosts.all_loopback(addresses)
+        self._local_names_only = self._authenticator.open and authentication.all_loopback(addresses)
         bound = self._listener.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.url = f"{'http' if context is None else 'https'}://{name}:{bound[1]}"
@@ -205,19 +209,18 @@ class Server:
         if cast(limits.Connection, request.protocol).admission is limits.Admission.PROBES:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": "15"})
         if not self._names_this_machine(request):
-            raise web.HTTPMisdirectedRequest(text=hosts.REFUSAL)
+            raise web.HTTPMisdirectedRequest(text=authentication.REFUSAL)
         await self._authenticator.admit(request)
 
     def _names_this_machine(self, request: web.Request) -> bool:
-        return not self._local_names_only or hosts.is_local(request.headers.getall("Host", ()))
+        return not self._local_names_only or authentication.is_local(request.headers.getall("Host", ()))
 
     async def _page(self, request: web.Request) -> web.Response:
         return web.Response(body=DOCUMENT.page, content_type="text/html", charset="utf-8")
 
     def _status(self) -> Status:
-        present = self._present
-        mode, unready, problems = present.mode(), tuple(present.unready()), tuple(present.problems())
-        return Status(doing=mode.doing, facts=mode.facts, dry_run=mode.dry_run, unready=unready, problems=problems)
+        unready, problems = tuple(self._present.unready()), tuple(self._present.problems())
+        return msgspec.structs.replace(self._present.mode(), unready=unready, problems=problems)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._telemetry.exposition(), headers={"Content-Type": CONTENT_TYPE})

@@ -4,15 +4,17 @@ States come from conditions and from the last decision, never from texts.
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from hpad.api import amounts
 from hpad.api.hpa import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
 from hpad.api.metadata import Key
+from hpad.api.text import harmless
 from hpad.engine import brief, conditions, holds
 from hpad.engine.addresses import addresses
 from hpad.engine.behavior import TOO_FEW
@@ -23,13 +25,20 @@ from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records.entry import numbers
-from hpad.serve import api_types, causes
+from hpad.serve import api_types
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store
 
 _NOTED = (conditions.COMPETING_WRITERS, conditions.ANNOTATIONS_VALID)
 _AT_ZERO = frozenset({"ScalingDisabled", ZERO_DISABLED})
 """Reasons of ScalingActive for a target that has, or was set to, zero replicas, which is no failure."""
+_READ: Final = 300
+"""Characters that tell causes apart."""
+_LONGEST: Final = 600
+"""Bytes of a group: the `continue` of a page contains it, and a request line has 2,048."""
+_PATHS: Final = re.compile(r"(\b\w+://[^\s/]+)/\S*?(?=[:;,.]?(?:\s|\Z))")
+_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\{[^}]*\}")
+_NUMBERS: Final = re.compile(r"(?<![\w:.-])[0-9]+(?:(?:\.[0-9]+)+|(?=(?:ms|[smhd%])\b))")
 
 
 class ShownHpas(Protocol):
@@ -151,7 +160,14 @@ def cause_group(row: Row) -> str:
     """Returns the group of the cause of a failing HPA; "" if it does not fail or the cause is unknown."""
     if row.done is None or not fails(row):
         return ""
-    return causes.group(brief.cause(row.done.decision, row.done.outcome))
+    return group_of(brief.cause(row.done.decision, row.done.outcome))
+
+
+def group_of(cause: str) -> str:
+    """Returns the cause without paths of URLs, quoted names, selectors, durations and addresses."""
+    text = _PATHS.sub(r"\1/…", harmless(cause[:_READ]))
+    text = _QUOTED.sub(lambda found: f"{found[0][0]}…{found[0][-1]}", text)
+    return _NUMBERS.sub("…", text).encode()[:_LONGEST].decode(errors="ignore")
 
 
 def _held_by(done: Reconcile) -> str:

@@ -14,7 +14,7 @@ from hpad.api.hpa import from_builtins
 from hpad.api.text import CONTROLS
 from hpad.election.leader import KnownReplica
 from hpad.engine.view import ScaleError
-from hpad.serve.page import Mode
+from hpad.serve.api_types import Status
 from hpad.settings.model import Serving
 from hpad.sources.limits import SourceReport
 
@@ -221,7 +221,7 @@ async def test_version_sources_and_replicas() -> None:
 
 
 async def test_the_status_has_activity_and_problems() -> None:
-    mode = Mode(doing="Deciding for 0 HPAs", facts=("standby", "version 1"), dry_run=True)
+    mode = Status(doing="Deciding for 0 HPAs", facts=("standby", "version 1"), dry_run=True)
     server = http_server.opened(Serving(), mode=mode, problems=lambda: ["p"], unready=lambda: ["u"])
     async with server as opened:
         answer = http_server.decoded((await http_server.get(f"{opened.url}/api/v1/status"))[1])

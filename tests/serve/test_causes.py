@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpad.serve import causes
+from hpad.serve.summary import group_of
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from hpad.serve import causes
     ],
 )
 def test_causes_that_differ_in_names_and_numbers_only_are_one(cause: str, expected: str) -> None:
-    assert causes.group(cause) == expected
+    assert group_of(cause) == expected

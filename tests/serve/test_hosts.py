@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support import http_server
 
-from hpad.serve.hosts import all_loopback
+from hpad.serve.authentication import all_loopback
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
 

@@ -16,7 +16,7 @@ from support import api_world
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
 
-from hpad.serve import api_examples, openapi, parameters
+from hpad.serve import openapi, parameters
 from hpad.serve.operations import OPERATIONS, PREFIX
 
 DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi.document()))
@@ -29,7 +29,7 @@ EXAMPLES = 8
 async def world() -> AsyncIterator[World]:
     """HPAs with and without decisions, one of them that of the examples."""
     async with api_world.opened() as made:
-        made.decided(scaled_up(), api_examples.NAME, api_examples.NAMESPACE)
+        made.decided(scaled_up(), "checkout", "shop")
         work = Workload(QUEUE, replicas=2)
         for value in (20, 60, 5, 95):
             work.reconcile(series(value), after=15)
@@ -109,16 +109,6 @@ def test_every_parameter_has_a_description_and_a_schema() -> None:
         for parameter in item["get"]["parameters"]:
             assert parameter["description"].endswith("."), (path, parameter)
             assert parameter["schema"]["type"] in ("string", "integer", "boolean", "array"), (path, parameter)
-
-
-def test_examples_conform_to_their_schemas() -> None:
-    checked = 0
-    for item in DOCUMENT["paths"].values():
-        for content in item["get"]["responses"]["200"]["content"].values():
-            if "example" in content:
-                jsonschema.validate(content["example"], {**content["schema"], "components": DOCUMENT["components"]})
-                checked += 1
-    assert checked == len(api_examples.ANSWERS) == len(OPERATIONS) - 2  # without the stream and the document itself
 
 
 @pytest.mark.parametrize("sort", [*parameters.SORTS, *(f"-{name}" for name in parameters.SORTS)])

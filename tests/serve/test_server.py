@@ -12,13 +12,13 @@ from support import http_server
 from hpad.api.hpa import HorizontalPodAutoscaler, from_builtins
 from hpad.api.metadata import Key
 from hpad.engine.history import Memory
-from hpad.serve import page
 from hpad.serve.api import Shown
+from hpad.serve.api_types import Status
 from hpad.serve.server import ServeError, Server
 from hpad.store.store import InMemory
 from hpad.telemetry import Telemetry
 
-MODE = page.Mode(doing="Scaling by 2 HPAs")
+MODE = Status(doing="Scaling by 2 HPAs", dry_run=False)
 NASTY = "<script>alert('&')</script>"
 
 

@@ -19,7 +19,7 @@ from hpad.engine.settle import sentence
 from hpad.engine.turn import Reconcile
 from hpad.records.history import DecisionHistory
 from hpad.records.recent import RecentReconciles
-from hpad.serve.page import Mode
+from hpad.serve.api_types import Status
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
 from hpad.store.store import InMemory
@@ -109,7 +109,7 @@ class World:
 async def opened(serving: Serving = Serving(), *, dry_run: bool = False) -> AsyncIterator[World]:  # noqa: B008
     """Starts a server without HPAs."""
     world = World()
-    mode = Mode(doing="Scaling by HPAs", dry_run=dry_run)
+    mode = Status(doing="Scaling by HPAs", dry_run=dry_run)
     server = http_server.opened(
         serving,
         source=world.source,

@@ -17,8 +17,8 @@ from hpad.election import owner
 from hpad.election.leader import KnownReplica
 from hpad.records.recent import RecentReconciles
 from hpad.serve.api import Decisions, Shown
+from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
-from hpad.serve.page import Mode
 from hpad.serve.server import Server
 from hpad.serve.summary import ShownHpas
 from hpad.settings.model import Serving
@@ -26,7 +26,7 @@ from hpad.sources.limits import SourceReport
 from hpad.store.store import InMemory, Store
 from hpad.telemetry import Telemetry
 
-MODE = Mode(doing="Scaling by 0 HPAs")
+MODE = Status(doing="Scaling by 0 HPAs", dry_run=False)
 
 
 class NoHpas:
@@ -49,7 +49,7 @@ class Present:
         self,
         unready: Callable[[], list[str]] = list,
         problems: Callable[[], list[str]] = list,
-        mode: Callable[[], Mode] = lambda: MODE,
+        mode: Callable[[], Status] = lambda: MODE,
     ) -> None:
         self.unready = unready
         self.problems = problems
@@ -71,7 +71,7 @@ async def opened(
     store: Store | None = None,
     decisions: Decisions | None = None,
     telemetry: Telemetry | None = None,
-    mode: Mode = MODE,
+    mode: Status = MODE,
     reports: Sequence[SourceReport] = (),
     recent: RecentReconciles | None = None,
 ) -> AsyncIterator[Server]:

@@ -10,7 +10,7 @@ import pytest
 from support import browser, fleet_cast, http_server
 from support.fleet import END, Fleet
 
-from hpad.serve.page import Mode
+from hpad.serve.api_types import Status
 from hpad.serve.server import Server
 from hpad.settings.model import Serving
 from hpad.sources.limits import SourceReport
@@ -52,7 +52,7 @@ class Site:
             "store": self.fleet.store,
             "decisions": self.fleet.log,
             "reports": SOURCES,
-            "mode": Mode(doing="Scaling by all HPAs", facts=("no leader election",)),
+            "mode": Status(doing="Scaling by all HPAs", facts=("no leader election",), dry_run=False),
         }
         server = http_server.opened(Serving(), **(defaults | options))
         self.server = await self._stack.enter_async_context(server)

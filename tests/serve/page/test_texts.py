@@ -10,7 +10,7 @@ from support.fleet import Fleet
 from hpad.api.metadata import Key
 from hpad.api.text import harmless
 from hpad.election.leader import KnownReplica
-from hpad.serve.page import Mode
+from hpad.serve.api_types import Status
 from tests.serve.page.conftest import Opening, Site
 
 CONTROLS = "".join(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x2028, 0x202E, 0x2066, 0x2069)))
@@ -42,7 +42,7 @@ async def test_without_hpas_the_page_says_how_to_make_one(opening: Opening) -> N
 
 
 async def test_a_dry_run_problems_and_activity_are_shown(opening: Opening) -> None:
-    mode = Mode(doing="Deciding for 3 HPAs", facts=("leader", "HPAs of the API server"), dry_run=True)
+    mode = Status(doing="Deciding for 3 HPAs", facts=("leader", "HPAs of the API server"), dry_run=True)
     problems = [f"problem {number}" for number in range(5)]
     async with opening(fleet_cast.rich(0.1), mode=mode, problems=lambda: problems, unready=lambda: ["waiting"]) as site:
         page = await site.open()
