@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, doctor_hpas, flags, output, shadow_report
+from hpad.cli import checks, competing, doctor_controllers, doctor_hpas, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.kube import client, competitors, errors, scale
@@ -177,8 +177,7 @@ def _advice(need: Need, settings: Settings) -> str:
 _EPILOG = """\
 It takes the settings of `hpad run`, from the same places; run it as the same user, on the same machine. It reads
 objects, requests which rights hpad has (SelfSubjectAccessReview), and queries each metric that HPAs name once, 20 at
-most. For HPAs in shadow mode it asks the hpad that runs with these settings where hpad and the targets differed in the
-last 24 hours. It changes nothing.
+most. It changes nothing.
 
 levels: ok, note (works, with a limitation), warning (something does not work as it could), error (hpad cannot do its
 work). A line that starts with -> is advice.
@@ -257,7 +256,7 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
     found += [*checks.check_zero(settings, hpas), *doctor_hpas.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)
     found += await doctor_hpas.check_idle_first(api, settings, hpas)
-    found += await shadow_report.check_shadow(settings, hpas, api.clock.now())
+    found += doctor_hpas.check_shadow(settings, hpas, api.clock.now())
     return count, [*found, *await checks.check_sources(api, settings, hpas)]
 
 

@@ -11,7 +11,9 @@ from typing import Final
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.cli.checks import NOTE, OK, WARNING, Finding, listed
 from hpad.cli.competing import TargetState, target_of
+from hpad.cli.output import counted
 from hpad.engine import annotations, conditions, spare
+from hpad.engine.controls import IN_SHADOW
 from hpad.engine.view import KEDA, View
 from hpad.kube import errors, managed_fields
 from hpad.kube.access import Right, allowed
@@ -45,6 +47,17 @@ def _asleep(settings: Settings, hpa: HorizontalPodAutoscaler, state: TargetState
     command = f"kubectl scale -n {key.namespace} --replicas={hpa.spec.min_replicas or 1}"
     do = f"unless it shall stay stopped: {command} {ref.kind.lower()}/{ref.name}"
     return Finding("zero", WARNING, f"{state} is at zero replicas, and {key} does not wake it: {why}", do)
+
+
+def check_shadow(settings: Settings, found: Iterable[HorizontalPodAutoscaler], now: datetime) -> list[Finding]:
+    """Returns a note if HPAs are in shadow mode now: in a dry run all that are not paused."""
+    own = annotations.AnnotationReader(None, hpas.defaults(settings.hpas))
+    controls = [own.of(hpa).controls for hpa in found]
+    shadows = [each for each in controls if not each.is_paused(now) and (settings.dry_run or each.mode == IN_SHADOW)]
+    if not shadows:
+        return []
+    says = f"{counted(len(shadows), 'HPA')} in shadow mode: hpad decides, and leaves the target alone"
+    return [Finding("shadow", NOTE, says, "see where the counts differed: hpad shadow-report")]
 
 
 _CHECK: Final = "idle-first"

@@ -2,10 +2,11 @@
 
 import contextlib
 import difflib
+import functools
 import http.client
 import json
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from hpad.api.text import shown
@@ -79,13 +80,31 @@ def fetch(connection: http.client.HTTPConnection, path: str, headers: Mapping[st
         return Answer(response.status, response.reason, bytes(body))
 
 
-# Reads what a running hpad knows about one HPA, with errors that say what to do instead.
-
-_PAGE: Final = 1000
-_MOST_PAGES: Final = 100
-_NEAR: Final = 3
-
 Json = dict[str, Any]
+_PAGE: Final = 1000
+
+
+def pages(get: Callable[[dict[str, str]], Json], query: Mapping[str, str], most: int | None = None) -> Iterator[Json]:
+    """Yields the items of a list, page by page, `most` at most (None: all). `get` returns the page for a query."""
+    left, asked = most, dict(query)
+    while left is None or left > 0:
+        page = get({"limit": str(_PAGE if left is None else min(_PAGE, left)), **asked})
+        yield from page["items"]
+        left = None if left is None else left - len(page["items"])
+        asked["continue"] = page.get("continue", "")
+        if not asked["continue"]:
+            return
+
+
+def summaries(reader: HpadReader, **filters: str | None) -> Iterator[Json]:
+    """Yields the HPAs that match the filters (namespace, search, selector), sorted by namespace and name."""
+    query = {name: value for name, value in filters.items() if value}
+    return pages(lambda asked: reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(asked)}"), query)
+
+
+# What a running hpad knows about one HPA, with errors that say what to do instead.
+
+_NEAR: Final = 3
 
 
 class Hpa(NamedTuple):
@@ -123,14 +142,7 @@ class Hpa(NamedTuple):
 
     def entries(self, most: int, since: str | None = None) -> list[Json]:
         """Returns up to `most` past decisions, the newest first, those of `since` (RFC 3339) and later."""
-        found: list[Json] = []
-        query = {"since": since} if since else {}
-        while True:
-            page = self.get("/history", {**query, "limit": str(min(_PAGE, most - len(found)))})
-            found += page["items"]
-            query["continue"] = page.get("continue", "")
-            if not query["continue"] or len(found) >= most:
-                return found
+        return list(pages(functools.partial(self.get, "/history"), {"since": since} if since else {}, most))
 
     def _undecided(self, found: Json) -> str:
         replicas = self.reader.get("/api/v1/replicas")
@@ -139,18 +151,9 @@ class Hpa(NamedTuple):
         return f"{text}: {owner} does; ask that one" if owner and owner != replicas["self"] else text
 
     def _unknown(self) -> str:
-        known = list(self._names())
+        known = [f"{each['namespace']}/{each['name']}" for each in summaries(self.reader)]
         named = {key.partition("/")[2] for key in known}
         names = [self.name] if self.name in named else difflib.get_close_matches(self.name, named, n=_NEAR)
         near = [key for name in names for key in known if key.partition("/")[2] == name][:_NEAR]
         hint = f"did you mean {' or '.join(near)}?" if near else f"hpad has {output.counted(len(known), 'HPA')}"
         return f"there is no HPA {shown(str(self))}; {hint}"
-
-    def _names(self) -> Iterator[str]:
-        query = {"limit": str(_PAGE)}
-        for _ in range(_MOST_PAGES):
-            page = self.reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(query)}")
-            yield from (f"{each['namespace']}/{each['name']}" for each in page["items"])
-            query["continue"] = page.get("continue", "")
-            if not query["continue"]:
-                return

@@ -1,33 +1,24 @@
-"""Where hpad in shadow mode and the target of an HPA differed: `hpad shadow-report`, and a check of `hpad doctor`."""
+"""`hpad shadow-report`: where hpad in shadow mode and the target of an HPA differed."""
 
 import argparse
-import asyncio
 import re
-import ssl
-import urllib.parse
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.metadata import Key
 from hpad.cli import client, moments, output, paint
-from hpad.cli.checks import NOTE, OK, Finding, listed
-from hpad.cli.fetch import Hpa, HpadReader
-from hpad.cli.output import Failure, counted
+from hpad.cli.fetch import Hpa, HpadReader, summaries
+from hpad.cli.output import Failure
 from hpad.cli.shadow_differences import Interval, ShadowReport, ShadowSide, report
 from hpad.clock import SystemClock
-from hpad.engine import annotations, words
-from hpad.engine.controls import IN_SHADOW
+from hpad.engine import words
 from hpad.engine.render.text import BLANK, QUIET, STRONG, Line, Span, line, table
 from hpad.records.entry import Entry
-from hpad.settings import Settings, hpas
 
 _MOST: Final = 10_000
 """Decisions of one HPA."""
-_PAGE: Final = 1000
 _SHOWN: Final = 20
 _DESCRIPTION: Final = """\
 Report on HPAs in shadow mode (annotation hpad.io/mode: shadow, or hpad run --dry-run): both replica counts over a time,
@@ -86,13 +77,8 @@ def _hpas(reader: HpadReader, args: argparse.Namespace) -> Iterator[Hpa]:
         namespace, _, name = each.rpartition("/")
         yield Hpa(reader, namespace or args.namespace or "default", name)
     if not args.names:
-        query = {"limit": str(_PAGE), **({} if args.namespace is None else {"namespace": args.namespace})}
-        while True:
-            page = reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(query)}")
-            yield from (Hpa(reader, each["namespace"], each["name"]) for each in page["items"])
-            query["continue"] = page.get("continue", "")
-            if not query["continue"]:
-                return
+        for each in summaries(reader, namespace=args.namespace):
+            yield Hpa(reader, each["namespace"], each["name"])
 
 
 def read(hpa: Hpa, since: datetime) -> ShadowReport | None:
@@ -146,92 +132,3 @@ def _difference(each: Interval) -> list[Span]:
 
 def _for(seconds: float) -> str:
     return words.span(round(seconds))
-
-
-_SPAN: Final = timedelta(hours=24)
-_MOST_READ: Final = 20
-"""HPAs whose decisions are read: a dry run may have thousands."""
-_NAMED: Final = 3
-_ALL_ADDRESSES: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-async def check_shadow(settings: Settings, found: Iterable[HorizontalPodAutoscaler], now: datetime) -> list[Finding]:
-    """Returns a finding on all HPAs in shadow mode, and one on each of the three that differed longest.
-
-    Returns nothing without an HPA in shadow mode, and one note if no hpad answers at the address of the settings.
-    """
-    # The zones of schedules may have to be read from files, and the reader of the API blocks.
-    return await asyncio.to_thread(_check, settings, list(found), now)
-
-
-def _check(settings: Settings, found: Sequence[HorizontalPodAutoscaler], now: datetime) -> list[Finding]:
-    keys = in_shadow(settings, found, now)
-    if not keys:
-        return []
-    has = f"{counted(len(keys), 'HPA')} in shadow mode"
-    if settings.listen is None:
-        says = f"{has}; the settings turn the API off that would say where hpad and the targets differed"
-        return [Finding("shadow", NOTE, says, "set an address with --listen")]
-    try:
-        reader = _reader(settings, *settings.listen)
-        reader.get("/api/v1/replicas")
-    except Failure as failure:
-        says = f"{has}; where hpad and the targets differed is unknown: {failure}"
-        return [Finding("shadow", NOTE, says, "ask a running hpad: hpad shadow-report --address HOST:PORT")]
-    return _compared(has, [Hpa(reader, *key) for key in keys[:_MOST_READ]], len(keys), now - _SPAN)
-
-
-def in_shadow(settings: Settings, found: Iterable[HorizontalPodAutoscaler], now: datetime) -> list[Key]:
-    """Returns the HPAs that are in shadow mode now, by name: all that are not paused in a dry run."""
-    own = annotations.AnnotationReader(None, hpas.defaults(settings.hpas))
-    controls = [(hpa.metadata.key, own.of(hpa).controls) for hpa in found]
-    return sorted(
-        key for key, each in controls if not each.is_paused(now) and (settings.dry_run or each.mode == IN_SHADOW)
-    )
-
-
-def _reader(settings: Settings, host: str, port: int) -> client.Direct:
-    """Returns a Reader of the hpad with these settings; raises Failure."""
-    host = _ALL_ADDRESSES.get(host, host)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    serving = settings.serving
-    token = None if serving.token_file is None else client.read_token(serving.token_file)
-    if serving.certificate is None:
-        return client.Direct(f"http://{address}", token=token, advice="")
-    return client.Direct(f"https://{address}", ssl.create_default_context(), token, advice="")
-
-
-def _compared(has: str, known: Sequence[Hpa], total: int, since: datetime) -> list[Finding]:
-    reports, unread = [], []
-    for hpa in known:
-        try:
-            report = read(hpa, since)
-        except Failure as failure:
-            unread.append(f"{hpa}: {failure}")
-            continue
-        if report is not None:
-            reports.append(report)
-    differed = sorted((each for each in reports if each.differences), key=_seconds, reverse=True)
-    says = f"{has}; in the last 24 hours the counts of hpad and of the target differed in {len(differed)}"
-    if not reports:
-        says = f"{has}; no decision in shadow mode from the last 24 hours was found"
-    elif len(reports) < total:
-        says += f"; decisions were found for {len(reports)}"
-    do = "see every difference: hpad shadow-report" if differed else ""
-    found = [Finding("shadow", NOTE, _of_one(each), do) for each in differed[:_NAMED]]
-    if unread:
-        found.append(Finding("shadow", NOTE, f"decisions could not be read: {listed(unread)}"))
-    return [Finding("shadow", OK, says), *found]
-
-
-def _seconds(report: ShadowReport) -> float:
-    return report.fewer + report.more
-
-
-def _of_one(report: ShadowReport) -> str:
-    last = report.differences[-1]
-    return (
-        f"{report.namespace}/{report.name}: {counted(len(report.differences), 'difference')}: "
-        f"{summary(report)}; the last from {last.begin:%Y-%m-%d %H:%M:%SZ} to "
-        f"{last.end:%Y-%m-%d %H:%M:%SZ}, hpad {last.shadow}, target {last.target}: {last.why}"
-    )

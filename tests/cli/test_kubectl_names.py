@@ -66,16 +66,16 @@ def test_all_pages_are_read() -> None:
     pages = Pages(WEB, SET, ROLLOUT)
     assert names.chosen(pages, "shop", []) == [WEB, SET, ROLLOUT]
     assert pages.paths == [
-        "/api/v1/hpas?limit=500&namespace=shop",
-        "/api/v1/hpas?limit=500&namespace=shop&continue=1",
-        "/api/v1/hpas?limit=500&namespace=shop&continue=2",
+        "/api/v1/hpas?limit=1000&namespace=shop",
+        "/api/v1/hpas?limit=1000&namespace=shop&continue=1",
+        "/api/v1/hpas?limit=1000&namespace=shop&continue=2",
     ]
 
 
 def test_a_name_narrows_the_search() -> None:
     pages = Pages(WEB)
     assert names.chosen(pages, None, [Named("web", "deployment")]) == [WEB]
-    assert pages.paths == ["/api/v1/hpas?limit=500&search=web"]
+    assert pages.paths == ["/api/v1/hpas?limit=1000&search=web"]
 
 
 def test_hpas_are_in_the_order_of_their_names_on_the_command_line() -> None:

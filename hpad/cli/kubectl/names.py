@@ -1,11 +1,10 @@
 """Names of HPAs on the command line (`web`, `hpa/web`, or the target as `deployment/web`), and the HPAs they mean."""
 
-import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hpad.api.text import shown
-from hpad.cli.fetch import HpadReader
+from hpad.cli.fetch import HpadReader, summaries
 from hpad.cli.output import Failure, WrongUse
 
 _HPA: Final = ("hpa", "horizontalpodautoscaler", "horizontalpodautoscalers")
@@ -43,22 +42,7 @@ def parse(text: str) -> Named:
     return Named(name) if not slash or kind in _HPA else Named(name, _SHORT.get(kind, kind))
 
 
-_PAGE: Final = 500
-_MOST_PAGES: Final = 1000
-
 Summary = dict[str, Any]
-
-
-def summaries(reader: HpadReader, namespace: str | None, search: str = "", selector: str = "") -> Iterator[Summary]:
-    """Yields the HPAs of a namespace (None: all), sorted by namespace and name; raises Failure."""
-    filters = {"namespace": namespace, "search": search, "selector": selector}
-    query = {"limit": str(_PAGE), **{name: value for name, value in filters.items() if value}}
-    for _ in range(_MOST_PAGES):
-        page = reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(query)}")
-        yield from page["items"]
-        query["continue"] = page.get("continue", "")
-        if not query["continue"]:
-            return
 
 
 def chosen(reader: HpadReader, namespace: str | None, named: Sequence[Named], selector: str = "") -> list[Summary]:
@@ -67,10 +51,11 @@ def chosen(reader: HpadReader, namespace: str | None, named: Sequence[Named], se
     Raises Failure for a missing one.
     """
     if not named:
-        return list(summaries(reader, namespace, selector=selector))
+        return list(summaries(reader, namespace=namespace, selector=selector))
     found: list[Summary] = []
     for each in named:
-        matching = [summary for summary in summaries(reader, namespace, each.name) if each.matches(summary)]
+        by_name = summaries(reader, namespace=namespace, search=each.name)
+        matching = [summary for summary in by_name if each.matches(summary)]
         if not matching:
             raise Failure(f"no HPA {'of ' if each.kind else ''}{each} {_where(namespace)}")
         found += matching
