@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.set_defaults(run=list_all)
-    _add_output(parser)
+    _add_output(parser, "text")
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     list_parser = actions.add_parser(
         "list", help="list all adapters, one per line (default)", description="List all installed adapters."
@@ -50,8 +50,9 @@ def add_parser(commands: Any) -> None:
     describe_parser.set_defaults(run=describe)
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+def _add_output(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
+    """Adds -o. The default of an action is suppressed, as it would replace a value that stands before the action."""
+    parser.add_argument("-o", "--output", choices=("text", "json"), default=default, help="text (default) or json")
 
 
 def loadable() -> dict[str, type[Adapter]]:

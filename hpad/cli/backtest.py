@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
-from hpad.cli import manifest, moments, output, paint, simulate, workload
+from hpad.cli import manifest, moments, numbers, output, paint, simulate, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
     past.add_argument("--prometheus-ca-file", type=Path, metavar="FILE", help="authorities of the certificate (PEM)")
     past.add_argument("--from", dest="begin", metavar="TIME", help="from this time on")
     past.add_argument("--to", dest="end", metavar="TIME", help="up to this time")
-    past.add_argument("--step", metavar="DURATION", type=workload.some_seconds, default=60.0, help="of queries (1m)")
+    past.add_argument("--step", metavar="DURATION", type=numbers.some_seconds, default=60.0, help="of queries (1m)")
     past.add_argument(
         "--shared",
         metavar="METRIC",
@@ -92,12 +92,10 @@ def add_parser(commands: Any) -> None:
         " the count",
     )
     workload.add_argument(past)
-    past.add_argument("--startup", metavar="DURATION", type=workload.seconds, default=10.0, help="of a replica (10s)")
-    past.add_argument(
-        "--lag", metavar="DURATION", type=workload.seconds, default=0.0, help="until a value is seen (0s)"
-    )
-    past.add_argument("--period", metavar="DURATION", type=workload.some_seconds, help=manifest.PERIOD)
-    parser.add_argument("--price", metavar="PRICE", type=workload.number, default=None, help="of one replica per hour")
+    past.add_argument("--startup", metavar="DURATION", type=numbers.seconds, default=10.0, help="of a replica (10s)")
+    past.add_argument("--lag", metavar="DURATION", type=numbers.seconds, default=0.0, help="until a value is seen (0s)")
+    past.add_argument("--period", metavar="DURATION", type=numbers.some_seconds, help=manifest.PERIOD)
+    parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
     parser.add_argument(
         "--search",
         metavar="PATH=A,B,…",

@@ -5,13 +5,17 @@ import http.client
 import os
 import ssl
 import urllib.parse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpad.api.text import shown
+from hpad.cli import output
 from hpad.cli.fetch import Answer, Refusal, fetch
 from hpad.cli.output import Failure, WrongUse
+from hpad.clock import SystemClock
 
 LISTEN = "HPAD_LISTEN"
 _SECONDS = 5.0
@@ -167,3 +171,33 @@ def reason(error: object) -> object:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.verify_message}: name its authorities with --cacert"
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+
+
+# The metric sources, which `hpad sources` and `kubectl hpad sources` print.
+
+_COLUMNS: Final = ("NAME", "ADAPTER", "STATE", "LATENCY", "HIT-RATE", "ERROR-AGE", "LAST-ERROR")
+_UNHEALTHY: Final = ("broken", "failing", "open")
+
+
+def show_sources(rows: Sequence[Mapping[str, Any]], value: Any, form: str) -> int:
+    """Prints the sources as a table, or `value` as json or yaml. Returns 0 if all work, else 1."""
+    if form in ("json", "yaml"):
+        output.print_value(value, form)
+    else:
+        now = SystemClock().now()
+        output.show_table([_COLUMNS, *(_cells(row, now) for row in rows)])
+    return 1 if any(row["state"] in _UNHEALTHY for row in rows) else 0
+
+
+def _cells(row: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    """Returns the cells of one source, as the API reports it."""
+    latency, asked, erred = row.get("latency"), row.get("asked"), row.get("lastErrorAt")
+    return (
+        row["name"],
+        row["adapter"],
+        row["state"],
+        "-" if latency is None else f"{latency * 1000:.0f}ms",
+        "-" if not asked else f"{100 * row['hits'] / asked:.0f}%",
+        "-" if erred is None else output.age((now - datetime.fromisoformat(erred)).total_seconds()),
+        " ".join((row.get("lastError") or "-").split()),
+    )

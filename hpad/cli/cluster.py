@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpad.api.text import shown
+from hpad.cli import numbers
 from hpad.cli.output import Failure, WrongUse
 from hpad.daemon import process
 from hpad.manifests import documents, hpas
@@ -56,7 +57,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig to FILE (default: a temporary folder)"
     )
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: a free one)")
+    parser.add_argument(
+        "--port", type=numbers.whole(0, 65535), default=0, metavar="N", help="listen on this port (default: a free one)"
+    )
     parser.add_argument(
         "--pretend", action="store_true", help="start no processes: pods are ready at once and have no usage"
     )
@@ -75,12 +78,6 @@ def add_parser(commands: Any) -> None:
         "--as", dest="user", metavar="USER", help="with --rbac and --hpad: hpad's user (default: an administrator)"
     )
     parser.set_defaults(run=run)
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a port, a number from 0 (any that is free) to 65535")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

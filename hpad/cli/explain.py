@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api.text import shown
-from hpad.cli import client, moments, output, paint
+from hpad.cli import client, moments, numbers, output, paint
 from hpad.cli.fetch import Hpa, HpadReader, Json
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
@@ -74,22 +73,14 @@ def add_parser(commands: Any) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that choose decisions and the form of the output."""
-    # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
-    parser._negative_number_matcher = re.compile(r"-[0-9.].*")
     parser.add_argument("--at", metavar="TIME", help="explain the decision at that time")
-    parser.add_argument("--last", metavar="N", type=_count, help="list the last N decisions")
+    parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help="list the last N decisions")
     parser.add_argument("--since", metavar="TIME", help="list the decisions since that time, or of that duration")
     parser.add_argument("-w", "--watch", action="store_true", help="go on with each new decision until Ctrl-C")
     parser.add_argument("--pods", action="store_true", help="show all pods of each metric")
     parser.add_argument("--save", metavar="FILE", type=Path, help=_SAVE)
     parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help=_FORMS)
     paint.add_color(parser)
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _MOST:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number from 1 to {_MOST}")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

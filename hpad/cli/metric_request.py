@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="KIND/NAME", default="", help="target of the HPA, such as Deployment/web")
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for sources that read from the API server")
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    # Without a default, which would replace the value before the action: `hpad sources -o json test`.
+    text = "text (default) or json"
+    parser.add_argument("-o", "--output", choices=("text", "json"), default=argparse.SUPPRESS, help=text)
 
 
 async def read(settings: Settings, args: argparse.Namespace) -> MetricRequest:

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -34,21 +35,6 @@ class HelpAll(argparse._HelpAction):
         parser.exit()
 
 
-class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """Keeps the flags that stand before a subcommand, over which argparse puts the defaults of the subcommand."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        flags = {action.dest: action.default for action in parser._actions if action.option_strings}
-        given = {name: value for name, value in vars(namespace).items() if name in flags and value != flags[name]}
-        super().__call__(parser, namespace, values, option)
-        inner = self.choices[values[0]]
-        for name, value in given.items():
-            if getattr(namespace, name) == inner.get_default(name):
-                setattr(namespace, name, value)
-
-
 class CommandParser(argparse.ArgumentParser):
     """A parser that keeps the line breaks of descriptions and examples, as do the parsers of its subcommands.
 
@@ -58,7 +44,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-        self.register("action", "parsers", _Subcommands)
+        # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
+        self._negative_number_matcher = re.compile(r"-[0-9.].*")
         self._splits = False
         self._rare: frozenset[str] = frozenset()
 

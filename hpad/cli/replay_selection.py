@@ -1,7 +1,6 @@
 """The part of a recording that `hpad replay` shows: `--hpa`, `--from` and `--to`."""
 
 import argparse
-import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,8 +17,6 @@ _MOST_NAMES: Final = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
-    parser._negative_number_matcher = re.compile(r"-[0-9.].*")
     add_hpa(parser)
     parser.add_argument("--from", dest="begin", metavar="TIME", help="only steps since that time")
     parser.add_argument("--to", dest="end", metavar="TIME", help="only steps until that time")

@@ -1,7 +1,6 @@
 """`hpad shadow-report`: where hpad in shadow mode and the target of an HPA differed."""
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -46,8 +45,6 @@ def add_parser(commands: Any) -> None:
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    # argparse would take "-10m" for an unknown option, as it would "-10" without this expression.
-    parser._negative_number_matcher = re.compile(r"-[0-9.].*")
     parser.add_argument("names", nargs="*", metavar="NAME", help="NAMESPACE/NAME, or NAME (default: all HPAs)")
     parser.add_argument("-n", "--namespace", help="the namespace of a NAME without one (default: default)")
     parser.add_argument("--since", metavar="TIME", default="24h", help="the begin, or the length (default: 24h)")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.cli import manifest, output, paint, workload
+from hpad.cli import manifest, numbers, output, paint, workload
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.engine.render.text import BLANK, GOOD, QUIET, WARN, Line, Span, labelled, line, table
 from hpad.engine.settle import sentence
@@ -60,16 +60,18 @@ def add_parser(commands: Any) -> None:
         "--for",
         dest="length",
         metavar="DURATION",
-        type=workload.some_seconds,
+        type=numbers.some_seconds,
         default=None,
         help="simulated time (default: 1h, or the length of a CSV file)",
     )
-    parser.add_argument("--period", metavar="DURATION", type=workload.some_seconds, default=None, help=manifest.PERIOD)
+    parser.add_argument("--period", metavar="DURATION", type=numbers.some_seconds, default=None, help=manifest.PERIOD)
     parser.add_argument(
-        "--replicas", metavar="N", type=workload.positive, default=None, help="at the start (default: minReplicas)"
+        "--replicas", metavar="N", type=numbers.whole(1), default=None, help="at the start (default: minReplicas)"
     )
-    parser.add_argument("--seed", metavar="N", type=workload.count, default=1, help="of everything random (default: 1)")
-    parser.add_argument("--price", metavar="PRICE", type=workload.number, default=None, help="of one replica per hour")
+    parser.add_argument(
+        "--seed", metavar="N", type=numbers.whole(0), default=1, help="of everything random (default: 1)"
+    )
+    parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
     parser.add_argument("--explain", action="store_true", help="print every decision, also those that keep the count")
     parser.add_argument(
         "-o",

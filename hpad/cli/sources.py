@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, output, source_table
+from hpad.cli import client, flags, metric_request, offline, output
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
@@ -74,12 +74,7 @@ def _removed(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Prints a table of sources; 0 if all work, else 1. Raises Failure or SettingsError."""
     rows = client.reader(args).get("/api/v1/sources")["items"]
-    if args.output == "json":
-        print(json.dumps(rows, indent=2))
-    else:
-        now = SystemClock().now()
-        output.show_table([source_table.COLUMNS, *(source_table.cells(row, now) for row in rows)])
-    return 1 if any(row["state"] in source_table.UNHEALTHY for row in rows) else 0
+    return client.show_sources(rows, rows, args.output)
 
 
 def run_test(args: argparse.Namespace) -> int:

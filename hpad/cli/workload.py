@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from hpad.api import duration
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.quantity import MAX_INT32, QuantityError, parse_milli
 from hpad.api.text import shown
+from hpad.cli.numbers import amount, number, seconds, some, some_seconds, whole
 from hpad.cli.output import WrongUse, counted
 from hpad.engine.spec import compiled_spec
 from hpad.simulation import model, queue, service
@@ -19,70 +18,6 @@ from hpad.simulation.run import Workload
 
 SERVICE: Final = "service"
 QUEUE: Final = "queue"
-
-
-def seconds(text: str) -> float:
-    """Parses a duration of zero or more."""
-    try:
-        value = duration.parse(text).total_seconds()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is negative")
-    return value
-
-
-def some_seconds(text: str) -> float:
-    """Parses a duration above zero."""
-    value = seconds(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is zero; a duration above zero is needed")
-    return value
-
-
-def number(text: str) -> float:
-    """Parses a number of zero or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of 0 or more")
-    return value
-
-
-def some(text: str) -> float:
-    """Parses a number above zero."""
-    value = number(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number above 0")
-    return value
-
-
-def count(text: str) -> int:
-    """Parses a whole number of zero or more."""
-    if not text.isascii() or not text.isdigit() or int(text) > MAX_INT32:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of 0 or more")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """Parses a whole number of one or more."""
-    value = count(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number of 1 or more")
-    return value
-
-
-def amount(text: str) -> int:
-    """Parses a Kubernetes quantity of zero or more: milli-units."""
-    try:
-        value = parse_milli(text)
-    except QuantityError:
-        value = -1
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not an amount such as 500m, 2 or 64Mi")
-    return value
 
 
 class _Flag(NamedTuple):
@@ -102,7 +37,14 @@ _FLAGS: Final = (
     _Flag("", "--lag", "DURATION", seconds, "0s", "time after which a value is seen"),
     _Flag("", "--cpu-request", "AMOUNT", amount, "500m", "CPU request of a pod; 0: none"),
     _Flag("", "--memory-request", "AMOUNT", amount, "0", "memory request of a pod; 0: none"),
-    _Flag("", "--cpu", "AMOUNT", amount, "500m", "CPU of a replica that serves its capacity, or works on a message"),
+    _Flag(
+        "",
+        "--cpu",
+        "AMOUNT",
+        amount,
+        "500m",
+        "CPU of a replica that serves its capacity, or works on a message",
+    ),
     _Flag(SERVICE, "--capacity", "UNITS", some, "100", "units per second that a replica can serve; more is lost"),
     _Flag(SERVICE, "--cpu-idle", "AMOUNT", amount, "0", "CPU of a replica without work"),
     _Flag(SERVICE, "--cpu-startup", "AMOUNT", amount, "0", "CPU of a replica until it is ready"),
@@ -111,8 +53,8 @@ _FLAGS: Final = (
     _Flag(QUEUE, "--service-time", "DURATION", some_seconds, "1s", "mean time that a message takes"),
     _Flag(QUEUE, "--distribution", "KIND", str, queue.EXPONENTIAL, f"of these times: {', '.join(queue.DISTRIBUTIONS)}"),
     _Flag(QUEUE, "--variation", "FACTOR", number, "1", "standard deviation by mean, of lognormal times"),
-    _Flag(QUEUE, "--prefetch", "N", positive, "1", "messages that a consumer holds unacknowledged"),
-    _Flag(QUEUE, "--backlog", "N", count, "0", "messages at the start"),
+    _Flag(QUEUE, "--prefetch", "N", whole(1), "1", "messages that a consumer holds unacknowledged"),
+    _Flag(QUEUE, "--backlog", "N", whole(0), "0", "messages at the start"),
     _Flag(QUEUE, "--arrivals", "KIND", str, "random", "random, or even: messages at equal intervals"),
 )
 

@@ -277,7 +277,7 @@ def test_before_the_first_decision_of_this_process_the_history_has_the_last_one(
 def test_a_number_of_decisions_has_bounds(capsys: Capture, number: str) -> None:
     with pytest.raises(SystemExit):
         main(["explain", "web", "--last", number])
-    assert "is not a number from 1 to 10000" in capsys.readouterr().err
+    assert "is not a whole number from 1 to 10000" in capsys.readouterr().err
 
 
 class Watched(Answers):

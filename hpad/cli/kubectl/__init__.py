@@ -1,10 +1,9 @@
 """The plugin of kubectl, `kubectl hpad`: asks the hpad of a cluster, with the user's own access to the cluster.
 
-One file per command. Each has `add_parser(commands)`, as the commands of `hpad` have.
+The commands are those of `status` and of `commands`.
 """
 
 import argparse
-import importlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,9 +11,15 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from hpad.cli import program
-from hpad.cli.kubectl import flags
+from hpad.cli.kubectl import commands, flags, status
 
-COMMANDS: Final = ("explain", "status", "history", "sources", "version")
+_COMMANDS: Final = (
+    commands.add_explain,
+    status.add_parser,
+    commands.add_history,
+    commands.add_sources,
+    commands.add_version,
+)
 _PROGRAM: Final = "kubectl-hpad"
 _EPILOG: Final = """\
 examples:
@@ -56,10 +61,10 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parses the arguments. At a mistake, ends the process with status 2 and suggests the nearest option."""
-    parser, commands = make_parser()
+    parser, subparsers = make_parser()
     args, unknown = parser.parse_known_args(arguments, argparse.Namespace(**flags.DEFAULTS))
     if unknown:
-        _take(unknown, args, commands.choices[args.command])
+        _take(unknown, args, subparsers.choices[args.command])
     if args.namespace is not None and args.all_namespaces:
         parser.error("-n/--namespace and -A/--all-namespaces exclude each other")
     return args
@@ -79,7 +84,7 @@ def make_parser() -> tuple[argparse.ArgumentParser, Any]:
     """Returns the parser of the plugin, and the parsers of its commands."""
     parser = program.CommandParser(prog="kubectl hpad", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False)
     flags.add_arguments(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    for name in COMMANDS:
-        importlib.import_module(f"hpad.cli.kubectl.{name}").add_parser(commands)
-    return parser, commands
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
+    for add in _COMMANDS:
+        add(subparsers)
+    return parser, subparsers

@@ -1,12 +1,9 @@
 """The flags that all commands of `kubectl hpad` have, before or after the name of the command."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from hpad.cli.kubectl.command import Kubectl
 from hpad.cli.output import Failure
@@ -89,14 +86,6 @@ def _add_connection(parser: argparse.ArgumentParser, text: Callable[[str], str])
             options["action"] = "append"
         short = ["-s"] if name == "server" else []
         _add(chosen, *short, f"--{name}", help=text("passed on to kubectl"), **options)
-
-
-def show(document: Any, form: str) -> None:
-    """Prints a document as `json` or `yaml`."""
-    if form == "json":
-        print(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
 
 
 def _add(parser: Any, *names: str, **options: Any) -> None:

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             table.show(found)
             table.follow(lambda: names.chosen(reader, namespace, named, args.selector))
     if args.output in ("json", "yaml"):
-        flags.show(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
+        output.print_value(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
     elif not found:
         connection.note("no HPAs found" if namespace is None else f"no HPAs found in namespace {namespace}")
     elif args.output == "name":
