@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, doctor_hpas, flags, output
+from hpad.cli import checks, competing, doctor_controllers, flags, output
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.kube import client, competitors, errors, scale
@@ -253,10 +253,10 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
         hpas, count = checks.decode_hpas(listed), len(listed)
         found = await doctor_controllers.check_controllers(api, settings, listed)
     states = await competing.target_states(api, hpas)
-    found += [*checks.check_zero(settings, hpas), *doctor_hpas.check_asleep(settings, hpas, states, api.clock.now())]
+    found += [*checks.check_zero(settings, hpas), *competing.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)
-    found += await doctor_hpas.check_idle_first(api, settings, hpas)
-    found += doctor_hpas.check_shadow(settings, hpas, api.clock.now())
+    found += await competing.check_idle_first(api, settings, hpas)
+    found += competing.check_shadow(settings, hpas, api.clock.now())
     return count, [*found, *await checks.check_sources(api, settings, hpas)]
 
 

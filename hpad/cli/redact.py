@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpad.cli import replay_selection
 from hpad.cli.output import Failure, WrongUse
-from hpad.cli.replay_selection import Selection
+from hpad.cli.replay import Selection, add_hpa
 from hpad.records import replay
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
@@ -36,7 +35,7 @@ def add_parser(commands: Any) -> None:
         "redact", help="replace the names in a recording", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help=".jsonl or .jsonl.gz, or a folder of them")
-    replay_selection.add_hpa(parser)
+    add_hpa(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="the copy; compressed if it ends in .gz; must not exist"
     )

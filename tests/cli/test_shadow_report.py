@@ -11,7 +11,7 @@ from support.engine import START, Workload, external, series
 
 from hpad.cli import client, shadow_report
 from hpad.cli.output import Failure
-from hpad.cli.shadow_differences import report
+from hpad.cli.shadow_report import report
 from hpad.records.entry import Entry, first
 
 Json = dict[str, Any]

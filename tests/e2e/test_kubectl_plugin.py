@@ -264,7 +264,7 @@ async def test_past_decisions_are_listed(hpad: Plugin, world: World) -> None:
     since = entries(await hpad.json("history web --since 1h"))
     assert "scale_up" in {each["action"] for each in since}
     status, _, err = await hpad.run("history", "web", "--last", "none")
-    assert (status, "'none' is not a number from 1 to 1000" in err) == (2, True)
+    assert (status, "'none' is not a whole number from 1 to 1000" in err) == (2, True)
 
 
 async def test_new_decisions_are_followed_until_ctrl_c(hpad: Plugin, world: World) -> None:

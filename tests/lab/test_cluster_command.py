@@ -220,7 +220,7 @@ async def test_the_option_config_requires_hpad(tmp_path):
 @pytest.mark.parametrize("port", ["x", "-1", "65536", "99999"])
 async def test_an_invalid_port_is_rejected(port):
     status, error = await run_to_end(f"--port={port}")
-    assert (status, f"{port!r} is not a port" in error) == (2, True)
+    assert (status, f"{port!r} is not a whole number from 0 to 65535" in error) == (2, True)
 
 
 async def test_a_port_in_use_is_named():
