@@ -23,7 +23,7 @@ EXAMPLES = re.findall(r"^```json\n(.*?)^```$", PAGE, re.M | re.S)
 TYPES = (
     *(api_types.HpaList, api_types.EntryList, api_types.Error, Trace),
     *(tuple[Outlook, ...], api_types.SourceList, api_types.ReplicaList),
-    *(api_types.Status, api_types.Version, api_types.Error),
+    *(api_types.Status, api_types.Error),
 )
 """The types of the examples, in their order."""
 OWN = ("hpad.engine", "hpad.serve", "hpad.records", "hpad.telemetry")
