@@ -9,33 +9,37 @@ from collections.abc import Iterator, Mapping
 
 from hpad.engine import decide
 from hpad.engine.addresses import addresses
+from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import Spared
-from hpad.engine.outlook import after, pods, stops
+from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
+from hpad.engine.outlook import after, pods
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
-from hpad.engine.outlook.scheduled import scheduled
-from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, STEP, Outlook
+from hpad.engine.outlook.types import BLOCKED, FALLBACK, PODS, READING, SCHEDULE, STEP, STOPPED, Outlook
 from hpad.engine.propose import Proposal
 from hpad.engine.recommend import Upcoming, last_good_until, next_fallback, replaced
+from hpad.engine.settle import Outcome
 from hpad.engine.stage import STABILIZATION
+from hpad.engine.trace.make import next_bounds
 from hpad.engine.trace.metrics import OF_PODS, SPEC, fault
 from hpad.engine.turn import Reconcile
+from hpad.engine.view import TOO_LARGE, View
 from hpad.engine.words import clock, names, replicas
 
 
 def outlook(record: Reconcile) -> tuple[Outlook, ...]:
     """Returns the outlooks of a decision: the next step first, then what else may change the count."""
-    stopped, state, spared = stops.stopped(record), after.after(record), record.decision.spared
-    if stopped is not None or state is None:
-        return (*(() if stopped is None else (stopped,)), *scheduled(record.view, None))
+    stops, state, spared = _stopped(record), after.after(record), record.decision.spared
+    if stops is not None or state is None:
+        return (*(() if stops is None else (stops,)), *_scheduled(record.view, None))
     if spared is not None and spared.held:
-        return (_busy(spared), *growing(state), *scheduled(record.view, state.count))
+        return (_busy(spared), *growing(state), *_scheduled(record.view, state.count))
     recommended = state.recommended
     found = [
         *(_unread(state) if recommended is None else _next(state, recommended)),
         *_pods(state),
         *_fallbacks(state),
-        *scheduled(record.view, state.count),
+        *_scheduled(record.view, state.count),
         *growing(state),
         *shrinking(state),
     ]
@@ -200,3 +204,84 @@ def _to_begin(state: Next, index: int, begins: Upcoming) -> Outlook:
         replicas=None if step is None else step.replicas,
         metrics=(metric,),
     )
+
+
+def _stopped(record: Reconcile) -> Outlook | None:
+    """Returns what has to happen before the metrics decide, or before their decision is written; None: nothing."""
+    view, decision, outcome = record.view, record.decision, record.outcome
+    if isinstance(decision.verdict, Halt):
+        return Outlook(kind=STOPPED, text=_halted(view, decision.verdict))
+    if view.paused is not None:
+        return _paused(view)
+    if outcome is not None and not outcome.written and view.shadow is None:
+        return _unwritten(decision, outcome)
+    if decision.recommendation is None:
+        low, high = view.min_replicas, view.max_replicas
+        return Outlook(kind=STOPPED, text=f"the metrics decide with the next reconcile, between {low} and {high}")
+    if not decision.proposals:
+        return Outlook(kind=STOPPED, text="decides once spec.metrics has a metric")
+    return None
+
+
+def _paused(view: View) -> Outlook:
+    until = view.controls.paused_until
+    text = f"stays at {view.replicas} while the HPA is paused"
+    return Outlook(kind=STOPPED, text=text + ("" if until is None else f", until {clock(until, view.now)}"), at=until)
+
+
+def _halted(view: View, halt: Halt) -> str:
+    scaled = view.hpa.spec.scale_target_ref
+    target = f"{scaled.kind}/{scaled.name}"
+    if halt.reason == STALE_CACHE:
+        return "decides again once hpad's view of the cluster is up to date"
+    if halt.reason == TOO_LARGE:
+        return f"decides once it is within the limits of hpad: {halt.message}"
+    if halt.kind == UNREACHABLE:
+        return f"decides again once the scale of {target} can be read"
+    if halt.kind == DISABLED:
+        return _asleep(view, by_gate=halt.reason == ZERO_DISABLED)
+    if halt.reason == AMBIGUOUS_SELECTOR:
+        return f"decides again once no other HPA selects the pods of {target}"
+    return f"decides again once the scale of {target} has a valid selector"
+
+
+def _asleep(view: View, *, by_gate: bool) -> str:
+    """Returns what wakes a target with zero replicas."""
+    metadata, target = view.hpa.metadata, view.hpa.spec.scale_target_ref
+    count = max(1, view.min_replicas)
+    command = f"kubectl scale -n {metadata.namespace} --replicas={count} {target.kind.lower()}/{target.name}"
+    text = f"stays at 0 until a client sets its replicas: {command}"
+    if by_gate:
+        return f"{text}; minReplicas 0 wakes it only with the feature gate HPAScaleToZero"
+    if view.min_replicas == 0:
+        return f"{text}; metrics wake only a target that an autoscaler took to zero"
+    return text
+
+
+def _unwritten(decision: Decision, outcome: Outcome) -> Outlook:
+    desired, current = decision.desired, decision.current
+    if outcome.unsure and outcome.withheld is None:
+        text = f"the next reconcile reads whether {desired} was written, and decides again"
+        return Outlook(kind=STOPPED, text=text)
+    if outcome.withheld is None:
+        text = f"{current} -> {desired} is tried again with the next reconcile"
+        return Outlook(kind=STOPPED, text=text, replicas=desired)
+    text = f"stays at {current} while the other HPA scales the target: delete it, or set competing_hpas: write"
+    return Outlook(kind=STOPPED, text=text)
+
+
+def _scheduled(view: View, count: int | None) -> tuple[Outlook, ...]:
+    """Returns the next change of minimum and maximum; `count` is the present one, None where no count is written.
+
+    A count outside the bounds is set to the nearer one without metrics.
+    """
+    bounds = next_bounds(view)
+    if bounds is None:
+        return ()
+    begins = bounds.at
+    at, sets = clock(begins, view.now), f"the schedule sets min {bounds.min}, max {bounds.max}"
+    after = None if count is None else min(max(count, bounds.min), bounds.max)
+    if after == count:
+        return (Outlook(kind=SCHEDULE, text=f"from {at} on {sets}", at=begins, rest=f" {sets}"),)
+    text, rest = f"{count} -> {after} from {at} on: {sets}", f": {sets}"
+    return (Outlook(kind=SCHEDULE, text=text, at=begins, rest=rest, replicas=after),)
