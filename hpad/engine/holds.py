@@ -1,6 +1,6 @@
 """The stages of a reconcile with the write of its count, and what holds the count back."""
 
-from typing import Final
+from typing import assert_never
 
 import msgspec
 
@@ -21,10 +21,7 @@ from hpad.engine.stage import (
     WRITE_FAILED,
     Stage,
 )
-from hpad.engine.view import DRY_RUN, PAUSED, SHADOW, View
-
-_WITHHELD: Final = {DRY_RUN.reason: IN_DRY_RUN, SHADOW.reason: IN_SHADOW, PAUSED: IS_PAUSED}
-"""By the reason for which a count was withheld."""
+from hpad.engine.view import View, Withheld
 
 
 def stages(view: View, decision: Decision, outcome: Outcome | None) -> list[Stage]:
@@ -72,5 +69,19 @@ def _write(view: View, decision: Decision, outcome: Outcome | None) -> Stage:
         return Stage(WRITE, decision.desired)
     left = decision.current if view.shadow is None else view.shadow.replicas
     if outcome.withheld is not None:
-        return Stage(WRITE, left, holds=_WITHHELD.get(outcome.withheld.reason, COMPETING_HPA))
+        return Stage(WRITE, left, holds=_withheld(outcome.withheld))
     return Stage(WRITE, None if outcome.unsure else left, holds=WRITE_FAILED)
+
+
+def _withheld(why: Withheld) -> str:
+    match why.reason:
+        case "DryRun":
+            return IN_DRY_RUN
+        case "Shadow":
+            return IN_SHADOW
+        case "Paused":
+            return IS_PAUSED
+        case "CompetingHPA":
+            return COMPETING_HPA
+        case _:
+            assert_never(why.reason)

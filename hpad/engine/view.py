@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -131,7 +131,7 @@ class Withheld(msgspec.Struct, frozen=True, gc=False):
     `able`: the target could have been scaled, but hpad is not allowed to, as in a dry run.
     """
 
-    reason: str
+    reason: Literal["DryRun", "Shadow", "Paused", "CompetingHPA"]
     message: str
     able: bool = True
 

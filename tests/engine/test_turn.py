@@ -125,7 +125,7 @@ def test_after_an_edit_the_turn_is_closed_and_another_takes_the_same_answers() -
     assert write.to == 3
 
 
-OTHER = Withheld("Other", "somebody else says so")
+OTHER = Withheld("CompetingHPA", "another HPA scales the target")
 
 
 @pytest.mark.parametrize(

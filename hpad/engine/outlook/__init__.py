@@ -6,6 +6,7 @@ many decisions, so it is made on request only.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from hpad.engine import decide
 from hpad.engine.addresses import addresses
@@ -23,7 +24,7 @@ from hpad.engine.stage import STABILIZATION
 from hpad.engine.trace.make import next_bounds
 from hpad.engine.trace.metrics import OF_PODS, SPEC, fault
 from hpad.engine.turn import Reconcile
-from hpad.engine.view import TOO_LARGE, View
+from hpad.engine.view import TOO_LARGE, View, Withheld
 from hpad.engine.words import clock, names, replicas
 
 
@@ -214,7 +215,7 @@ def _stopped(record: Reconcile) -> Outlook | None:
     if view.paused is not None:
         return _paused(view)
     if outcome is not None and not outcome.written and view.shadow is None:
-        return _unwritten(decision, outcome)
+        return _unwritten(view, decision, outcome)
     if decision.recommendation is None:
         low, high = view.min_replicas, view.max_replicas
         return Outlook(kind=STOPPED, text=f"the metrics decide with the next reconcile, between {low} and {high}")
@@ -258,16 +259,28 @@ def _asleep(view: View, *, by_gate: bool) -> str:
     return text
 
 
-def _unwritten(decision: Decision, outcome: Outcome) -> Outlook:
+def _unwritten(view: View, decision: Decision, outcome: Outcome) -> Outlook:
     desired, current = decision.desired, decision.current
-    if outcome.unsure and outcome.withheld is None:
+    if outcome.withheld is not None:
+        return _withheld(view, decision, outcome.withheld)
+    if outcome.unsure:
         text = f"the next reconcile reads whether {desired} was written, and decides again"
         return Outlook(kind=STOPPED, text=text)
-    if outcome.withheld is None:
-        text = f"{current} -> {desired} is tried again with the next reconcile"
-        return Outlook(kind=STOPPED, text=text, replicas=desired)
-    text = f"stays at {current} while the other HPA scales the target: delete it, or set competing_hpas: write"
-    return Outlook(kind=STOPPED, text=text)
+    text = f"{current} -> {desired} is tried again with the next reconcile"
+    return Outlook(kind=STOPPED, text=text, replicas=desired)
+
+
+def _withheld(view: View, decision: Decision, why: Withheld) -> Outlook:
+    match why.reason:
+        case "Paused":
+            return _paused(view)
+        case "DryRun" | "Shadow":  # a recording that has no shadow
+            return Outlook(kind=STOPPED, text=f"stays at {decision.current}: {why.message}")
+        case "CompetingHPA":
+            held = f"stays at {decision.current} while the other HPA scales the target"
+            return Outlook(kind=STOPPED, text=f"{held}: delete it, or set competing_hpas: write")
+        case _:
+            assert_never(why.reason)
 
 
 def _scheduled(view: View, count: int | None) -> tuple[Outlook, ...]:
