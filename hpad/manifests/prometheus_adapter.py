@@ -1,7 +1,8 @@
-"""Converts configurations of prometheus-adapter to sources of the adapter `prometheus`.
+"""Converts configurations of prometheus-adapter, and values of its Helm chart, to sources of the adapter `prometheus`.
 
 A configuration is a file, or an entry of a ConfigMap. prometheus-adapter refuses unknown and repeated fields, and takes
-null for an absent field. Source: prometheus-adapter, pkg/config: config.go and loader.go.
+null for an absent field. Sources: prometheus-adapter, pkg/config: config.go and loader.go;
+prometheus-community/helm-charts, prometheus-adapter: values.yaml, templates/configmap.yaml and deployment.yaml.
 """
 
 import difflib
@@ -10,30 +11,30 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.problem import Problem
+from hpad.api.problem import Problem, invalid
 from hpad.manifests import documents
 from hpad.manifests.keda.conversion import PLACEHOLDER
-from hpad.manifests.keda.fields import Note, without_null
+from hpad.manifests.keda.fields import Note, split_url, without_null
 
 UNKNOWN_URL: Final = f"http://{PLACEHOLDER}:9090"
 _RULES: Final = ("rules", "externalRules", "resourceRules")
-_CHART_RULES: Final = ("default", "custom", "existing", "external", "resource")
-"""The values in `rules` of the Helm chart.
-
-Source: prometheus-community/helm-charts, prometheus-adapter: values.yaml.
-"""
+_CHART: Final = "prometheus-adapter"
+"""The key of the values where the chart is a part of another one."""
+_CHART_RULES: Final = {"custom": "rules", "external": "externalRules", "resource": "resourceRules"}
+"""The part of the configuration that each of the chart's values becomes."""
+_OTHER_CHART_RULES: Final = ("default", "existing")
+_CHART_URL: Final = {"url": "http://prometheus.default.svc", "port": 9090, "path": ""}
+"""The chart's defaults."""
 _OF_A_RULE: Final = ("seriesquery", "metricsquery")
-_OF_THE_CHART: Final = (
-    "values of the Helm chart are not converted: convert the ConfigMap that it writes, which also has its default "
-    "rules: kubectl get configmap NAME -o yaml | hpad convert -"
-)
+_SHOW: Final = "kubectl get configmap {0} -o yaml | hpad convert -"
 
 
 class WrittenRules(msgspec.Struct, frozen=True):
-    """One configuration: its content, and its field in the document ("" if it is the whole document)."""
+    """One configuration: its content, its field in the document ("" if it is the whole document), and the URL."""
 
     field: str
     content: dict[str, Any]
+    url: str = UNKNOWN_URL
 
 
 class FoundRules(msgspec.Struct, frozen=True):
@@ -50,10 +51,9 @@ def find(value: Mapping[str, Any]) -> FoundRules | None:
         return _in_config_map(value)
     if value.get("kind") is not None or "apiVersion" in value:
         return None
-    for values in (value.get("prometheus-adapter"), value):
-        rules = values.get("rules") if isinstance(values, dict) else None
-        if isinstance(rules, dict) and not rules.keys().isdisjoint(_CHART_RULES):
-            return FoundRules(errors=[Problem("rules", _OF_THE_CHART)])
+    for prefix, values in ((f"{_CHART}.", value.get(_CHART)), ("", value)):
+        if isinstance(values, dict) and _are_values(values):
+            return _of_chart(values, prefix)
     if _resembles(value) or any(_meant(str(key), _RULES) for key in value):
         content, errors = _read(value)
         return FoundRules([] if errors else [WrittenRules("", content)], errors)
@@ -62,7 +62,7 @@ def find(value: Mapping[str, Any]) -> FoundRules | None:
 
 def source(rules: WrittenRules) -> dict[str, Any]:
     """Returns the settings of a source with these rules."""
-    return {"adapter": "prometheus", "url": UNKNOWN_URL, "rules": rules.content}
+    return {"adapter": "prometheus", "url": rules.url, "rules": rules.content}
 
 
 def _in_config_map(value: Mapping[str, Any]) -> FoundRules | None:
@@ -120,3 +120,82 @@ def _meant(name: str, known: Iterable[str]) -> str:
 def _hint(name: Any, known: Iterable[str]) -> str:
     meant = _meant(str(name), known)
     return f'; did you mean "{meant}"?' if meant else f"; known are {', '.join(known)}"
+
+
+def _are_values(value: Mapping[str, Any]) -> bool:
+    """Returns whether a document has values of the chart."""
+    rules, server = value.get("rules"), value.get("prometheus")
+    names = (*_CHART_RULES, *_OTHER_CHART_RULES)
+    of_rules = isinstance(rules, dict) and any(_meant(str(name), names) for name in rules)
+    return of_rules or (isinstance(server, dict) and bool(server.keys() & _CHART_URL.keys()))
+
+
+def _of_chart(values: Mapping[str, Any], prefix: str) -> FoundRules:
+    found = FoundRules()
+    rules = values.get("rules") or {}
+    if not isinstance(rules, dict):
+        return FoundRules(errors=[invalid(f"{prefix}rules", rules, "must be an object")])
+    content = _chart_rules(rules, f"{prefix}rules.", found)
+    url = _chart_url(values.get("prometheus"), f"{prefix}prometheus", found)
+    found.notes.extend(_arguments(values.get("extraArguments"), f"{prefix}extraArguments"))
+    if content:
+        found.rules.append(WrittenRules(f"{prefix}rules", content, url))
+        if "url" not in (values.get("prometheus") or {}):
+            text = f"is absent; carried over as the chart's default, {url}"
+            found.notes.append(Note(f"{prefix}prometheus.url", text, lost=False))
+    return found
+
+
+def _chart_rules(rules: Mapping[str, Any], prefix: str, found: FoundRules) -> dict[str, Any]:
+    """Returns the configuration that the chart writes for these values, but for its own default rules."""
+    known = (*_CHART_RULES, *_OTHER_CHART_RULES)
+    for name in rules:
+        if name not in known:
+            text = f"{prefix}{name}: unknown value, which the chart ignores{_hint(name, known)}"
+            found.errors.append(Problem(f"{prefix}{name}", text))
+    if existing := rules.get("existing"):
+        text = f'the rules are in ConfigMap "{existing}", in place of all others: {_SHOW.format(existing)}'
+        found.notes.append(Note(f"{prefix}existing", text))
+        return {}
+    if rules.get("default", True):
+        show = _SHOW.format("NAME")
+        text = f"the default rules are those of the chart: convert the ConfigMap that it writes ({show}), or set "
+        found.notes.append(Note(f"{prefix}default", f"{text}default: false if no HPA needs them"))
+    content = {}
+    for name, part in _CHART_RULES.items():
+        each, kind = rules.get(name), dict if name == "resource" else list
+        if each and not isinstance(each, kind):
+            detail = f"must be {'an object' if kind is dict else 'a list'}"
+            found.errors.append(invalid(f"{prefix}{name}", each, detail))
+        elif each:
+            content[part] = without_null(each)
+    return content
+
+
+def _chart_url(server: Any, field: str, found: FoundRules) -> str:
+    """Returns the URL that the chart gives to prometheus-adapter: url, port and path. Null takes a default away."""
+    if server is not None and not isinstance(server, dict):
+        found.errors.append(invalid(field, server, "must be an object"))
+        return UNKNOWN_URL
+    named = _CHART_URL | (server or {})
+    url, port, path = (str(named[name] or "") for name in _CHART_URL)
+    if "{{" in url:
+        text = f"is a template: write the URL into the source, in place of {UNKNOWN_URL}"
+        found.notes.append(Note(f"{field}.url", text))
+        return UNKNOWN_URL
+    whole = f"{url}{f':{port}' if port else ''}{path}"
+    parts = split_url(whole)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        detail = "url, port and path of the chart must make a URL of http or https without credentials"
+        hint = "; the chart appends port 9090 unless port is 0" if "port" not in (server or {}) else ""
+        shown = "…" if "@" in whole else whole
+        found.errors.append(invalid(f"{field}.url", shown, detail + hint))
+    return whole
+
+
+def _arguments(arguments: Any, field: str) -> Iterator[Note]:
+    """Yields a note for each argument about the connection to Prometheus; its value may be a secret."""
+    for index, argument in enumerate(arguments if isinstance(arguments, list) else ()):
+        name = str(argument).partition("=")[0]
+        if name.startswith("--prometheus-"):
+            yield Note(f"{field}[{index}]", f"{name} is not carried over: write its counterpart into the source")

@@ -1,4 +1,4 @@
-"""`hpad convert` of configurations of prometheus-adapter with faults."""
+"""`hpad convert` of configurations of prometheus-adapter with faults, and of values of its Helm chart."""
 
 import io
 from typing import Any
@@ -13,6 +13,12 @@ RULE = {
     "resources": {"overrides": {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}},
     "metricsQuery": "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)",
 }
+RESOURCE = {
+    "cpu": {"containerQuery": "a{<<.LabelMatchers>>}", "containerLabel": "container", "resources": RULE["resources"]},
+    "window": "3m",
+}
+SERVER = {"url": "http://prometheus.monitoring.svc", "port": 80, "path": "/prom"}
+URL = "http://prometheus.monitoring.svc:80/prom"
 
 
 @pytest.fixture
@@ -52,8 +58,13 @@ def test_an_input_without_documents_is_an_error(convert: Any, text: str) -> None
         ("rules: []\nrules: []\n", 'duplicate field "rules"'),
         ({"groups": [{"name": "x"}]}, "has no kind: expected are HPAs"),
         ({"kind": None, "apiVersion": "v1"}, "has no kind: expected are HPAs"),
-        ({"rules": {"default": False, "custom": [RULE]}}, "convert the ConfigMap that it writes"),
-        ({"prometheus-adapter": {"rules": {"external": [RULE]}}}, "convert the ConfigMap that it writes"),
+        (
+            {"rules": {"externl": [RULE]}},
+            "rules.externl: unknown value, which the chart ignores; did you mean",
+        ),
+        ({"rules": {"default": False, "custom": RULE}}, "rules.custom: Invalid value"),
+        ({"prometheus": {"url": "http://x:9090"}}, "the chart appends port 9090 unless port is 0"),
+        ({"prometheus": {"url": "http://u:s3cret@x"}}, "without credentials"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -62,6 +73,7 @@ def test_faults_are_errors_that_name_the_field(convert: Any, document: Any, text
     assert (status, found) == (1, {})
     assert text in err
     assert "<stdin>:" in err
+    assert "s3cret" not in err
 
 
 def test_a_misspelt_field_in_a_config_map_is_an_error(convert: Any) -> None:
@@ -77,3 +89,62 @@ def test_null_fields_are_absent_as_for_prometheus_adapter(convert: Any) -> None:
     rule["resources"]["namespaced"] = None
     status, found, err = convert({"rules": [rule], "externalRules": None, "resourceRules": None})
     assert (status, found["rules"]) == (0, {"rules": [RULE]}), err
+
+
+@pytest.mark.parametrize("prefix", ["", "prometheus-adapter"])
+def test_values_of_the_chart_become_a_source_with_its_url(convert: Any, prefix: str) -> None:
+    rules = {"default": False, "custom": [RULE], "external": [RULE], "resource": RESOURCE, "existing": None}
+    values: dict[str, Any] = {"prometheus": SERVER, "rules": rules, "replicas": 2, "image": {"tag": "v0.12.0"}}
+    status, found, err = convert({prefix: values, "other": {}} if prefix else values)
+    assert (status, found["url"]) == (0, URL), err
+    assert found["rules"] == {"rules": [RULE], "externalRules": [RULE], "resourceRules": RESOURCE}
+
+
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ({"url": "https://p"}, "https://p:9090"),
+        ({"url": "https://p", "port": 0}, "https://p"),
+        ({"url": "https://p", "port": None}, "https://p"),
+        ({"url": "https://p", "port": "80", "path": None}, "https://p:80"),
+        ({"port": 9091}, "http://prometheus.default.svc:9091"),
+        (None, "http://prometheus.default.svc:9090"),
+    ],
+)
+def test_url_port_and_path_are_put_together_as_the_chart_does(convert: Any, server: Any, url: str) -> None:
+    status, found, err = convert({"prometheus": server, "rules": {"default": False, "custom": [RULE]}})
+    assert (status, found["url"]) == (0, url)
+    assert ("carried over as the chart's default" in err) == ("url" not in (server or {}))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"rules": {"custom": [RULE]}}, "rules.default: the default rules are those of the chart"),
+        ({"prometheus": SERVER}, "rules.default: the default rules are those of the chart"),
+        ({"rules": {"existing": "mine"}}, "kubectl get configmap mine -o yaml | hpad convert -"),
+        (
+            {"prometheus": {"url": "{{ .Release.Name }}"}, "rules": {"default": False, "custom": [RULE]}},
+            "is a template",
+        ),
+        (
+            {
+                "rules": {"default": False, "custom": [RULE]},
+                "extraArguments": ["--v=4", "--prometheus-header=k=s3cret"],
+            },
+            "extraArguments[1]: --prometheus-header is not carried over",
+        ),
+    ],
+    ids=["default", "default alone", "existing", "template", "arguments"],
+)
+def test_what_the_values_do_not_hold_is_lost(convert: Any, values: dict[str, Any], text: str) -> None:
+    status, found, err = convert(values)
+    assert status == 3
+    assert text in err
+    assert "s3cret" not in err
+    assert "REPLACE-ME" in found.get("url", "REPLACE-ME") or "is a template" not in text
+
+
+def test_the_chart_s_default_url_is_named_only_where_a_source_has_it(convert: Any) -> None:
+    status, _, err = convert({"rules": {"default": False, "custom": None, "external": None, "resource": None}})
+    assert (status, "carried over" in err) == (1, False)
