@@ -14,8 +14,8 @@ from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.controller.cluster import HpaSource
+from hpad.controller.planning import Phase, PhaseChange, Schedule
 from hpad.controller.reconcile import Reconciler
-from hpad.controller.schedule import Phase, PhaseChange, Schedule
 from hpad.controller.workers import Deadlines, Worker, Workers
 from hpad.controller.workqueue import DelayingQueue, ShutDown
 from hpad.controller.write import TooEarly

@@ -20,7 +20,7 @@ from hpad.api.sample import AdapterError, PodSample, Sample
 from hpad.clock import Moment
 from hpad.controller.cluster import ClusterAccess
 from hpad.controller.overlap import Overlap
-from hpad.controller.schedule import Record, Timing
+from hpad.controller.planning import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, shadow, state

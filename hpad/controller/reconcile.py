@@ -12,10 +12,11 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import HPAIdentity
 from hpad.clock import Clock, Moment
-from hpad.controller import report, schedule
+from hpad.controller import report
 from hpad.controller.cluster import ClusterAccess, Metrics
 from hpad.controller.observe import Observer, Options, Turn
 from hpad.controller.overlap import Overlap
+from hpad.controller.planning import Record, Timing
 from hpad.controller.sparing import Sparing
 from hpad.controller.workers import Worker
 from hpad.controller.write import Discarded, Writes
@@ -161,9 +162,7 @@ class Reconciler:
         """Changes the options from the next reconcile on."""
         self._observer.options = options
 
-    async def reconcile(
-        self, permit: Permit, worker: Worker, timing: schedule.Timing, record: schedule.Record
-    ) -> settle.Settlement:
+    async def reconcile(self, permit: Permit, worker: Worker, timing: Timing, record: Record) -> settle.Settlement:
         """Scales the target of the permit's HPA as decided, and reports it in status, events, log and series.
 
         The worker is released during waits for metrics and for the store. An HPA that was edited meanwhile is decided

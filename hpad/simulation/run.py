@@ -21,7 +21,7 @@ LABELS: Final = {"app": "simulated"}
 """The labels of the pods of every workload."""
 SELECTOR: Final = "app=simulated"
 _BEYOND: Final = timedelta(microseconds=1)
-"""Added to each turn, so that an event exactly one window old has expired, as in the daemon (`controller.schedule`)."""
+"""Added to each turn, so that an event exactly one window old has expired, as in the daemon (`controller.planning`)."""
 
 
 class Workload(Protocol):

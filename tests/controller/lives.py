@@ -20,7 +20,7 @@ from support.controller import Bench, hpa
 from hpad import clock as clocks
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
-from hpad.controller import schedule
+from hpad.controller.planning import IN_TIME
 from hpad.engine import conditions
 from hpad.engine.view import Gates, Tunables
 from hpad.kube import errors
@@ -29,7 +29,7 @@ from hpad.telemetry import Telemetry
 
 WEB = Key("default", "web")
 PERIOD = 15.0
-TOLERANCE = schedule.IN_TIME * PERIOD
+TOLERANCE = IN_TIME * PERIOD
 """Seconds by which the moment of a turn may precede the reading of its metrics: a fifth of the period."""
 
 

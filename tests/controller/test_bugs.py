@@ -10,7 +10,7 @@ from support.controller import Bench, hpa
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.controller.schedule import Schedule
+from hpad.controller.planning import Schedule
 from hpad.telemetry import Telemetry
 from hpad.telemetry.controller import QueueSeries
 from hpad.telemetry.series import SeriesFactory

@@ -19,7 +19,7 @@ from hpad.api.hpa import HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.controller import overlap, write
-from hpad.controller.schedule import Grid
+from hpad.controller.planning import Grid
 from hpad.election import owner
 from hpad.engine import history as validity
 from hpad.engine import state

@@ -11,7 +11,7 @@ from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
 from hpad.clock import SystemClock
-from hpad.controller.schedule import Grid, Schedule
+from hpad.controller.planning import Grid, Schedule
 
 NAMES = [f"app-{number}" for number in range(200)]
 

@@ -16,7 +16,7 @@ from support.virtual_time import in_virtual_time
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.api.sample import AdapterError
-from hpad.controller.schedule import own_place
+from hpad.controller.planning import own_place
 from hpad.engine import annotations
 from hpad.engine.controls import SYNC_PERIOD
 from hpad.engine.history import Memory

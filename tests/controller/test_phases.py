@@ -9,7 +9,7 @@ from support.references import containers
 from support.virtual_time import in_virtual_time
 
 from hpad.api.metadata import Key
-from hpad.controller.schedule import TRANSITIONS, Phase, PhaseChange, Record
+from hpad.controller.planning import TRANSITIONS, Phase, PhaseChange, Record
 
 WEB = Key("default", "web")
 IDLE = (Phase.UNKNOWN, Phase.WAITING, Phase.COOLING_DOWN, Phase.STANDBY)

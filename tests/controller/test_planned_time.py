@@ -5,7 +5,7 @@ from datetime import timedelta
 from support.controller import Bench, hpa
 from support.virtual_time import START, ManualClock, in_virtual_time
 
-from hpad.controller.schedule import planned_moment
+from hpad.controller.planning import planned_moment
 
 TICKS = ManualClock().ticks
 MICROSECOND = timedelta(microseconds=1)

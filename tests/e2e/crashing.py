@@ -42,8 +42,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import Clock, Moment, SystemClock
 from hpad.controller.observe import Options
+from hpad.controller.planning import Record, Timing, TurnPlan
 from hpad.controller.reconcile import Keepers, Reconciler
-from hpad.controller.schedule import Record, Timing, TurnPlan
 from hpad.controller.workers import Worker, Workers
 from hpad.controller.write import TooEarly
 from hpad.election.owner import ALONE, Permit

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.controller.schedule import IN_TIME
+from hpad.controller.planning import IN_TIME
 from tools.bench.cluster import pace, population, processes
 from tools.bench.cluster.controllers import DURATIONS, HPAD, LATENESS, QUEUE, RECONCILES, STALLS, WAITS, Controller
 from tools.bench.cluster.population import Population
