@@ -570,8 +570,8 @@ def _series() -> str:
         " `rest_client_` and `leader_election_` have the names that Kubernetes' own components use. `process_*` are"
         " series of the Prometheus client library."
     )
-    if tuple(HELD_BY) != stage.REASONS:
-        raise SystemExit(f"tools/reference.py has other reasons than hpad/engine/stage.py: {stage.REASONS}")
+    if tuple(HELD_BY) != stage.HOLDS:
+        raise SystemExit(f"tools/reference.py has other reasons than hpad/engine/stage.py: {stage.HOLDS}")
     reasons = [[f"`{name}`", text] for name, text in HELD_BY.items()]
     return _page(
         "Series",

@@ -195,9 +195,9 @@ class Observer:
         if own.controls.pod_selection == OWNER and pods and scale is not None:
             async with worker.released():
                 pods, own_pods = await read_own_pods(self._cluster, hpa, scale, pods)
-        competing: tuple[str, ...] = ()
+        overlapping: tuple[str, ...] = ()
         try:
-            competing = await self._competing(key, scale, pods, own_pods)
+            overlapping = await self._overlapping(key, scale, pods, own_pods)
         except errors.ApiError as error:
             scale, failure, pods = None, error, []
         at_zero = scale is not None and scale.spec.replicas == 0
@@ -211,7 +211,7 @@ class Observer:
             scale=scale,
             scale_error=None if failure is None else _scale_error(failure),
             pods=pods,
-            competing_hpas=competing,
+            overlapping_hpas=overlapping,
             set_by_other=self._set_by_other(hpa, loaded, zero_by) if at_zero else False,
             zero_by=zero_by,
             competitors=self._competitors(hpa),
@@ -271,7 +271,7 @@ class Observer:
         selector = None if scale is None else scale.pod_selector
         return [] if selector is None else self._cluster.pods.select(namespace, selector)
 
-    async def _competing(
+    async def _overlapping(
         self, key: Key, scale: Scale | None, pods: Sequence[Pod], own_pods: OwnPods | None
     ) -> tuple[str, ...]:
         """Returns the names of the HPAs that select the same pods, or, for pods by owner, those that scale them."""

@@ -127,9 +127,9 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
     if len(view.pods) * len(spec.metrics) > MOST_VALUES:
         count = f"{len(view.pods):,} pods and {len(spec.metrics)} metrics"
         return _unobservable(TOO_LARGE, f"{count} are more than {MOST_VALUES:,} values, which hpad takes for one HPA")
-    if view.competing_hpas:
+    if view.overlapping_hpas:
         namespace, name = spec.key
-        names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.competing_hpas}))
+        names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.overlapping_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable(AMBIGUOUS_SELECTOR, message)
     return _proceed(view.hpa, spec, view.controls.ignored_containers, pods)

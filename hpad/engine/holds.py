@@ -36,7 +36,7 @@ def stages(view: View, decision: Decision, outcome: Outcome | None) -> list[Stag
 
 
 def held_by(view: View, decision: Decision, outcome: Outcome | None) -> tuple[str, ...]:
-    """Returns the reasons why the target does not get the count that its metrics ask for, in the order of REASONS.
+    """Returns the reasons why the target does not get the count that its metrics ask for, in the order of HOLDS.
 
     Several may hold it at once, such as a stabilization window and a dry run. Empty where the target has, or gets, that
     count.

@@ -24,7 +24,7 @@ from hpad.engine.conditions import (
     without_condition,
 )
 from hpad.engine.decide import Decision
-from hpad.engine.view import REASONS, View
+from hpad.engine.view import COMPETING_REASONS, View
 
 _LONGEST_MESSAGE: Final = 8192
 """Characters of the message of a condition or an event: a hundred metrics may fail with a long error each."""
@@ -70,7 +70,7 @@ def _mark_competing(view: View, draft: Draft) -> None:
         draft.conditions = without_condition(draft.conditions, COMPETING_WRITERS)
         return
     kinds = {competitor.what for competitor in view.competitors}
-    reason = next(REASONS[what] for what in REASONS if what in kinds)
+    reason = next(COMPETING_REASONS[what] for what in COMPETING_REASONS if what in kinds)
     draft.condition(COMPETING_WRITERS, TRUE, reason, "; ".join(map(str, view.competitors)))
 
 

@@ -40,7 +40,7 @@ IN_SHADOW: Final = "shadow"
 IS_PAUSED: Final = "paused"
 COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
-REASONS: Final = (
+HOLDS: Final = (
     TARGET_UNREADABLE, STALE, OVER_LIMITS, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE,
     STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED,
     COMPETING_HPA, WRITE_FAILED,
@@ -52,7 +52,7 @@ class Stage(msgspec.Struct, frozen=True, gc=False):
     """One stage: the count after it (None: there is none), and why.
 
     `text` is what the sentence says about it; "" where it changed nothing, for the metrics, whose clauses
-    `hpad.engine.explain` makes, and for the windows, which are `restrained`. `holds` is the reason, one of REASONS, for
+    `hpad.engine.explain` makes, and for the windows, which are `restrained`. `holds` is the reason, one of HOLDS, for
     which the target does not get the count that its metrics ask for ("": it does not hold the count). A stage may cut
     what an earlier one holds, and hold nothing.
     """

@@ -121,7 +121,7 @@ class Competitor(msgspec.Struct, frozen=True, gc=False):
         return f"{self.name} writes the status of this HPA, too"
 
 
-REASONS: Final = {HPA: "OtherHPA", SCALE: "ScaleWritten", STATUS: "StatusWritten"}
+COMPETING_REASONS: Final = {HPA: "OtherHPA", SCALE: "ScaleWritten", STATUS: "StatusWritten"}
 """The reasons of the condition CompetingWriters, the most severe first."""
 
 
@@ -194,7 +194,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Everything that a decision about one HPA depends on. `now` is the only time the engine knows.
 
     Either `scale` or `scale_error` is set. `pods` match the scale's selector, in the order of the list.
-    `competing_hpas` are the names of the other HPAs in the namespace whose selectors match any of these pods.
+    `overlapping_hpas` are the names of the other HPAs in the namespace whose selectors match any of these pods.
     `fallback_policies` has one entry per metric, or none where the HPA has no policy; `annotation_error` are the errors
     in the annotations under `hpad.io/`, and `annotation_reason` is the reason of the condition HpadAnnotationsValid
     (None: the condition is absent). `set_by_other`: a client that is no HPA controller has set the target's replicas
@@ -212,7 +212,7 @@ class View(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     scale: Scale | None = None
     scale_error: ScaleError | None = None
     pods: Sequence[Pod] = ()
-    competing_hpas: tuple[str, ...] = ()
+    overlapping_hpas: tuple[str, ...] = ()
     fallback_policies: tuple[FallbackPolicy, ...] = ()
     annotation_error: str | None = None
     annotation_reason: str | None = None

@@ -105,7 +105,7 @@ def _inputs(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
         stale=view.scale_error is not None and view.scale_error.reason == STALE,
         too_large=view.scale_error is not None and view.scale_error.reason == TOO_LARGE,
         scale_update_errors=_update_errors(outcome),
-        recorded_competing_hpas=tuple(view.competing_hpas) or None,
+        recorded_overlapping_hpas=tuple(view.overlapping_hpas) or None,
         fallback_texts=tuple(map(_fallback_text, view.fallback_policies)),
         annotation_error=view.annotation_error,
         annotation_reason=view.annotation_reason,

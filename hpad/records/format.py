@@ -136,7 +136,7 @@ class Step(_Lenient, frozen=True):
     pod_metrics: _List[PodMetrics] | None = None
     custom_metrics: dict[str, _List[MetricValue]] = {}
     external_metrics: dict[str, _List[ExternalMetricValue]] = {}
-    recorded_competing_hpas: tuple[str, ...] | None = msgspec.field(default=None, name="rivals")
+    recorded_overlapping_hpas: tuple[str, ...] | None = msgspec.field(default=None, name="rivals")
     answers: tuple[Reading, ...] | None = None
     fallback_texts: tuple[FallbackText, ...] = msgspec.field(default=(), name="terms")
     annotation_error: str | None = msgspec.field(default=None, name="termsFlaw")
@@ -194,10 +194,10 @@ class Step(_Lenient, frozen=True):
             return ()
         return tuple(pod.from_wire(each) for each in self.pods if chosen.matches(each.metadata.labels or {}))
 
-    def competing_hpas(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
+    def overlapping_hpas(self, others: Mapping[str, Selector]) -> tuple[str, ...]:
         """Returns the names of the other HPAs whose selectors match any of the selected pods."""
-        if self.recorded_competing_hpas is not None:
-            return self.recorded_competing_hpas
+        if self.recorded_overlapping_hpas is not None:
+            return self.recorded_overlapping_hpas
         pods = self.selected() if others else ()
         return tuple(sorted(name for name, other in others.items() if any(other.matches(p.labels) for p in pods)))
 

@@ -126,7 +126,7 @@ def weight(done: Reconcile) -> int:
     size = _RECONCILE + _of_hpa(view.hpa) + _of_pods(view.pods)
     size += sum([len(event.message) + len(event.detail) for event in settlement.events]) + len(settlement.error or "")
     size += sum([len(condition.message) for condition in settlement.status.conditions])
-    size += sum(map(len, view.competing_hpas)) + (0 if scale is None else len(scale.status.selector))
+    size += sum(map(len, view.overlapping_hpas)) + (0 if scale is None else len(scale.status.selector))
     return size + sum(map(_of_answer, done.answers if done.work is None else (*done.answers, *done.work)))
 
 

@@ -76,7 +76,7 @@ def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
             scale=step.scale,
             scale_error=step.scale_failure,
             pods=step.selected(),
-            competing_hpas=step.competing_hpas(others),
+            overlapping_hpas=step.overlapping_hpas(others),
             fallback_policies=policies,
             annotation_error=step.annotation_error,
             annotation_reason=step.annotation_reason,

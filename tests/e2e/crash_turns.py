@@ -46,7 +46,7 @@ def view_of(planned: Planned, step: Step, history: History, status: HorizontalPo
         scale=step.scale if step.scale_error is None else None,
         scale_error=step.scale_failure,
         pods=step.selected(),
-        competing_hpas=step.competing_hpas(planned.scenario.others),
+        overlapping_hpas=step.overlapping_hpas(planned.scenario.others),
     )
 
 

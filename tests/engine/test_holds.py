@@ -141,7 +141,7 @@ def test_failing_metrics_hold_the_count() -> None:
         ({"scale": None, "scale_error": ScaleError("gone")}, "target_unreadable"),
         ({"scale": None, "scale_error": ScaleError("too old", STALE)}, "stale_cache"),
         ({"scale": None, "scale_error": ScaleError("too many pods", TOO_LARGE)}, "too_large"),
-        ({"competing_hpas": ("another",)}, "ambiguous_selector"),
+        ({"overlapping_hpas": ("another",)}, "ambiguous_selector"),
     ],
 )
 def test_a_target_that_is_not_measured_is_held(fields: dict[str, Any], reason: str) -> None:
@@ -191,7 +191,7 @@ def test_whatever_changes_the_count_is_named() -> None:
         reasons = held(web, series(messages))
         assert web.done is not None
         count, wanted = web.done.decision.desired, -(-messages // 10)
-        assert list(reasons) == [reason for reason in stage.REASONS if reason in reasons]
+        assert list(reasons) == [reason for reason in stage.HOLDS if reason in reasons]
         assert reasons or count == wanted, (behavior, past, ago, messages)
         unheld += not reasons
         changed += count != wanted

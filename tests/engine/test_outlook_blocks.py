@@ -192,7 +192,7 @@ def test_what_keeps_the_metrics_from_being_read_is_named() -> None:
     assert texts(web) == ["decides again once the scale of Deployment/web can be read"]
     web.reconcile(scale=None, scale_error=ScaleError("no change for 60s", STALE))
     assert texts(web) == ["decides again once hpad's view of the cluster is up to date"]
-    web.reconcile(competing_hpas=("other",))
+    web.reconcile(overlapping_hpas=("other",))
     assert texts(web) == ["decides again once no other HPA selects the pods of Deployment/web"]
     web.selector = ""
     web.reconcile()

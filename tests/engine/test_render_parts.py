@@ -221,7 +221,7 @@ def test_used_budgets_of_policies_name_when_they_free() -> None:
 
 def test_a_reason_that_repeats_the_sentence_is_its_word_alone() -> None:
     web = Workload(CPU, replicas=2)
-    web.reconcile(competing_hpas=("other",))
+    web.reconcile(overlapping_hpas=("other",))
     decision, reason = text(web).splitlines()[3:5]
     assert decision.startswith("Decision:  cannot decide: pods by selector app=web are controlled by multiple HPAs: ")
     assert reason == "Reason:    AmbiguousSelector"

@@ -198,7 +198,7 @@ def test_an_invalid_api_version_is_an_error_of_the_spec() -> None:
     [
         ("", {}, "SelectorRequired", "InvalidSelector"),
         ("app in (", {}, "InvalidSelector", "InvalidSelector"),
-        ("app=web", {"competing_hpas": ("another", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
+        ("app=web", {"overlapping_hpas": ("another", "other")}, "AmbiguousSelector", "AmbiguousSelector"),
     ],
 )
 def test_an_invalid_or_ambiguous_selector_prevents_a_decision(
@@ -213,9 +213,9 @@ def test_an_invalid_or_ambiguous_selector_prevents_a_decision(
     assert (web.hpa.status.current_replicas, web.hpa.status.current_metrics) == (3, None)
 
 
-def test_competing_hpas_are_named_in_order() -> None:
+def test_overlapping_hpas_are_named_in_order() -> None:
     web = Workload(QUEUE, replicas=3)
-    web.reconcile(competing_hpas=("zebra", "ant"))
+    web.reconcile(overlapping_hpas=("zebra", "ant"))
     assert web.condition("ScalingActive").message.endswith(
         "are controlled by multiple HPAs: [default/ant default/web default/zebra]"
     )

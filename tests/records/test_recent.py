@@ -190,7 +190,7 @@ LONG = "x" * 50_000
         lambda done: changed(done, hpa=_named(LONG)),
         lambda done: changed(done, hpa=_annotated(LONG)),
         lambda done: changed(done, pods=[Pod(name="p", labels={f"l{n}": "x" for n in range(1000)})]),
-        lambda done: changed(done, competing_hpas=(LONG,)),
+        lambda done: changed(done, overlapping_hpas=(LONG,)),
         lambda done: msgspec.structs.replace(done, answers=[AdapterError("x" * 4096)] * 15),
         lambda done: msgspec.structs.replace(done, answers=[ExternalSample((1,) * 2000, done.view.now)]),
         lambda done: msgspec.structs.replace(

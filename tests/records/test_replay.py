@@ -73,7 +73,7 @@ def test_a_stale_scale_replays_as_stale() -> None:
     assert [each["reason"] for each in first["statusUpdate"]["conditions"]] == ["StaleCache"]
 
 
-def test_competing_hpas_are_found_by_their_selectors_and_the_pods() -> None:
+def test_overlapping_hpas_are_found_by_their_selectors_and_the_pods() -> None:
     pods = [{"metadata": {"name": "web-0", "labels": {"app": "web", "tier": "x"}}}]
     others = {"same-pods": "tier=x", "other-pods": "tier=y"}
     (first,) = replay.replay(scenario(step(0, pods=pods), otherHpaSelectors=others))["steps"]
