@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -19,13 +18,10 @@ from hpad.election import owner
 from hpad.election.leader import KnownReplica
 from hpad.engine import annotations
 from hpad.engine.outlook import outlook
-from hpad.engine.trace import Trace
 from hpad.engine.turn import Reconcile
 from hpad.records import recent
-from hpad.records.entry import Entry
 from hpad.records.history import DecisionHistory, PastDecision
 from hpad.records.recent import RecentReconciles
-from hpad.records.subscription import Subscription
 from hpad.serve import api_types, openapi, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
@@ -49,27 +45,6 @@ KUBERNETES: Final = "1.36"
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-class Decisions(Protocol):
-    """The decision history."""
-
-    def last(self, key: Key) -> Reconcile | None: ...
-    def latest(self, key: Key) -> Trace | None: ...
-    async def entries(
-        self,
-        key: Key,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        before: int | None = None,
-        limit: int = ...,
-        traces: bool = False,
-    ) -> list[Entry]: ...
-    def trace(self, done: Reconcile) -> Trace: ...
-    async def at(self, key: Key, time: datetime) -> PastDecision | None: ...
-    async def reaches(self, key: Key) -> datetime | None: ...
-    def subscribe(self) -> Subscription: ...
-
-
 Asked = Mapping[str, Any]
 """The values of the query parameters by name."""
 Answering = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
@@ -83,7 +58,7 @@ class Shown(NamedTuple):
 
     source: summary.ShownHpas
     store: Store
-    decisions: Decisions | None = None
+    decisions: DecisionHistory | None = None
     recent: RecentReconciles | None = None
     reports: Callable[[], Sequence[SourceReport]] = tuple
     replicas: Callable[[], Sequence[KnownReplica]] = owner.alone

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import structlog
 from aiohttp import web
 
 from hpad.api.metadata import Key
+from hpad.records.history import DecisionHistory
 from hpad.records.subscription import Subscription
 from hpad.serve import limits
 from hpad.serve.api_types import Summary
@@ -33,12 +34,6 @@ _CHUNK: Final = 64
 _STREAM_HEADERS: Final = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 """The second one keeps nginx from holding events back (ngx_http_proxy_module: proxy_buffering)."""
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
-
-
-class Decisions(Protocol):
-    """The decision history."""
-
-    def subscribe(self) -> Subscription: ...
 
 
 class _Client:
@@ -87,7 +82,7 @@ class Streams:
     longest = LONGEST_SECONDS
 
     def __init__(
-        self, decisions: Decisions, summarize: Callable[[Key], Summary | None], encode: Callable[[Summary], bytes]
+        self, decisions: DecisionHistory, summarize: Callable[[Key], Summary | None], encode: Callable[[Summary], bytes]
     ) -> None:
         self._decisions = decisions
         self._summarize = summarize

@@ -25,6 +25,7 @@ from hpad.engine.propose import Proposal, metric_status
 from hpad.engine.spec import AVERAGE_VALUE, compiled_spec
 from hpad.engine.turn import Reconcile
 from hpad.records.entry import numbers
+from hpad.records.history import DecisionHistory
 from hpad.serve import api_types
 from hpad.serve.api_types import LastDecision, Metric, Summary, Target
 from hpad.store.store import Store
@@ -243,13 +244,7 @@ def _current(status: MetricStatus) -> str | None:
     return None if quantity is None else str(quantity)
 
 
-class LastReconciles(Protocol):
-    """The last decision of each HPA."""
-
-    def last(self, key: Key) -> Reconcile | None: ...
-
-
-def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: LastReconciles, *, dry_run: bool) -> Row:
+def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: DecisionHistory, *, dry_run: bool) -> Row:
     """Returns the row of an HPA."""
     key = hpa.metadata.key
     return Row(hpa, store.get(key), decisions.last(key), dry_run)

@@ -15,8 +15,9 @@ from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.election import owner
 from hpad.election.leader import KnownReplica
+from hpad.records.history import DecisionHistory
 from hpad.records.recent import RecentReconciles
-from hpad.serve.api import Decisions, Shown
+from hpad.serve.api import Shown
 from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
@@ -69,7 +70,7 @@ async def opened(
     clock: Clock | None = None,
     source: ShownHpas | None = None,
     store: Store | None = None,
-    decisions: Decisions | None = None,
+    decisions: DecisionHistory | None = None,
     telemetry: Telemetry | None = None,
     mode: Status = MODE,
     reports: Sequence[SourceReport] = (),
