@@ -20,7 +20,7 @@ from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output
 from hpad.manifests import documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
-from hpad.manifests.keda import authentication, environment, scaledobject, unsupported
+from hpad.manifests.keda import authentication, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
 from hpad.manifests.keda.conversion import Converted, ConvertedSource, settings_document
 from hpad.manifests.keda.fields import Note
@@ -209,7 +209,7 @@ class _Work:
             self._rules(document, found)
         elif (kind := value.get("kind") or _kind_of_file(document.file)) is None:
             self._print_errors(document, "", (*document.faults, Problem("", f"has no kind: {_EXPECTED}")))
-        elif kind not in environment.WORKLOADS:
+        elif kind not in authentication.WORKLOADS:
             self.skipped.append(str(kind))
 
     def note_authentication(self, document: Document) -> None:

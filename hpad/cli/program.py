@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from hpad.api.text import shown
@@ -86,8 +86,7 @@ class CommandParser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(each) for each in action.choices]
-        below = _below(action.choices) if isinstance(action, argparse._SubParsersAction) else {}
-        near = f"; did you mean {below[value]}?" if value in below else nearest(str(value), [*known, *below.values()])
+        near = nearest(str(value), known)
         raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{near}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -103,17 +102,6 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._splits = False
-
-
-def _below(commands: Mapping[str, argparse.ArgumentParser]) -> dict[str, str]:
-    """Returns the subcommands of these commands by their names, each with its command, such as `sources test`."""
-    return {
-        inner: f"{name} {inner}"
-        for name, parser in commands.items()
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for inner in action.choices
-    }
 
 
 def called(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -1,18 +1,15 @@
 """`hpad redact`: a copy of a recording without names."""
 
 import argparse
-import contextlib
-import gzip
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from hpad.cli.output import Failure, WrongUse
 from hpad.cli.replay import Selection, add_hpa
-from hpad.records import replay
+from hpad.records import replay, save
 from hpad.records.format import RecordingError
 from hpad.records.redact import Redaction
 
@@ -65,30 +62,15 @@ def _run(args: argparse.Namespace) -> None:
     lines = []
     for number, (place, scenario) in enumerate(_scenarios(args), start=1):
         try:
-            lines.append(json.dumps(redaction.redact(scenario, f"scenario-{number}"), separators=(",", ":")) + "\n")
+            redacted = redaction.redact(scenario, f"scenario-{number}")
+            lines.append((json.dumps(redacted, separators=(",", ":")) + "\n").encode())
         except RecordingError as error:
             raise RecordingError(f"{place}: {error}") from error
-    text = "".join(lines).encode()
-    _write(args.output, gzip.compress(text, mtime=0) if args.output.endswith(".gz") else text)
+    save.write(Path(args.output), lines)
     if args.names is not None:
-        _write(args.names, (json.dumps(redaction.names, indent=1) + "\n").encode())
+        save.write(Path(args.names), [(json.dumps(redaction.names, indent=1) + "\n").encode()])
     print(f"{args.output}: scenarios {len(lines)}, names replaced {len(redaction.names)}")
 
 
 def _scenarios(args: argparse.Namespace) -> Any:
     return Selection(args.hpa).scenarios(itertools.chain.from_iterable(map(replay.read, args.files)))
-
-
-def _write(name: str, content: bytes) -> None:
-    """Writes a file that does not exist yet; only its owner may read it. Raises Failure."""
-    try:
-        with open(name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            try:
-                out.write(content)
-                out.flush()
-            except OSError:
-                with contextlib.suppress(OSError):
-                    Path(name).unlink()
-                raise
-    except OSError as error:
-        raise Failure(f"{name}: cannot be written: {error.strerror or error}") from None

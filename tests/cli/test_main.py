@@ -111,7 +111,6 @@ def test_a_feature_gate_removed_from_kubernetes_is_refused(capsys: pytest.Captur
         (["sources", "tset"], "did you mean test?"),
         (["config", "shwo"], "did you mean show?"),
         (["adapters", "descibe", "static"], "did you mean describe?"),
-        (["describe"], "did you mean adapters describe?"),
         (["explain", "web", "-o", "jsn"], "did you mean json?"),
         (["config", "show", "--listne"], "did you mean --listen?"),
         (["zzz"], "'zzz' is none of run, demo"),

@@ -12,7 +12,6 @@ from hpad.manifests.keda import (
     authentication,
     modifiers,
     policy,
-    postgresql,
     queries,
     queues,
     rabbitmq,
@@ -22,9 +21,8 @@ from hpad.manifests.keda import (
     triggers,
     unsupported,
 )
-from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known
+from hpad.manifests.keda.authentication import CLUSTER, TRIGGER, Authentication, Known, Reference
 from hpad.manifests.keda.conversion import Conversion, Converted
-from hpad.manifests.keda.environment import Reference
 from hpad.manifests.keda.fields import API_VERSION, SCALED_OBJECT, Fields, without_null
 from hpad.manifests.keda.trigger import Trigger
 
@@ -45,7 +43,7 @@ TRIGGERS: Mapping[str, Callable[[Trigger], None]] = {
     "kubernetes-workload": triggers.kubernetes_workload,
     "kafka": queues.kafka,
     "apache-kafka": queues.kafka,
-    "postgresql": postgresql.postgresql,
+    "postgresql": queries.postgresql,
     "nats-jetstream": queues.nats_jetstream,
     "aws-sqs-queue": queues.sqs,
     "external": triggers.external,

@@ -9,9 +9,8 @@ import msgspec
 from hpad.api import duration
 from hpad.api.problem import Invalid, invalid, required
 from hpad.api.quantity import QuantityError, parse_milli
-from hpad.manifests.keda.authentication import Authentication
+from hpad.manifests.keda.authentication import Authentication, Reference
 from hpad.manifests.keda.conversion import PLACEHOLDER, Conversion, ConvertedSource
-from hpad.manifests.keda.environment import Reference
 from hpad.manifests.keda.fields import Fields
 
 _NO_AUTHENTICATION: Final = Authentication(identity="")
