@@ -26,3 +26,5 @@ from hpad.adapter_http.options import read_secrets as read_secrets
 from hpad.adapter_http.options import secret as secret
 from hpad.adapter_http.options import secret_error as secret_error
 from hpad.adapter_http.options import url_error as url_error
+from hpad.adapter_http.settings import HttpLoginSettings as HttpLoginSettings
+from hpad.adapter_http.settings import HttpSettings as HttpSettings

@@ -128,11 +128,11 @@ def _text(kind: type) -> str:
 
 
 def _struct(kind: type[msgspec.Struct], indent: str, seen: tuple[type[msgspec.Struct], ...] = ()) -> Iterator[str]:
-    """Yields the fields of a struct with type, default and meaning, then the fields of nested structs."""
+    """Yields the fields of a struct, required ones first, with type, default and meaning, then nested structs."""
     inner: list[type[msgspec.Struct]] = []
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
-    for field in info.fields:
+    for field in sorted(info.fields, key=lambda field: not field.required):  # fields of base classes come first
         description = (getattr(field.type, "extra_json_schema", None) or {}).get("description")  # of its msgspec.Meta
         meaning = f"  {description}" if description else ""
         yield f"{indent}{field.encode_name}: {_type(field.type, inner)}{_default(field)}{meaning}"

@@ -273,7 +273,7 @@ async def test_an_expired_certificate(tmp_path: Path) -> None:
         ({"metrics": {"floor": {"cap": 0}}}, "cap"),
         ({"metrics": {}, "timezone": "Mars/Here"}, "timezone: there is no 'Mars/Here'"),
         ({"metrics": {}, "url": "prometheus:9090"}, "url"),
-        ({"metrics": {}, "username": "u"}, "username and password go together"),
+        ({"metrics": {}, "username": "u"}, 'password: is missing for user "u"'),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], text: str) -> None:

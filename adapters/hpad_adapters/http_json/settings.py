@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad.adapter import parse_duration, shown
+from hpad.adapter_http import HttpLoginSettings, HttpOptions, SecretRef, url_error
 from hpad_adapters.http_json import documents, paths
 
 Format = Literal["json", "xml", "yaml", "prometheus"]
@@ -95,7 +95,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
 
 
-class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """metrics: name -> the place of its number.
 
     headers, params: sent with each request, params as parameters of the URL, such as {X-API-KEY: {file: …}} or
@@ -113,75 +113,21 @@ class HttpJsonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"header_files": "headers: {NAME: {file: …}}"}
+    needs_password: ClassVar[bool] = False
 
     metrics: dict[str, Metric]
-    headers: dict[str, str | SecretRef] = {}
-    params: dict[str, str | SecretRef] = {}
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
-    bearer_token: str = ""
-    bearer_token_file: str = ""
-    bearer_token_env: str = ""
-    oauth2: OAuth2 | None = None
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    key_password: str | SecretRef = ""
-    server_name: str = ""
-    insecure: bool = False
-    proxy: str = ""
+    params: dict[str, str | SecretRef] = msgspec.field(default_factory=dict)
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
     max_elements: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     max_pods: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
     request_timeout: str = "5s"
-
-    def __post_init__(self) -> None:
-        """Raises ValueError with a line for each error."""
-        if found := list(self._errors()):
-            raise ValueError("\n".join(found))
-
-    def _errors(self) -> Iterator[str]:
-        yield from filter(None, (secret_error(self, name) for name in ("password", "bearer_token")))
-        if self._password and not self.username:
-            yield "username: is missing, but a password is given"
-        if ":" in self.username:
-            yield "username: basic authentication cannot send a user name with a colon"
-        if sum(map(bool, (self.username, self._bearer_token, self.oauth2))) > 1:
-            yield "username: give a user, or bearer_token, or oauth2, not two of them"
-        try:
-            self.http_options()
-        except ValueError as error:
-            yield str(error)
-
-    @property
-    def _password(self) -> Secret:
-        return secret(self.password, self.password_file, self.password_env)
-
-    @property
-    def _bearer_token(self) -> Secret:
-        return secret(self.bearer_token, self.bearer_token_file, self.bearer_token_env)
 
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
 
     def http_options(self) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""
-        timeout = positive_duration("request_timeout", self.request_timeout).total_seconds()
-        return HttpOptions(
-            headers=self.headers,
-            params=self.params,
-            username=self.username,
-            password=self._password,
-            bearer_token=self._bearer_token,
-            oauth2=self.oauth2,
-            tls=TlsOptions.of(self),
-            proxy=self.proxy,
-            timeout=timeout,
-            connect_timeout=timeout,
-            max_bytes=self.max_bytes,
-        )
+        return msgspec.structs.replace(super().http_options(), params=self.params)
 
 
 # Times in a URL or a body: `<<now>>`, `<<now-5m>>`, `<<now-5m:ms>>`, filled in for each request.

@@ -1,12 +1,11 @@
 """The settings of a NATS JetStream source, and of the metrics that the operator defines."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from hpad.adapter import positive_duration
-from hpad.adapter_http import HttpOptions, SecretRef, TlsOptions, url_error
+from hpad.adapter_http import HttpSettings, url_error
 
 Value = Literal["lag", "pending", "ack_pending", "messages"]
 NAMES: Final[dict[str, Value]] = {
@@ -39,7 +38,7 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"consumer: the value {self.value} {needed}")
 
 
-class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NatsSettings(HttpSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One NATS server, or one cluster of servers.
 
     url: the monitoring endpoint, such as "http://nats-headless:8222", or a list with that of each server. A name that
@@ -59,24 +58,11 @@ class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     url: str | list[str]
     account: str = "$G"
-    metrics: dict[str, Metric] = {}
-    headers: dict[str, str | SecretRef] = {}
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    key_password: str | SecretRef = ""
-    server_name: str = ""
-    insecure: bool = False
-    proxy: str = ""
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 16 << 20
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     request_timeout: str = "5s"
 
-    def __post_init__(self) -> None:
-        """Raises ValueError with a line for each error."""
-        if found := list(self._errors()):
-            raise ValueError("\n".join(found))
-
-    def _errors(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
+        """Yields the errors in the fields."""
         if not self.servers:
             yield "url: the list is empty; write the monitoring endpoint of each server"
         for url in self.servers:
@@ -87,10 +73,7 @@ class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         for name in self.metrics:
             if name in NAMES:
                 yield f"metrics: {name}: is a metric of the adapter; choose another name"
-        try:
-            self.http_options()
-        except ValueError as error:
-            yield str(error)
+        yield from super().errors()
 
     def __repr__(self) -> str:
         return f"NatsSettings(url={self.url!r}, …)"
@@ -100,15 +83,3 @@ class NatsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """The URLs without a trailing slash."""
         urls = [self.url] if isinstance(self.url, str) else self.url
         return tuple(url.rstrip("/") for url in urls)
-
-    def http_options(self) -> HttpOptions:
-        """Returns the options of requests; raises ValueError."""
-        timeout = positive_duration("request_timeout", self.request_timeout).total_seconds()
-        return HttpOptions(
-            headers=self.headers,
-            tls=TlsOptions.of(self),
-            proxy=self.proxy,
-            timeout=timeout,
-            connect_timeout=timeout,
-            max_bytes=self.max_bytes,
-        )

@@ -86,11 +86,12 @@ class SeasonalSettings(PrometheusServer, frozen=True, forbid_unknown_fields=True
     username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
         request; password_env: an environment variable that holds it.
     bearer_token: instead of user and password; bearer_token_file: a file that holds it, read for each request;
-        bearer_token_env: an environment variable that holds it.
+        bearer_token_env: an environment variable that holds it; oauth2: where to get tokens, instead of both.
     headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}.
-    ca, cert, key: PEM files for TLS, loaded again when they change; server_name: on the server's certificate, if not
-        the url's; insecure: trust any certificate. proxy: the URL of an HTTP proxy.
+    ca, cert, key, key_password: PEM files for TLS, loaded again when they change, and the key's password, which may be
+        {file: …} or {env: …}; server_name: on the server's certificate, if not the url's; insecure: trust any
+        certificate. proxy: the URL of an HTTP proxy.
     method: GET where a proxy refuses POST.
     query_timeout: how long the server may evaluate, for one week.
     max_bytes: a longer answer is refused. concurrency: the number of concurrent queries; each floor has one per week.

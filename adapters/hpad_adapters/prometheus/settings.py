@@ -99,12 +99,13 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
     username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
         request; password_env: an environment variable that holds it.
     bearer_token: instead of user and password; bearer_token_file: a file that holds it, read for each request;
-        bearer_token_env: an environment variable that holds it.
+        bearer_token_env: an environment variable that holds it; oauth2: where to get tokens, instead of both.
     headers: sent with each request, such as {X-Scope-OrgID: tenant}; a value may be {file: …} or {env: …}.
     params: sent with each request as parameters of the URL; e.g. {dedup: "true"}. Thanos answers in part, with a
         warning, while a store is down: {partial_response: "false"} makes that an error.
-    ca, cert, key: PEM files for TLS, loaded again when they change; server_name: on the server's certificate, if not
-    the url's; insecure: trust any certificate. proxy: the URL of an HTTP proxy.
+    ca, cert, key, key_password: PEM files for TLS, loaded again when they change, and the key's password, which may be
+        {file: …} or {env: …}; server_name: on the server's certificate, if not the url's; insecure: trust any
+        certificate. proxy: the URL of an HTTP proxy.
     method: GET where a proxy refuses POST.
     query_timeout: how long the server may evaluate. A query without an answer a second later fails, so that a slow
         query fails its own metrics only; so does one that gets no call in time. Keep it below the source's timeout.

@@ -92,7 +92,7 @@ class RabbitmqBroker:
 
     def _refusal(self, name: str, response: Response, vhost: str) -> str:
         user, status, detail = self._settings.username, response.status, self._reason(response)
-        if self._settings.oauth2 is not None or self._settings.bearer_token_file:
+        if self._settings.oauth2 is not None or self._settings.token:
             return (
                 f"{name} refused the token ({status}{detail}): it needs the scope of the tag "
                 f'"monitoring" and one for vhost "{vhost}"'

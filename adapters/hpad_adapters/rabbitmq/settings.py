@@ -1,13 +1,14 @@
 """The settings of a RabbitMQ source."""
 
 import urllib.parse
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Literal
 
 import msgspec
 
 from hpad.adapter import parse_duration, positive_duration, shown
-from hpad.adapter_http import HttpOptions, OAuth2, Secret, SecretRef, TlsOptions, secret, secret_error, url_error
+from hpad.adapter_http import HttpLoginSettings, HttpOptions, url_error
 from hpad_adapters.rabbitmq.metric import Metric, OnMissing, OnStalled, compiled
 
 Reader = Literal["management", "amqp", "prometheus"]
@@ -25,7 +26,7 @@ _SAMPLE_SPACING = timedelta(seconds=5)
 _MOST_PER_PAGE = 500  # RabbitMQ refuses more
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One broker, or one cluster of brokers.
 
     url: the address of the source, such as "http://rabbitmq:15672", without credentials; of a list, the first node that
@@ -40,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         by AMQP without the tag, and from RabbitMQ 4.2.6 on with a permission on each queue (docs/rabbitmq.md).
     password: of the user; password_file: a file that holds it, read for each request; password_env: an environment
         variable that holds it.
-    bearer_token_file: a file with a token, instead of user and password; oauth2: where to get tokens, instead of both.
+    bearer_token: instead of a user; bearer_token_file: a file that holds it, read for each request; bearer_token_env:
+        an environment variable that holds it; oauth2: where to get tokens, instead of both.
     vhost: of queries that name none.
     vhosts, queues: the name in a metric's selector -> the real name, for names that label values cannot hold ("a/b").
     only_vhosts, only_queues: selectors may name the keys of vhosts, queues only.
@@ -63,53 +65,49 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     url: str | list[str]
     source: Reader = "management"
-    metrics: dict[str, Metric] = {}
-    username: str = ""
-    password: str = ""
-    password_file: str = ""
-    password_env: str = ""
-    bearer_token_file: str = ""
-    oauth2: OAuth2 | None = None
+    metrics: dict[str, Metric] = msgspec.field(default_factory=dict)
     vhost: str = "/"
-    vhosts: dict[str, str] = {}
-    queues: dict[str, str] = {}
+    vhosts: dict[str, str] = msgspec.field(default_factory=dict)
+    queues: dict[str, str] = msgspec.field(default_factory=dict)
     only_vhosts: bool = False
     only_queues: bool = False
-    patterns: dict[str, str] = {}
+    patterns: dict[str, str] = msgspec.field(default_factory=dict)
     page_size: Annotated[int, msgspec.Meta(ge=1, le=_MOST_PER_PAGE)] = _MOST_PER_PAGE
     max_queues: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     on_missing_queue: OnMissing = "error"
     on_stalled: OnStalled = "hold"
     rate_window: str = "60s"
     smoothing: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    headers: dict[str, str | SecretRef] = {}
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    key_password: str | SecretRef = ""
-    server_name: str = ""
-    insecure: bool = False
-    proxy: str = ""
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 32 << 20
     request_timeout: str = "5s"
     connect_timeout: str = "2s"
 
-    def __post_init__(self) -> None:
+    def errors(self) -> Iterator[str]:
+        """Yields the errors in the fields."""
         if self.source == "prometheus":
-            raise ValueError(_REMOVED)
+            yield _REMOVED
+            return
         if not self.nodes:
-            raise ValueError("url: the list is empty; write the address of the source")
-        for url in self.nodes:
-            _check_url(url, self.source)
-        self._check_credentials()
-        self.http_options()
-        if not _SAMPLE_SPACING <= self.rate_span <= _LONGEST_RATE_WINDOW:
-            raise ValueError(f"rate_window: {shown(self.rate_window)} is not between 5s and 10m")
+            yield "url: the list is empty; write the address of the source"
+        yield from filter(None, (_url_error(url, self.source) for url in self.nodes))
+        yield from super().errors()
+        yield from self._rate_errors()
         for name, pattern in self.patterns.items():
-            compiled(f"patterns: {name}", pattern)
+            try:
+                compiled(f"patterns: {name}", pattern)
+            except ValueError as error:
+                yield str(error)
         for name, metric in self.metrics.items():
             if metric.mode is not None and not self.offers(metric.mode):
-                raise ValueError(f"metrics: {name}: mode: source {self.source} has no {metric.mode}")
+                yield f"metrics: {name}: mode: source {self.source} has no {metric.mode}"
+
+    def _rate_errors(self) -> Iterator[str]:
+        try:
+            fits = _SAMPLE_SPACING <= self.rate_span <= _LONGEST_RATE_WINDOW
+        except ValueError:
+            fits = False
+        if not fits:
+            yield f"rate_window: {shown(self.rate_window)} is not between 5s and 10m"
 
     def __repr__(self) -> str:
         return f"Settings(url={self.url!r}, username={self.username!r}, …)"
@@ -121,19 +119,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return tuple(url.rstrip("/") for url in urls)
 
     @property
-    def timeout_seconds(self) -> float:
-        """The time for one request, in seconds; raises ValueError."""
-        return positive_duration("request_timeout", self.request_timeout).total_seconds()
-
-    @property
     def rate_span(self) -> timedelta:
         """The time over which a rate is averaged."""
         return parse_duration(self.rate_window)
-
-    @property
-    def secret(self) -> Secret:
-        """The user's password."""
-        return secret(self.password, self.password_file, self.password_env)
 
     def offers(self, mode: str) -> bool:
         """Returns whether the source has values of this mode."""
@@ -141,43 +129,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def http_options(self) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""
-        return HttpOptions(
-            headers=self.headers,
-            username=self.username,
-            password=self.secret,
-            bearer_token=secret("", self.bearer_token_file, ""),
-            oauth2=self.oauth2,
-            tls=TlsOptions.of(self),
-            proxy=self.proxy,
-            timeout=self.timeout_seconds,
-            connect_timeout=positive_duration("connect_timeout", self.connect_timeout).total_seconds(),
-            max_bytes=self.max_bytes,
-        )
-
-    def _check_credentials(self) -> None:
-        if error := secret_error(self, "password"):
-            raise ValueError(error)
-        if self.secret and not self.username:
-            raise ValueError("username: is missing, but a password is given")
-        if self.username and not self.secret:
-            raise ValueError(f'password: is missing for user "{self.username}"; write password_file or password_env')
-        if ":" in self.username:
-            raise ValueError("username: a user name with a colon cannot be sent to the management API")
-        if sum(map(bool, (self.username, self.bearer_token_file, self.oauth2))) > 1:
-            raise ValueError("username: give a user with a password, or bearer_token_file, or oauth2, not two of them")
+        connect = positive_duration("connect_timeout", self.connect_timeout).total_seconds()
+        return msgspec.structs.replace(super().http_options(), connect_timeout=connect)
 
 
-def _check_url(url: str, source: str) -> None:
-    """Raises ValueError for a URL that is not the address of a broker for this source."""
+def _url_error(url: str, source: str) -> str:
+    """Returns why a URL is not the address of a broker for this source, as "field: text"; "" if it is."""
     example = _EXAMPLES[source]
     if url.startswith(("amqp:", "amqps:")) and source == "management":
-        raise ValueError(
-            f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
-        )
+        return f'url: an AMQP address; write that of the management API, such as "{example}", or source: amqp'
     if error := url_error(url, _SCHEMES[source], example):
-        raise ValueError(f"url: {error}")
+        return f"url: {error}"
     parts = urllib.parse.urlsplit(url)
     if parts.query or parts.fragment:
-        raise ValueError("url: ends in a query or fragment; write scheme, host, port and path only")
+        return "url: ends in a query or fragment; write scheme, host, port and path only"
     if source == "amqp" and parts.path.strip("/"):
-        raise ValueError("url: ends in a path; write the vhost as vhost")
+        return "url: ends in a path; write the vhost as vhost"
+    return ""
