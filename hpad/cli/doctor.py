@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, flags, output
+from hpad.cli import checks, competing, doctor_controllers, flags, paint
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
+from hpad.engine.render.text import line
 from hpad.kube import client, competitors, errors, scale
 from hpad.kube.access import Right, allowed
 from hpad.kube.auth import kubeconfig
@@ -235,9 +236,11 @@ async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list
 
 def _print(findings: Sequence[Finding]) -> None:
     """Prints each finding. Advice that consecutive findings share is printed once, after the last of them."""
+    lines = []
     for finding, following in itertools.zip_longest(findings, findings[1:]):
-        print(output.wrapped(f"{finding.level:<8} {finding.check:<14} {finding.says}", 24))
+        lines.append(line(f"{finding.level:<8} {finding.check:<14} {finding.says}", hang=24))
         if finding.do and (following is None or (following.check, following.do) != (finding.check, finding.do)):
-            print(output.wrapped(f"{'':<23} -> {finding.do}", 27))
+            lines.append(line(f"{'':<23} -> {finding.do}", hang=27))
     counts = {level: sum(finding.level == level for finding in findings) for level in reversed(LEVELS)}
-    print(", ".join(f"{count} {level}" for level, count in counts.items() if count))
+    lines.append(line(", ".join(f"{count} {level}" for level, count in counts.items() if count)))
+    paint.show_lines(lines, most=None)

@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 
 from hpad.api.text import shown
 from hpad.cli import client, moments, numbers, output, paint
-from hpad.cli.fetch import Hpa, HpadReader, Json
+from hpad.cli.fetch import Hpa, HpadReader, Json, looks
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
 from hpad.engine.outlook.types import Outlook
@@ -111,7 +110,9 @@ def show(reader: HpadReader, args: argparse.Namespace) -> int:
         return 0
     found = hpa.latest()
     _print(found, args)
-    return follow(hpa, found, args) if args.watch else 0
+    if args.watch:
+        follow(hpa, found, args)
+    return 0
 
 
 def _save(hpa: Hpa, path: Path) -> int:
@@ -156,7 +157,6 @@ def _notes(found: Json) -> Iterator[str]:
     yield from found.get("notes", ())
 
 
-WATCH_SECONDS: Final = 2.0
 _HEADS: Final = ("TIME", "REPLICAS", "RECONCILES", "FOR", "DECISION")
 _MOST_NEW: Final = 100
 """Decisions between two looks; there is at most one per period."""
@@ -194,24 +194,14 @@ def _style(entry: Json) -> str:
     return GOOD if entry["current"] != entry["desired"] else PLAIN
 
 
-def follow(hpa: Hpa, shown: Json, args: argparse.Namespace) -> int:
+def follow(hpa: Hpa, shown: Json, args: argparse.Namespace) -> None:
     """Prints each decision after the one in `shown`, until Ctrl-C. An hpad that does not answer is asked again."""
-    last, trouble = datetime.fromisoformat(shown["trace"]["time"]), ""
-    while True:
-        time.sleep(WATCH_SECONDS)
-        try:
-            found = hpa.entries(_MOST_NEW)
-        except Failure as failure:
-            if str(failure) != trouble:
-                print(f"hpad: {failure}; trying again", file=sys.stderr)
-            trouble = str(failure)
-            continue
-        trouble = ""
-        fresh = [each for each in reversed(found) if datetime.fromisoformat(each["began"]) > last]
-        for entry in fresh:
-            _print_one(entry, args)
-            last = datetime.fromisoformat(entry["began"])
-        sys.stdout.flush()
+    last = datetime.fromisoformat(shown["trace"]["time"])
+    for found in looks(lambda: hpa.entries(_MOST_NEW), lambda text: print(f"hpad: {text}", file=sys.stderr)):
+        for entry in reversed(found):
+            if datetime.fromisoformat(entry["began"]) > last:
+                _print_one(entry, args)
+                last = datetime.fromisoformat(entry["began"])
 
 
 def _print_one(entry: Json, args: argparse.Namespace) -> None:

@@ -5,9 +5,11 @@ import difflib
 import functools
 import http.client
 import json
+import sys
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from hpad.api.text import shown
 from hpad.cli import output
@@ -82,6 +84,8 @@ def fetch(connection: http.client.HTTPConnection, path: str, headers: Mapping[st
 
 Json = dict[str, Any]
 _PAGE: Final = 1000
+WATCH_SECONDS = 2.0
+T = TypeVar("T")
 
 
 def pages(get: Callable[[dict[str, str]], Json], query: Mapping[str, str], most: int | None = None) -> Iterator[Json]:
@@ -100,6 +104,23 @@ def summaries(reader: HpadReader, **filters: str | None) -> Iterator[Json]:
     """Yields the HPAs that match the filters (namespace, search, selector), sorted by namespace and name."""
     query = {name: value for name, value in filters.items() if value}
     return pages(lambda asked: reader.get(f"/api/v1/hpas?{urllib.parse.urlencode(asked)}"), query)
+
+
+def looks(look: Callable[[], T], tell: Callable[[str], None]) -> Iterator[T]:
+    """Yields what `look` returns every two seconds, until Ctrl-C. Tells once of a Failure, and looks again."""
+    trouble = ""
+    while True:
+        time.sleep(WATCH_SECONDS)
+        try:
+            found = look()
+        except Failure as failure:
+            if str(failure) != trouble:
+                tell(f"{failure}; trying again")
+            trouble = str(failure)
+            continue
+        trouble = ""
+        yield found
+        sys.stdout.flush()
 
 
 # What a running hpad knows about one HPA, with errors that say what to do instead.

@@ -1,14 +1,12 @@
-"""How commands print: without control characters of foreign texts, wrapped on a terminal, with graphs of metrics.
+"""How commands print: without control characters of foreign texts, and with graphs.
 
-Lines are wrapped only on a terminal, never in a pipe or file. Texts of metric sources, API servers and files pass
-through `hpad.api.text.harmless_lines`.
+Texts of metric sources, API servers and files pass through `hpad.api.text.harmless_lines`; `hpad.cli.paint` wraps.
 """
 
 import json
 import math
 import shutil
 import sys
-import textwrap
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,39 +28,12 @@ class WrongUse(Failure):
     """The command line is wrong in itself, whatever files and servers have; the exit status is 2."""
 
 
-MIN_WIDTH: Final = 40
+_LEAST_COLUMNS: Final = 40
 
 
 def width() -> int | None:
     """Returns the columns of the terminal; None if standard output is no terminal."""
-    return max(MIN_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
-
-
-def wrapped(text: str, indent: int) -> str:
-    """Returns the text as one line; on a terminal wrapped, with later lines indented by `indent` columns.
-
-    Indents by 4 if `indent` leaves too few columns. Words longer than a line stay whole.
-    """
-    columns = width()
-    if columns is None or len(text) <= columns:
-        return text
-    indent = indent if columns - indent >= MIN_WIDTH // 2 else 4
-    lines = textwrap.wrap(text, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines)
-
-
-def show(lines: Iterable[str]) -> None:
-    """Prints lines of the form "label:     text", wrapped under the text; queries are not wrapped, for copying."""
-    for line in lines:
-        print(line if line.startswith("query:") else wrapped(line, 12))
-
-
-def show_table(rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table with columns two spaces apart; on a terminal, the last column is wrapped."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        print(wrapped(line, sum(widths[:-1]) + 2 * (len(widths) - 1)))
+    return max(_LEAST_COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def counted(count: int, noun: str) -> str:

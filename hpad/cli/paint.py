@@ -4,12 +4,12 @@ import argparse
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from hpad.api.text import harmless
 from hpad.cli import output
-from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span
+from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, STRONG, WARN, Line, Span, table
 from hpad.lab.demo.style import Style
 
 MOST_COLUMNS: Final = 100
@@ -27,15 +27,20 @@ def add_color(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=text)
 
 
-def show_lines(lines: Iterable[Line], color: str) -> None:
-    """Prints the lines; `color` is the value of --color."""
+def show_lines(lines: Iterable[Line], color: str = "never", most: int | None = MOST_COLUMNS) -> None:
+    """Prints the lines, on a terminal in at most `most` columns (None: in all). `color` is the value of --color."""
     stream, columns = output.raw(sys.stdout), output.width()
     style = Style(color == "always") if color != "auto" else Style.of(stream)
     tones = {STRONG: style.bold, QUIET: style.dim, GOOD: style.good, WARN: style.reading, BAD: style.bad}
     for line in lines:
-        for row in wrapped(line, None if columns is None else min(columns, MOST_COLUMNS)):
+        for row in wrapped(line, columns if columns is None or most is None else min(columns, most)):
             stream.write("".join(tones.get(span.style, str)(span.text) for span in row) + "\n")
     stream.flush()
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table as wide as the terminal, without colors."""
+    show_lines(table(rows, 0), most=None)
 
 
 def wrapped(line: Line, columns: int | None) -> Iterator[list[Span]]:

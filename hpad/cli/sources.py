@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, output
+from hpad.cli import client, flags, metric_request, offline, paint
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
+from hpad.engine.render.text import line
 from hpad.settings import Settings
 from hpad.sources import limits, plugins
 
@@ -98,8 +99,10 @@ async def _test(settings: Settings, args: argparse.Namespace) -> int:
         fields = metric_request.request_fields(request, explanation) | {"seconds": round(seconds, 3)}
         print(json.dumps(fields | metric_request.answer_fields(answer), indent=2, ensure_ascii=False))
     else:
-        lines = [*metric_request.heading(request, explanation), f"took:       {seconds:.3f}s", *_as_text(answer)]
-        output.show(lines)
+        for text in metric_request.heading(request, explanation):
+            print(text)  # in one line: the query is for copying
+        lines = [f"took:       {seconds:.3f}s", *_as_text(answer)]
+        paint.show_lines((line(each, hang=12) for each in lines), most=None)
     return 1 if isinstance(answer, AdapterError) else 0
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.engine import Workload, external, resource, series, used
 
-from hpad.cli import explain, main
+from hpad.cli import fetch, main
 from hpad.cli.fetch import Refusal
 from hpad.cli.output import Failure
 from hpad.engine.trace import Trace, encode
@@ -300,7 +300,7 @@ class Watched(Answers):
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(fetch, "WATCH_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")

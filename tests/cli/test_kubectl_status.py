@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpad.cli.kubectl import discovery, flags, main, make_parser, status
+from hpad.cli import fetch
+from hpad.cli.kubectl import discovery, flags, main, make_parser
 from hpad.cli.output import Failure
 
 METRIC = {"address": "cpu", "target": "50%"}
@@ -91,7 +92,7 @@ def test_watching_prints_each_row_that_changes(
     later, grown = at("2026-01-01T12:00:15Z"), at("2026-01-01T12:00:30Z", desiredReplicas=4)
     refused = Failure("no hpad answers")
     reader = Looks([web, api], [later, api], refused, refused, [grown, api], [grown, api], [grown])
-    monkeypatch.setattr(status, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(fetch, "WATCH_SECONDS", 0.0)
     monkeypatch.setattr("hpad.cli.client.reader", lambda args: reader)
     assert main(["status", "-n", "shop", "-w", "-l", "tier=web", "--address", "127.0.0.1:9"]) == 130
     captured = capsys.readouterr()

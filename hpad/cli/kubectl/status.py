@@ -1,15 +1,14 @@
 """`kubectl hpad status`: one table of HPAs, as `kubectl get hpa` prints it, with the state and the last decision."""
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from hpad.cli import output
+from hpad.cli import output, paint
+from hpad.cli.fetch import looks
 from hpad.cli.kubectl import connection, flags, names
-from hpad.cli.output import Failure, WrongUse
+from hpad.cli.output import WrongUse
 from hpad.clock import SystemClock
 
 _EPILOG: Final = """\
@@ -36,8 +35,6 @@ _COLUMNS: Final = (
 _MOST_TARGETS: Final = 3
 _AGES: Final = 2
 """The last columns, which have ages."""
-WATCH_SECONDS = 2.0
-"""Seconds from one look at hpad to the next."""
 _NONE: Final = "-"
 
 Summary = Mapping[str, Any]
@@ -72,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         if args.watch:
             table = _Table(all_namespaces=namespace is None, wide=args.output == "wide")
             table.show(found)
-            table.follow(lambda: names.chosen(reader, namespace, named, args.selector))
+            for later in looks(lambda: names.chosen(reader, namespace, named, args.selector), connection.note):
+                table.show_changes(later)
     if args.output in ("json", "yaml"):
         output.print_value(found[0] if len(named) == 1 and len(found) == 1 else {"items": found}, args.output)
     elif not found:
@@ -103,26 +101,12 @@ class _Table:
         )
         rows = [head, *map(self._row, found)]
         self._widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        output.show_table(rows)
+        paint.show_table(rows)
         self._shown = {_key(each): _lasting(each) for each in found}
 
-    def follow(self, ask: Callable[[], Sequence[Summary]]) -> NoReturn:
-        """Prints each row that changes. An hpad that does not answer is asked again."""
-        trouble = ""
-        while True:
-            time.sleep(WATCH_SECONDS)
-            try:
-                found = ask()
-            except Failure as failure:
-                if str(failure) != trouble:
-                    connection.note(f"{failure}; trying again")
-                trouble = str(failure)
-                continue
-            trouble = ""
-            self._show_changes({_key(each): each for each in found})
-            sys.stdout.flush()
-
-    def _show_changes(self, found: Mapping[str, Summary]) -> None:
+    def show_changes(self, hpas: Sequence[Summary]) -> None:
+        """Prints each row that changes."""
+        found = {_key(each): each for each in hpas}
         for key in self._shown.keys() - found.keys():
             connection.note(f"{key} is gone")
         for key, each in found.items():
