@@ -8,14 +8,12 @@ import msgspec
 import yaml
 
 from hpad.api.problem import Problem, below, path_of, problems_of, steps
-from hpad.api.sample import EXTERNAL
 from hpad.api.text import shown
 from hpad.engine.view import Gates
 from hpad.settings import rows
 from hpad.settings.model import (
     BUILT_IN_SOURCES,
     HISTORY_FILE,
-    RABBITMQ_METRICS,
     TABLE,
     Election,
     Serving,
@@ -145,8 +143,7 @@ def _rabbitmq(environ: Mapping[str, str]) -> dict[str, Any]:
     """Returns the source of `HPAD_RABBITMQ_URL`, `_USERNAME` and `_PASSWORD_FILE`."""
     names = {"url": "URL", "username": "USERNAME", "password_file": "PASSWORD_FILE"}
     values = {field: environ.get(f"HPAD_RABBITMQ_{name}") for field, name in names.items()}
-    match = {"types": [EXTERNAL], "metrics": list(RABBITMQ_METRICS)}
-    return {"adapter": "rabbitmq", "match": match, **{field: value for field, value in values.items() if value}}
+    return {"adapter": "rabbitmq", **{field: value for field, value in values.items() if value}}
 
 
 def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> list[tuple[str, str, Any]]:

@@ -30,16 +30,6 @@ LOG_FORMATS = ("auto", "text", "json")
 _ZERO_BY_DEFAULT = (1, 37)
 YIELD = "yield"
 COMPETING = (YIELD, "write")
-RABBITMQ_METRICS = (
-    "queue_messages",
-    "queue_messages_ready",
-    "queue_messages_unacknowledged",
-    "queue_workers_to_clear",
-    "queue_time_to_clear",
-    "queue_growth",
-    "queue_head_age",
-)
-"""The metrics of RabbitMQ that need no configuration."""
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
 

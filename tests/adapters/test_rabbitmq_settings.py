@@ -49,7 +49,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "source": "prometheus"}, "source: prometheus has been removed: write source: management"),
         ({"url": URL, "proxy": "http://u:hunter2@proxy"}, "proxy: contains credentials"),
         ({"url": URL, "rate_window": "1s"}, "rate_window: '1s' is not between 5s and 10m"),
-        ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number <= 1"),
+        ({"url": URL, "smoothing": 0.3}, "smoothing: is written as a shorter rate_window now"),
         ({"url": URL, "page_size": 501}, "page_size: 501 is not a whole number <= 500"),
         ({"url": URL, "connect_timeout": "0s"}, "connect_timeout: '0s' is not a duration above zero"),
         ({"url": URL, "headers": {"X": {"file": "a", "env": "B"}}}, "give one of file and env"),
@@ -200,11 +200,6 @@ def test_a_selector_cannot_exceed_the_configuration(name, selector, error):
         queue_query(testing.external(name, selector), confined)
     assert caught.value.blame == "spec"
     assert error in caught.value.message
-
-
-def test_a_broker_in_the_environment_offers_all_metrics_that_need_no_configuration() -> None:
-    [source] = settings.load(None, {"HPAD_RABBITMQ_URL": URL}, {}).sources
-    assert source.match[0].metrics == RabbitMQ.metrics
 
 
 async def test_an_instance_offers_its_configured_metrics(rabbit):
