@@ -22,7 +22,7 @@ from hpad.cli.output import counted
 from hpad.clock import Clock
 from hpad.daemon import assembly
 from hpad.engine.spec import compile_metric
-from hpad.kube import access, cluster, codec, errors, hpas, paths
+from hpad.kube import access, cluster, errors, hpas, paths, watch
 from hpad.kube.client import Client
 from hpad.manifests import folder
 from hpad.settings import Settings
@@ -196,7 +196,7 @@ def decode_hpas(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
     for item in items:
         try:
             found.append(hpas.hpa(item).value)
-        except codec.UNDECODABLE:
+        except watch.UNDECODABLE:
             continue
     return found
 

@@ -20,7 +20,7 @@ from hpad.cli.output import counted
 from hpad.engine import annotations, conditions, spare
 from hpad.engine.controls import IN_SHADOW
 from hpad.engine.view import KEDA, View
-from hpad.kube import codec, competitors, errors, managed_fields, paths, scale
+from hpad.kube import competitors, errors, managed_fields, paths, scale, watch
 from hpad.kube.access import Right, allowed
 from hpad.kube.client import Client
 from hpad.kube.competitors import TargetKey
@@ -116,7 +116,7 @@ async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey,
         async for item in _items(client, paths.HPAS.collection(namespace)):
             try:
                 scaler, is_ours = competitors.decode(item, chosen)
-            except codec.UNDECODABLE:
+            except watch.UNDECODABLE:
                 continue
             if not is_ours:
                 found[scaler.target_key].add(scaler.key)
@@ -178,7 +178,7 @@ async def _items(client: Client, path: str, params: Mapping[str, str] | None = N
     """Yields the objects of a list, page by page; raises ApiError."""
     query = {**(params or {}), "limit": str(_PAGE)}
     while True:
-        page = codec.page(await client.request("GET", path, params=query))
+        page = watch.page(await client.request("GET", path, params=query))
         for item in page.items or ():
             yield item
         if not page.metadata.continue_:

@@ -10,9 +10,8 @@ from typing import Generic, TypeVar
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.kube.codec import DecodedObject
 from hpad.kube.reflector import Kind, Reflector, later
-from hpad.kube.watch import WatchScope
+from hpad.kube.watch import DecodedObject, WatchScope
 
 T = TypeVar("T")
 Callback = Callable[[Key, T | None, T | None], None]

@@ -13,10 +13,10 @@ from hpad.api.metadata import Key
 from hpad.api.selector import Selector
 from hpad.clock import Clock
 from hpad.engine.view import HPA, SCALE, STATUS, UNNAMED, Competitor
-from hpad.kube import codec, managed_fields, paths, scale
+from hpad.kube import managed_fields, paths, scale, watch
 from hpad.kube.cache import Cache
-from hpad.kube.codec import WatchedTarget
 from hpad.kube.reflector import Kind
+from hpad.kube.scale import WatchedTarget
 from hpad.kube.watch import WatchScope
 
 RECENT: Final = 300.0
@@ -52,7 +52,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Hpa(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    metadata: codec.Meta = codec.Meta()
+    metadata: watch.Meta = watch.Meta()
     spec: _Spec = _Spec()
 
 
@@ -60,9 +60,9 @@ _HPA: Final = msgspec.json.Decoder(_Hpa)
 
 
 def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, bool]:
-    """Decodes an HPA; also returns whether `ours` selects it. Raises codec.UNDECODABLE."""
+    """Decodes an HPA; also returns whether `ours` selects it. Raises watch.UNDECODABLE."""
     wire = _HPA.decode(raw)
-    metadata, labels = wire.metadata, codec.labels(wire.metadata.labels)
+    metadata, labels = wire.metadata, watch.labels(wire.metadata.labels)
     target = target_key(metadata.namespace, limits.reference(wire.spec.scale_target_ref))
     return OtherHpa(metadata.key, target, metadata.resource_version), ours is not None and ours.matches(labels)
 
@@ -83,11 +83,11 @@ class OtherHpas:
         """Returns the HPAs that scale this target, sorted."""
         return sorted(self._by_target.get(target, ()))
 
-    def _decode(self, raw: bytes | msgspec.Raw) -> codec.DecodedObject[OtherHpa]:
+    def _decode(self, raw: bytes | msgspec.Raw) -> watch.DecodedObject[OtherHpa]:
         hpa, is_ours = decode(raw, self._ours)
         if is_ours:  # kept without its target: a change of its labels may make it another controller's HPA
             hpa = msgspec.structs.replace(hpa, target_key=TargetKey("", "", "", ""))
-        return codec.DecodedObject(hpa.key, hpa.version, hpa)
+        return watch.DecodedObject(hpa.key, hpa.version, hpa)
 
     def _changed(self, key: Key, old: OtherHpa | None, new: OtherHpa | None) -> None:
         if old is not None:

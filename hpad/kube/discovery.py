@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from hpad.kube import codec, errors, paths
+from hpad.kube import errors, paths, watch
 from hpad.kube.client import Client
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class _AggregatedVersion(msgspec.Struct):
 
 
 class _AggregatedGroup(msgspec.Struct):
-    metadata: codec.Meta = codec.Meta()
+    metadata: watch.Meta = watch.Meta()
     versions: tuple[_AggregatedVersion, ...] = ()
 
 

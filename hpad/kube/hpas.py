@@ -27,9 +27,8 @@ from hpad.engine.controls import PREFIX
 from hpad.kube import errors, managed_fields, paths
 from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
-from hpad.kube.codec import DECODED, UNDECODABLE, DecodedObject, Original, interned
 from hpad.kube.reflector import Kind
-from hpad.kube.watch import WatchScope
+from hpad.kube.watch import DECODED, UNDECODABLE, DecodedObject, Original, WatchScope, interned
 
 
 class _NarrowSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -16,9 +16,8 @@ from hpad.api.pod import Pod, PodOwner
 from hpad.clock import Clock
 from hpad.kube import errors, paths
 from hpad.kube.cache import Cache
-from hpad.kube.codec import WatchedTarget
 from hpad.kube.paths import Resource
-from hpad.kube.scale import watched
+from hpad.kube.scale import WatchedTarget, watched
 
 _GroupKind = tuple[str, str]
 _FIRST_LIST: Final = 5.0

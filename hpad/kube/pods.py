@@ -18,9 +18,19 @@ from hpad.api.pod import ContainerRequests, Pod, effective_requests
 from hpad.api.selector import Operator, Selector
 from hpad.kube import paths
 from hpad.kube.cache import Cache
-from hpad.kube.codec import DECODED, EMPTY, TEXTS, ControlledMeta, DecodedObject, controller_of, interned, labels, short
 from hpad.kube.reflector import Kind
-from hpad.kube.watch import WatchScope
+from hpad.kube.watch import (
+    DECODED,
+    EMPTY,
+    TEXTS,
+    ControlledMeta,
+    DecodedObject,
+    WatchScope,
+    controller_of,
+    interned,
+    labels,
+    short,
+)
 
 _MOST_CONTAINERS: Final = 1000
 _LONGEST_REQUESTS: Final = 1 << 16

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, errors, paths, watch
+from hpad.kube import errors, paths, watch
 from hpad.kube.watch import WatchScope
 from hpad.telemetry.episode import Episodes
 
@@ -79,7 +79,7 @@ class Kind(Generic[T]):
     """
 
     resource: paths.Resource
-    decode: codec.Decode[T]
+    decode: watch.Decode[T]
     version: Callable[[T], str] | None = None
     absent: str = ""
 
@@ -92,7 +92,7 @@ class ReflectorStore(Protocol[T]):
 
     def listing(self, namespace: str) -> None: ...
     def has(self, key: Key, version: str) -> bool: ...
-    def put(self, decoded: codec.DecodedObject[T], *, listed: bool = False) -> None: ...
+    def put(self, decoded: watch.DecodedObject[T], *, listed: bool = False) -> None: ...
     def drop(self, key: Key, version: str, *, listed: bool = False) -> None: ...
     def keys(self, namespace: str) -> list[Key]: ...
     def settled(self) -> None: ...
@@ -215,7 +215,7 @@ class Reflector(Generic[T]):
         """Detects a server with older data, as after a restore: a watch from a future version receives nothing."""
         try:
             body = await self._client.request("GET", self._path, params={**self._params, "limit": "1"})
-            behind = later(self._version, codec.page(body).metadata.resource_version)
+            behind = later(self._version, watch.page(body).metadata.resource_version)
         except errors.ApiError:
             return StepEnd.DONE  # the next watch fails as well
         return self._relist(f"the server is behind version {self._version}") if behind else StepEnd.DONE
@@ -276,7 +276,7 @@ class Reflector(Generic[T]):
 
     def _bookmarked(self, bookmark: watch.WatchChange) -> str:
         """Returns the resourceVersion of a bookmark; raises ApiError if it is before the last one seen."""
-        seen = codec.meta(bookmark.object).resource_version
+        seen = watch.meta(bookmark.object).resource_version
         if later(self._version, seen):
             raise errors.ApiError(410, "Expired", f"versions went back from {self._version} to {seen}")
         return seen
@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
         deleted = change.type == watch.DELETED
         decoded = self._decode(change.object)
         if decoded is None:
-            meta = codec.meta(change.object)
+            meta = watch.meta(change.object)
             self._store.drop(meta.key, meta.resource_version)
             if deleted:
                 self._unreadable.forget(meta.key)
@@ -317,10 +317,10 @@ class Reflector(Generic[T]):
                 for line in lines:
                     change = watch.decode(line)
                     if change.type == watch.DELETED:
-                        seen.discard(codec.meta(change.object).key)
+                        seen.discard(watch.meta(change.object).key)
                     elif change.type != watch.BOOKMARK:
                         seen.add(self._put_listed(change.object))
-                    elif (meta := codec.meta(change.object)).complete:
+                    elif (meta := watch.meta(change.object)).complete:
                         self._complete(seen, meta.resource_version)
                         return
                     if batches.ends(line):
@@ -359,12 +359,12 @@ class Reflector(Generic[T]):
         self._store.put(decoded, listed=True)
         return decoded.key
 
-    def _decode(self, raw: msgspec.Raw) -> codec.DecodedObject[T] | None:
+    def _decode(self, raw: msgspec.Raw) -> watch.DecodedObject[T] | None:
         """Returns None for an unreadable object, which is logged once for each object and cause."""
         try:
             decoded = self._kind.decode(raw)
-        except codec.UNDECODABLE as error:
-            key, text = codec.meta(raw).key, str(error)
+        except watch.UNDECODABLE as error:
+            key, text = watch.meta(raw).key, str(error)
             self._unreadable.occurred(
                 subject=key, cause=text, name=key.name, object_namespace=key.namespace, error=text
             )

@@ -1,27 +1,145 @@
-"""Reads and writes the scale subresource of any kind; reads watched objects from their caches."""
+"""Reads and writes the scale of a target of any kind.
+
+The scale of a built-in kind is read from its watched object, that of others by its scale subresource.
+"""
 
 import functools
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
-from hpad.api import selector
-from hpad.api.hpa import CrossVersionObjectReference, Scale
+from hpad.api import selector as selectors
+from hpad.api.hpa import CrossVersionObjectReference, Scale, ScaleSpec, ScaleStatus
+from hpad.api.kept import kept
 from hpad.api.metadata import Key
-from hpad.kube import codec, discovery, errors, managed_fields, paths
+from hpad.api.pod import PodOwner
+from hpad.api.selector_syntax import MOST_REQUIREMENTS
+from hpad.kube import discovery, errors, managed_fields, paths
 from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
-from hpad.kube.codec import DecodedObject, WatchedTarget
 from hpad.kube.reflector import Kind
+from hpad.kube.watch import EMPTY, TEXTS, ControlledMeta, DecodedObject, controller_of, interned
+
+_LONGEST_SELECTOR: Final = 1 << 16
+"""Bytes of the JSON of a selector that is decoded: each requirement takes 50 beside its text."""
+
+
+class _OwnedMeta(ControlledMeta, frozen=True, gc=False, rename="camel"):
+    managed_fields: msgspec.Raw = msgspec.Raw(b"")
+
+
+class WatchedTarget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A watched object with a scale subresource: the fields of its Scale.
+
+    `replicas` is spec.replicas, 1 if unset; `selector` is text, as in the Scale. `owner` is the field manager that set
+    the replicas last, "" if unknown. `controller` is the object that controls this one, as for a ReplicaSet.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    creation_timestamp: str | None
+    replicas: int
+    status_replicas: int
+    selector: str
+    owner: str = ""
+    controller: PodOwner | None = None
+
+    @property
+    def scale(self) -> Scale:
+        """The Scale as the API server would return it; made for each turn, since 10,000 of them would take 10 MB."""
+        metadata = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+            "creationTimestamp": self.creation_timestamp,
+        }
+        return Scale(
+            metadata=metadata,
+            spec=ScaleSpec(self.replicas),
+            status=ScaleStatus(self.status_replicas, self.selector),
+        )
+
+
+class _TargetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int | None = None
+    selector: msgspec.Raw = EMPTY
+
+
+class _TargetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int = 0
+
+
+class _Target(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: _OwnedMeta = _OwnedMeta()
+    spec: _TargetSpec = _TargetSpec()
+    status: _TargetStatus = _TargetStatus()
+
+
+_TARGET = msgspec.json.Decoder(_Target)
+_SELECTOR = msgspec.json.Decoder(selectors.LabelSelector | None)
+
+
+def target(raw: bytes | msgspec.Raw) -> DecodedObject[WatchedTarget]:
+    """Decodes a Deployment, ReplicaSet or StatefulSet; raises UNDECODABLE."""
+    return _target(raw, _selector_text)
+
+
+def replication_controller(raw: bytes | msgspec.Raw) -> DecodedObject[WatchedTarget]:
+    """Decodes a ReplicationController, whose selector is a map of labels; raises UNDECODABLE."""
+    return _target(raw, _map_text)
+
+
+def _target(raw: bytes | msgspec.Raw, text: Callable[[bytes], str]) -> DecodedObject[WatchedTarget]:
+    wire = _TARGET.decode(raw)
+    head, replicas = wire.metadata, wire.spec.replicas
+    owner = managed_fields.owner_of_replicas(head.managed_fields)
+    value = WatchedTarget(
+        name=head.name,
+        namespace=interned(head.namespace),
+        uid=head.uid,
+        resource_version=head.resource_version,
+        creation_timestamp=head.creation_timestamp,
+        replicas=1 if replicas is None else replicas,
+        status_replicas=wire.status.replicas,
+        selector=text(bytes(wire.spec.selector)),
+        owner=interned(managed_fields.setter(owner)),
+        controller=controller_of(head),
+    )
+    return DecodedObject(Key(value.namespace, value.name), head.resource_version, value)
+
+
+@kept(lambda raw: 2 * len(raw))
+def _selector_text(raw: bytes) -> str:
+    """Returns a label selector as text, as in the scale subresource."""
+    return _written(_SELECTOR.decode(raw)) if len(raw) <= _LONGEST_SELECTOR else selectors.TOO_LARGE
+
+
+@kept(lambda raw: 2 * len(raw))
+def _map_text(raw: bytes) -> str:
+    if len(raw) > _LONGEST_SELECTOR:
+        return selectors.TOO_LARGE
+    return _written(selectors.LabelSelector(match_labels=TEXTS.decode(raw) or {}))
+
+
+def _written(selector: selectors.LabelSelector | None) -> str:
+    if selector is not None and len(selector.match_labels) + len(selector.match_expressions) > MOST_REQUIREMENTS:
+        return selectors.TOO_LARGE
+    text = str(selectors.from_object(selector))
+    return text if len(text) <= selectors.LONGEST else selectors.TOO_LARGE
+
 
 _VERSION = operator.attrgetter("resource_version")
 WATCHED: tuple[Kind[WatchedTarget], ...] = (
-    Kind(paths.DEPLOYMENTS, codec.target, _VERSION),
-    Kind(paths.REPLICA_SETS, codec.target, _VERSION),
-    Kind(paths.STATEFUL_SETS, codec.target, _VERSION),
-    Kind(paths.REPLICATION_CONTROLLERS, codec.replication_controller, _VERSION),
+    Kind(paths.DEPLOYMENTS, target, _VERSION),
+    Kind(paths.REPLICA_SETS, target, _VERSION),
+    Kind(paths.STATEFUL_SETS, target, _VERSION),
+    Kind(paths.REPLICATION_CONTROLLERS, replication_controller, _VERSION),
 )
 """The built-in kinds with a scale subresource."""
 
@@ -138,14 +256,14 @@ def _canonical(text: str) -> str:
     if not text:
         return text
     try:
-        parsed = selector.parse(text)
-    except selector.SelectorTooLarge:
-        return selector.TOO_LARGE
-    except selector.SelectorError as error:
+        parsed = selectors.parse(text)
+    except selectors.SelectorTooLarge:
+        return selectors.TOO_LARGE
+    except selectors.SelectorError as error:
         raise _unconvertible(f'couldn\'t parse the selector string "{text}": {error}') from error
     try:
-        return str(selector.from_object(selector.to_object(parsed)))
-    except selector.SelectorError as error:
+        return str(selectors.from_object(selectors.to_object(parsed)))
+    except selectors.SelectorError as error:
         raise _unconvertible(str(error)) from error
 
 

@@ -1,16 +1,34 @@
-"""Reads lists in pages, and watches: splits bytes into lines and decodes changes. Also their timeouts and backoff."""
+"""Reads lists and watches of the API server: their pages, lines and changes, and the metadata of the objects in them.
 
+Only the fields that are read are decoded, directly from bytes: HPAs in `hpas`, pods in `pods`, targets in `scale`. What
+many objects have in common is kept once; each cache is bounded in bytes, since authors choose the length of the texts.
+"""
+
+import functools
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from hpad.kube import codec, errors
+from hpad.api import limits
+from hpad.api.metadata import Key
+from hpad.api.pod import PodOwner
+from hpad.kube import errors
 from hpad.kube.client import Client
 
+T = TypeVar("T")
+_SHARED: Final = 1 << 14
+_LONGEST: Final = 512
+"""Characters of a text that is shared; the key of a label has at most 317."""
+DECODED: Final = 10
+"""What a decoded object takes for each byte of its JSON."""
+UNDECODABLE: Final = (msgspec.DecodeError, ValueError, KeyError, RecursionError)
+"""Raised for an object that does not match its resource; the message names the field, never its value."""
+EMPTY = msgspec.Raw(b"{}")
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 TOGETHER: Final = 0.1
 """Seconds from the arrival of changes to their reading: those that arrive meanwhile are read together, and answers to
 own writes are read before the changes that they cause."""
@@ -77,6 +95,151 @@ class Backoff:
         return min(self._longest, doubled) * random.uniform(0.5, 1.0)
 
 
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The fields of metav1.ObjectMeta and ListMeta that are read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: msgspec.Raw = EMPTY
+    annotations: msgspec.Raw = EMPTY
+    continue_: str = msgspec.field(default="", name="continue")
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether this metadata belongs to the bookmark that ends a streaming list (KEP-3157)."""
+        return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
+
+
+class ObjectVersion(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The fields of metav1.ObjectMeta that tell which version of an object this is; cheaper than Meta."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class _OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ControlledMeta(Meta, frozen=True, gc=False, rename="camel"):
+    """The same with the owners of the object."""
+
+    owner_references: tuple[_OwnerReference, ...] | None = None
+
+
+class _Headed(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta = Meta()
+
+
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """An object of which nothing else is read."""
+
+    metadata: ObjectVersion = ObjectVersion()
+
+
+class Original(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of an HPA as received that a write of its status needs.
+
+    `metadata` is without resourceVersion and managedFields, `status` without the fields that hpad writes, and `rest`
+    are the fields of the object beside these and `spec`; each is a JSON object. `status_writers` maps each other client
+    that writes the status to the time of its last write (see `managed_fields.writers_of_status`).
+    """
+
+    metadata: bytes
+    spec: bytes
+    status: bytes
+    rest: bytes
+    status_writers: Mapping[str, str]
+
+
+class DecodedObject(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One object of the API server. `version` is its resourceVersion.
+
+    For HPAs from the API server `original` is set.
+    """
+
+    key: Key
+    version: str
+    value: T
+    original: Original | None = None
+
+
+Decode = Callable[[bytes | msgspec.Raw], DecodedObject[T]]
+"""Decodes the bytes of one object; raises UNDECODABLE."""
+
+
+class ListPage(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One page of a list. `items` are decoded one by one, so that one unreadable object does not affect the others."""
+
+    metadata: Meta = Meta()
+    items: list[msgspec.Raw] | None = None
+
+
+_HEADED = msgspec.json.Decoder(_Headed)
+_PAGE = msgspec.json.Decoder(ListPage)
+TEXTS = msgspec.json.Decoder(dict[str, str] | None)
+
+
+def page(body: bytes) -> ListPage:
+    """Decodes an answer to a list. Raises ApiError with status 0 for anything else, even an empty object."""
+    answer = errors.decoded(_PAGE, body, "the answer is no list")
+    if not answer.metadata.resource_version:  # an empty list would remove all objects from a cache
+        raise errors.ApiError(0, "BadAnswer", "the answer is no list: it has no resourceVersion")
+    return answer
+
+
+def meta(raw: bytes | msgspec.Raw) -> Meta:
+    """Decodes the metadata of any object or bookmark; empty if it is unreadable."""
+    try:
+        return _HEADED.decode(raw).metadata
+    except errors.UNREADABLE:
+        return Meta()
+
+
+def controller_of(head: ControlledMeta) -> PodOwner | None:
+    """Returns the controller of an object, None if it has none, or one with a name that no object can have."""
+    for each in head.owner_references or ():
+        if each.controller:
+            group = each.api_version.rpartition("/")[0]
+            if len(group) + len(each.kind) + len(each.name) > limits.NAME:
+                return None
+            return PodOwner(short(group), short(each.kind), each.name, each.uid)
+    return None
+
+
+def interned(text: str) -> str:
+    """Returns the same object for equal texts. Unlike sys.intern, it does not keep every text for ever."""
+    return short(text) if len(text) <= _LONGEST else text
+
+
+@functools.lru_cache(maxsize=_SHARED)
+def short(text: str) -> str:
+    """Returns the same object for equal texts whose length the API server limits, such as keys of labels."""
+    return text
+
+
+def labels(raw: msgspec.Raw) -> dict[str, str]:
+    """Decodes labels, with interned keys; {} for null."""
+    return {short(key): value for key, value in (TEXTS.decode(raw) or {}).items()}
+
+
 class WatchChange(msgspec.Struct, frozen=True):
     """One line of a watch, with the object not decoded yet; the object of an ERROR is a Status.
 
@@ -91,7 +254,7 @@ class Heading(msgspec.Struct, frozen=True, gc=False):
     """The parts of a line that tell whether the rest of it need be read."""
 
     type: str
-    object: codec.Placed
+    object: Placed
 
 
 _CHANGE = msgspec.json.Decoder(WatchChange)
@@ -150,18 +313,18 @@ def heading(line: bytes) -> Heading | None:
 
 async def pages(
     client: Client, path: str, params: Mapping[str, str], limit: int, timeout: float
-) -> AsyncGenerator[codec.ListPage, None]:
+) -> AsyncGenerator[ListPage, None]:
     """Yields the pages of a list, of `limit` objects each (0: all at once). Raises ApiError.
 
     The error is `gone` if the list took so long that the server has forgotten the version of the first page.
     """
     asked = {**params, **({"limit": str(limit)} if limit else {})}
     while True:
-        page = codec.page(await client.request("GET", path, params=asked, timeout=timeout))
-        yield page
-        if not page.metadata.continue_:
+        found = page(await client.request("GET", path, params=asked, timeout=timeout))
+        yield found
+        if not found.metadata.continue_:
             return
-        asked["continue"] = page.metadata.continue_
+        asked["continue"] = found.metadata.continue_
 
 
 async def lines(

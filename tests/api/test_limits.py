@@ -8,7 +8,7 @@ import pytest
 from support.engine import external, resource
 
 from hpad.api import limits
-from hpad.kube import codec, hpas
+from hpad.kube import hpas, scale
 from hpad.records.format import Scenario, converted
 
 _REF = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -100,7 +100,7 @@ def test_a_recorded_hpa_that_was_refused_is_refused_again() -> None:
 def test_a_larger_selector_of_a_target_is_refused_when_it_is_read(selector: dict[str, Any]) -> None:
     """The target stays known, so that the condition can name the fault."""
     raw = json.dumps({"metadata": {"name": "web", "namespace": "n"}, "spec": {"selector": selector}}).encode()
-    target = codec.target(raw).value
+    target = scale.target(raw).value
     assert len(target.selector) < 5000
     assert str(target.scale.status.parsed_selector).startswith("the label selector is too large")
     assert target.scale.pod_selector is None

@@ -9,7 +9,7 @@ from support.kube_caches import HPA, HPAS, hpa, lists, names, page, synced
 from support.scripted_server import QUICK, failure, hangs, line, resets, says, streams, until
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, hpas, watch
+from hpad.kube import hpas, watch
 from hpad.kube.cache import Cache
 from hpad.kube.pods import Index, PodCache
 from hpad.kube.watch import WatchScope
@@ -158,7 +158,7 @@ async def test_the_echo_of_a_written_object_is_not_decoded(script, client, runni
     decoded = []
 
     def decode(raw):
-        decoded.append(codec.meta(raw).resource_version)
+        decoded.append(watch.meta(raw).resource_version)
         return hpas.hpa(raw)
 
     cache = Cache(WatchScope(client, options=QUICK), dataclasses.replace(HPA, decode=decode))

@@ -11,7 +11,7 @@ from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler, dec_hook, t
 from hpad.api.metadata import Key
 from hpad.api.pod import ContainerRequests, Wire, from_wire
 from hpad.api.pod import to_builtins as pod_to_builtins
-from hpad.kube import codec, hpas, pods
+from hpad.kube import hpas, pods, scale, watch
 
 
 def pod(**changes):
@@ -45,7 +45,7 @@ def test_recorded_pods_are_read(recorded):
 @pytest.mark.parametrize("name", ["list_labelselector", "list_limit2", "list_limit2_page2", "list_empty"])
 def test_recorded_pages_are_read(recorded, name):
     body = recorded(f"pods/{name}")["body"]
-    page = codec.page(json.dumps(body).encode())
+    page = watch.page(json.dumps(body).encode())
     assert page.metadata.continue_ == body["metadata"].get("continue", "")
     assert page.metadata.resource_version == body["metadata"]["resourceVersion"]
     assert [pods.pod(raw).key.name for raw in page.items] == [each["metadata"]["name"] for each in body["items"]]
@@ -117,12 +117,12 @@ def test_equal_requests_are_one_object():
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"<html>", pod()[:-3], pod(metadata__name=7)])
 def test_bytes_that_are_no_pod_are_refused(body):
-    with pytest.raises(codec.UNDECODABLE):
+    with pytest.raises(watch.UNDECODABLE):
         pods.pod(body)
 
 
 def test_an_error_does_not_quote_the_object():
-    with pytest.raises(codec.UNDECODABLE) as caught:
+    with pytest.raises(watch.UNDECODABLE) as caught:
         pods.pod(b'{"metadata":{"name":["s3cret"]}}')
     assert "s3cret" not in str(caught.value)
 
@@ -140,14 +140,14 @@ def test_recorded_hpas_keep_every_field(recorded):
 
 def test_an_hpa_with_a_broken_quantity_is_refused():
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Value", "value": "12x"}}}
-    with pytest.raises(codec.UNDECODABLE, match="quantit"):
+    with pytest.raises(watch.UNDECODABLE, match="quantit"):
         hpas.hpa(json.dumps({"metadata": {"name": "a"}, "spec": {"metrics": [metric]}}).encode())
 
 
 def test_a_watched_deployment_has_the_scale_the_server_answers(recorded):
     watched = recorded("scale/deployment_get_as_v1_deployment")["body"]
     expected = recorded("scale/deployment_get")["body"]
-    made = msgspec.to_builtins(codec.target(json.dumps(watched).encode()).value.scale)
+    made = msgspec.to_builtins(scale.target(json.dumps(watched).encode()).value.scale)
     expected["metadata"]["resourceVersion"] = watched["metadata"]["resourceVersion"]
     assert made["metadata"] == expected["metadata"]
     assert made["status"] == expected["status"]
@@ -163,7 +163,7 @@ def test_a_selector_has_the_text_of_the_scale_subresource():
             {"key": "x", "operator": "Exists"},
         ],
     }
-    decoded = codec.target(json.dumps({"metadata": {"name": "a"}, "spec": {"selector": selector}}).encode()).value
+    decoded = scale.target(json.dumps({"metadata": {"name": "a"}, "spec": {"selector": selector}}).encode()).value
     assert decoded.selector == "app=web,tier in (a,b),x,z=1"
     assert decoded.replicas == 1
     assert decoded.status_replicas == 0
@@ -171,7 +171,7 @@ def test_a_selector_has_the_text_of_the_scale_subresource():
 
 def test_the_selector_of_a_replication_controller_is_a_map():
     body = {"metadata": {"name": "a"}, "spec": {"replicas": 0, "selector": {"b": "2", "a": "1"}}}
-    decoded = codec.replication_controller(json.dumps(body).encode()).value
+    decoded = scale.replication_controller(json.dumps(body).encode()).value
     assert (decoded.selector, decoded.replicas) == ("a=1,b=2", 0)
 
 
@@ -226,5 +226,5 @@ def test_the_deletion_cost_of_a_pod(annotations, expected):
 def test_annotations_of_a_pod_that_are_no_texts_are_no_annotations_or_make_it_unreadable(annotations):
     try:
         assert pods.pod(pod(metadata__annotations=annotations)).value.deletion_cost is None
-    except codec.UNDECODABLE:
+    except watch.UNDECODABLE:
         assert annotations is not None

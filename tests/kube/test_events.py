@@ -12,8 +12,8 @@ from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import ObjectMeta
 from hpad.engine.conditions import Event
 from hpad.kube.cluster import Cluster
-from hpad.kube.codec import DecodedObject
 from hpad.kube.events import EventRecorder
+from hpad.kube.watch import DecodedObject
 
 PATH = "/api/v1/namespaces/fix/events"
 WEB = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid="u-1", resource_version="779"))

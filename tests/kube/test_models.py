@@ -11,7 +11,7 @@ import pytest
 from kubernetes_asyncio import client as generated
 
 from hpad.api.hpa import from_builtins
-from hpad.kube import codec, events, hpas
+from hpad.kube import events, hpas, scale
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def without_nulls(value):
 
 async def test_a_scale_passes_the_generated_model(through, recorded):
     body = recorded("scale/deployment_get_as_v1_deployment")["body"]
-    decoded = codec.target(json.dumps(body).encode()).value.scale
+    decoded = scale.target(json.dumps(body).encode()).value.scale
     sent = json.loads(msgspec.json.encode(decoded))
     back = through(sent, "V1Scale")
     back["metadata"]["creationTimestamp"] = back["metadata"]["creationTimestamp"].replace("+00:00", "Z")

@@ -10,9 +10,8 @@ from hpad.api.pod import Pod
 from hpad.clock import SystemClock
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
-from hpad.kube.codec import DecodedObject
 from hpad.kube.pods import Index, PodCache
-from hpad.kube.watch import ReflectorOptions, WatchScope
+from hpad.kube.watch import DecodedObject, ReflectorOptions, WatchScope
 
 _LABELS = st.dictionaries(st.sampled_from(["app", "tier", "x"]), st.sampled_from(["a", "b", ""]), max_size=3)
 _PODS = st.lists(

@@ -7,7 +7,7 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.kube import codec, hpas, paths
+from hpad.kube import hpas, paths, watch
 from hpad.kube.errors import ApiError
 from hpad.kube.hpas import HpaCache
 from hpad.kube.reflector import Kind
@@ -96,7 +96,7 @@ def test_unknown_fields_of_a_newer_server_are_kept(recorded):
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": 1}, {"metadata": {}, "status": []}])
 def test_bytes_that_are_no_object_are_refused(odd):
-    with pytest.raises(codec.UNDECODABLE):
+    with pytest.raises(watch.UNDECODABLE):
         hpas.original(raw(odd))
 
 

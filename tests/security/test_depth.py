@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from hpad.api.metadata import Key
-from hpad.kube import codec, errors, hpas, pods, watch
+from hpad.kube import errors, hpas, pods, scale, watch
 from hpad.store import record
 
 NESTED = b"[" * 200_000
 INSIDE = b'{"metadata": {"name": "a", "managedFields": ' + NESTED
 
 
-@pytest.mark.parametrize("decode", [hpas.hpa, pods.pod, codec.target, codec.replication_controller])
+@pytest.mark.parametrize("decode", [hpas.hpa, pods.pod, scale.target, scale.replication_controller])
 def test_a_deeply_nested_object_is_undecodable(decode: Callable[[bytes], Any]) -> None:
-    with pytest.raises(codec.UNDECODABLE):
+    with pytest.raises(watch.UNDECODABLE):
         decode(INSIDE)
 
 
 def test_deeply_nested_metadata_is_empty() -> None:
-    assert codec.meta(INSIDE) == codec.Meta()
+    assert watch.meta(INSIDE) == watch.Meta()
 
 
 def test_a_deeply_nested_list_is_an_error() -> None:
     with pytest.raises(errors.ApiError, match="no list"):
-        codec.page(INSIDE)
+        watch.page(INSIDE)
 
 
 def test_a_deeply_nested_line_of_a_watch_is_an_error() -> None:

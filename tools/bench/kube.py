@@ -21,7 +21,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.clock import SystemClock
 from hpad.daemon import process
-from hpad.kube import codec, hpas, paths, pods
+from hpad.kube import hpas, paths, pods, watch
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.kube.client import Client
 from hpad.kube.hpas import HpaCache
@@ -81,7 +81,7 @@ def watched() -> None:
     bodies = [page(first) for first in range(0, PODS, PAGE)]
     size, before, began = sum(map(len, bodies)), resident(), time.process_time()
     for body in bodies:
-        for raw in codec.page(body).items or ():
+        for raw in watch.page(body).items or ():
             record = pods.pod(raw)
             cache.put(record, listed=True)
     spent, kept = time.process_time() - began, resident() - before

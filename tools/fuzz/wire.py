@@ -12,7 +12,7 @@ from aiohttp import web
 
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
-from hpad.kube import codec, errors, hpas, pods, watch
+from hpad.kube import errors, hpas, pods, scale, watch
 from hpad.sources import answers
 from hpad_adapters.http_json import documents, paths
 from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics, MetricsServer
@@ -35,18 +35,18 @@ def watched(data: bytes) -> None:
     for line in whole:
         with contextlib.suppress(errors.ApiError):
             change = watch.decode(line)
-            for decode in (hpas.hpa, pods.pod, codec.meta):
-                with contextlib.suppress(*codec.UNDECODABLE):
+            for decode in (hpas.hpa, pods.pod, watch.meta):
+                with contextlib.suppress(*watch.UNDECODABLE):
                     decode(change.object)
 
 
 def objects(data: bytes) -> None:
     """Each decoder returns a value or raises one of UNDECODABLE; a page has a resourceVersion."""
-    for decode in (hpas.hpa, pods.pod, codec.target, codec.replication_controller, codec.meta):
-        with contextlib.suppress(*codec.UNDECODABLE):
+    for decode in (hpas.hpa, pods.pod, scale.target, scale.replication_controller, watch.meta):
+        with contextlib.suppress(*watch.UNDECODABLE):
             decode(data)
     with contextlib.suppress(errors.ApiError):
-        assert codec.page(data).metadata.resource_version
+        assert watch.page(data).metadata.resource_version
     assert errors.from_answer(500, data, {"Retry-After": data[:20].decode("latin-1")}).status
     errors.from_event(data)
 
