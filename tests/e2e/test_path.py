@@ -27,7 +27,13 @@ BESIDE = {
         "hpad/controller/report.py",
     ),
     *("hpad/engine/shadow.py", "hpad/engine/spare.py"),
-    *("hpad/engine/addresses.py", "hpad/engine/holds.py", "hpad/engine/trace/", "hpad/records/"),
+    *(
+        "hpad/engine/addresses.py",
+        "hpad/engine/holds.py",
+        "hpad/engine/trace/",
+        "hpad/records/",
+        "hpad/store/database.py",
+    ),
     "hpad/sources/redact.py",
 }
 """Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
