@@ -1,8 +1,8 @@
 """`hpad config`: prints the settings in force, with their origins and without secrets, or the JSON schema.
 
-A field of a source is hidden if its name suggests a secret (`redact.holds_secret`), if the adapter's schema does not
-have it, or if the schema marks it with `writeOnly` (msgspec.Meta(extra_json_schema={"writeOnly": True})). Printed texts
-lose user info, the values in the query string of a URL, and what follows `password=`, `Bearer` and the like.
+Of the settings of an adapter, numbers, switches and addresses are printed, the latter without user info, query and
+fragment. A field is hidden if its name suggests a secret (`redact.holds_secret`), if the adapter's schema does not have
+it, or if the schema marks it with `writeOnly` (msgspec.Meta(extra_json_schema={"writeOnly": True})).
 """
 
 import argparse
@@ -25,16 +25,7 @@ from hpad.settings.rows import SettingRow
 from hpad.sources import plugins, redact
 
 HIDDEN: Final = "(not shown)"
-_MASK: Final = "***"
-_USER_INFO: Final = re.compile(r"//[^\s'\"]*@")
-_BARE_USER_INFO: Final = re.compile(r"^[^\s/@:(){}]+:[^\s(){}]*@")
-"""User info of an address without a scheme. PromQL's @ modifier has brackets or a space before it."""
-_PARAMETER: Final = re.compile(r"([?&;][^=&;#\s]*=)[^&;#\s]*|#\S*")
-_ASSIGNED: Final = re.compile(
-    r"\b((?:pass(?:word|wd|phrase)?|pwd|secret|token|api[-_]?key|access[-_]?key)\w*\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&}]+)",
-    re.IGNORECASE,
-)
-_SCHEME: Final = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
+_USER_INFO: Final = re.compile(r"//\S*@")
 
 
 def without_secrets(adapter: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,38 +44,14 @@ def _public_fields(adapter: str) -> frozenset[str]:
 
 
 def _field(name: str, value: Any) -> Any:
-    if redact.holds_secret(name):
-        return _secret(value)
-    if name in redact.CHOSEN_NAMES and isinstance(value, Mapping):
-        return {str(key): _value(entry) for key, entry in value.items()}
-    return _value(value)
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _field(str(name), entry) for name, entry in value.items()}
+    """Returns what is printed of a value: HIDDEN for texts that are no addresses, since any may hold a credential."""
     if isinstance(value, list):
-        return [_value(entry) for entry in value]
-    return masked(value) if isinstance(value, str) else value
-
-
-def _secret(value: Any) -> Any:
-    """Returns the place of a secret (`{file: …}`, `{env: …}`) or a mapping of names to places; hides other values."""
-    if isinstance(value, Mapping) and value and set(value) <= {"file", "env"}:
-        return {str(name): masked(str(entry)) for name, entry in value.items()}
-    if isinstance(value, Mapping):
-        return {str(name): _secret(entry) for name, entry in value.items()}
-    return HIDDEN
-
-
-def masked(text: str) -> str:
-    """Returns the text with *** in place of possible credentials."""
-    if "PRIVATE KEY" in text:
+        return [_field(name, entry) for entry in value]
+    if redact.holds_secret(name):
         return HIDDEN
-    text = _USER_INFO.sub(f"//{_MASK}@", text) if "//" in text else _BARE_USER_INFO.sub(f"{_MASK}@", text)
-    if "://" in text:
-        text = _PARAMETER.sub(lambda match: f"{match[1] or '#'}{_MASK}", text)
-    return _SCHEME.sub(rf"\1 {_MASK}", _ASSIGNED.sub(rf"\g<1>{_MASK}", text))
+    if isinstance(value, str) and "://" in value and "PRIVATE KEY" not in value:
+        return re.split("[?#]", _USER_INFO.sub("//***@", value), maxsplit=1)[0]
+    return value if isinstance(value, bool | int | float) else HIDDEN
 
 
 def _rows(entries: Sequence[tuple[str, str, Any]], store: settings.StoreSettings) -> dict[str, tuple[Any, str]]:
@@ -130,8 +97,8 @@ examples:
   hpad config show -o json --workers=9     {"workers": {"value": 9, "from": "--workers"}, ...}
   hpad config schema > hpad.schema.json    the JSON schema of hpad.yaml, for editors and for CI
 
-`config show` takes the settings of `hpad run`, from the same places. Of sources it prints addresses and queries, but no
-credentials: a field that may hold one is "(not shown)"; user info and values in the query string of a URL are ***.
+`config show` takes the settings of `hpad run`, from the same places. Of the settings of an adapter it prints numbers,
+switches and addresses, without user and parameters; texts, which may hold credentials, are "(not shown)".
 
 exit status: 0 success, 2 for wrong use or invalid settings
 """

@@ -89,7 +89,7 @@ SOURCES = {
     },
     "mq": {
         "adapter": "rabbitmq",
-        "url": [f"http://me:{SECRET}@mq:15672", f"http://me:pa/ss@{SECRET}@mq2:15672"],
+        "url": [f"http://me:{SECRET}@mq:15672", f"http://me:pa/ss@{SECRET}@mq2:15672?key={SECRET}"],
         "username": "monitor",
         "password_file": "/run/secrets/mq",
         "oauth2": {"token_url": f"https://id/token?secret={SECRET}", "client_id": "hpad", "client_secret": SECRET},
@@ -105,24 +105,19 @@ SOURCES = {
 }
 OPEN = {
     ("prom", "url"): "https://prom:9090/select",
-    ("prom", "metrics", "password_resets", "query"): 'sum(rate(resets{job="x"}[2m]))',
-    ("prom", "headers", "Authorization", "file"): "/run/token",
-    ("prom", "server_name"): "prom.example.com",
+    ("prom", "metrics"): "(not shown)",
+    ("prom", "server_name"): "(not shown)",
+    ("prom", "insecure"): False,
     ("prom", "concurrency"): 3,
     ("mq", "url", 0): "http://***@mq:15672",
-    ("mq", "username"): "monitor",
-    ("mq", "password_file"): "/run/secrets/mq",
-    ("mq", "oauth2", "token_url"): "https://id/token?secret=***",
-    ("mq", "oauth2", "client_id"): "hpad",
-    ("docs", "metrics", "open", "url"): "https://h/stats?tenant=***&token=***",
-    ("docs", "metrics", "open", "path"): "queues[0].open",
-    ("cache", "url"): "***@redis:6379",
+    ("mq", "url", 1): "http://***@mq2:15672",
+    ("mq", "username"): "(not shown)",
+    ("mq", "oauth2"): "(not shown)",
+    ("cache", "url"): "(not shown)",
 }
 
 
-def test_addresses_and_queries_are_shown_without_credentials(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_addresses_are_shown_without_credentials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "hpad.yaml"
     file.write_text(yaml.safe_dump({"sources": SOURCES}))
     found = shown(capsys, "--config", str(file))["sources"]["value"]
