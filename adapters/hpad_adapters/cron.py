@@ -13,7 +13,8 @@ from typing import Annotated
 import cronsim
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, shown
+from hpad.adapter import EXTERNAL, Answer, Context, ExternalSample, Query, shown
+from hpad_adapters.selection import no_metric
 
 # Reads files: at import, which hpad does in a thread.
 _ZONES = zoneinfo.available_timezones()
@@ -84,7 +85,5 @@ class Cron:
     def _answer(self, query: Query, now: datetime) -> Answer:
         window = self._windows.get(query.name)
         if window is None:
-            hint = meant(query.name, self._windows)
-            there = ", ".join(self._windows) or "none"
-            return AdapterError(f'there is no schedule "{query.name}"{hint}; there are {there}', "spec")
+            return no_metric(query, self._windows)
         return ExternalSample((window.value(now, self._zones[window.timezone]) * 1000,), now)

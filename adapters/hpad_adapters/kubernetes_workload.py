@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant, or_error
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, or_error
 from hpad.adapter_http import UNDECODABLE
 from hpad_adapters import lists
+from hpad_adapters.selection import no_metric
 
 PODS: Final = "workload_pods"
 NODES: Final = "workload_nodes"
@@ -113,8 +114,7 @@ class KubernetesWorkload:
 
     def _checked(self, query: Query) -> Group | AdapterError:
         if query.name not in self.metrics:
-            hint = meant(query.name, self.metrics)
-            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(self.metrics)}', "spec")
+            return no_metric(query, self.metrics)
         selector = "" if query.selector is None else str(query.selector)
         if not selector:
             return AdapterError(f'metric "{query.name}" needs the selector of the pods, such as "app=backend"', "spec")

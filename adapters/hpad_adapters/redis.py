@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 from hpad_adapters.redis_servers import RedisRequest, RedisServers, Reply, ReplyError, lacks, servers
+from hpad_adapters.selection import attempt, labels, no_metric
 
 LIST, STREAM, PENDING, LAG = "redis_list_length", "redis_stream_length", "redis_stream_pending", "redis_stream_lag"
 SET, SORTED_SET, HASH = "redis_set_size", "redis_sorted_set_size", "redis_hash_size"
@@ -85,7 +86,7 @@ class Redis:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if no server answers."""
-        planned = [self._request(query) for query in queries]
+        planned = [attempt(self._request, query) for query in queries]
         requests = [each for each in planned if isinstance(each, RedisRequest)]
         replies = iter(await self._servers.ask(requests) if requests else ())
         return [
@@ -96,24 +97,16 @@ class Redis:
     async def aclose(self) -> None:
         """Does nothing: a connection ends with its batch."""
 
-    def _request(self, query: Query) -> RedisRequest | AdapterError:
-        """Returns the two commands of a query: TYPE, and the one that returns the count; an error if it is invalid."""
-        needed = ("key", "group") if query.name in _OF_A_GROUP else ("key",)
-        requirements = query.selector.requirements if query.selector is not None else ()
-        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
+    def _request(self, query: Query) -> RedisRequest:
+        """Returns the two commands of a query: TYPE, and the one that returns the count; raises AdapterError."""
         if query.name not in _TYPES:
-            hint = meant(query.name, _TYPES)
-            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(_TYPES)}', "spec")
-        if set(labels) != set(needed) or len(requirements) != len(needed) or not all(labels.values()):
-            return AdapterError(
-                f'metric "{query.name}" needs a selector "{",".join(f"{name}=…" for name in needed)}"', "spec"
-            )
-        if self._settings.only_keys and labels["key"] not in self._settings.keys:
-            return AdapterError(
-                f'the key "{labels["key"]}" is not one of the keys that the configuration allows', "spec"
-            )
-        key = self._settings.keys.get(labels["key"], labels["key"])
-        group = (labels["group"],) if query.name == PENDING else ()
+            raise no_metric(query, _TYPES)
+        by_label = labels(query, ("key", "group") if query.name in _OF_A_GROUP else ("key",))
+        name = by_label["key"]
+        if self._settings.only_keys and name not in self._settings.keys:
+            raise AdapterError(f'the key "{name}" is not one of the keys that the configuration allows', "spec")
+        key = self._settings.keys.get(name, name)
+        group = (by_label["group"],) if query.name == PENDING else ()
         return RedisRequest(key, (("TYPE", key), (*_COUNTS[query.name], key, *group)))
 
     def _answer(self, query: Query, replies: list[Reply] | AdapterError) -> Answer:

@@ -1,8 +1,19 @@
-"""Reads the selector of an External metric as labels with values."""
+"""Reads the queries of External metrics: their names, and the labels of their selectors."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from hpad.adapter import AdapterError, Query, meant
+
+T = TypeVar("T")
+
+
+def attempt(plan: Callable[[Query], T], query: Query) -> T | AdapterError:
+    """Returns what the function makes of the query, or the AdapterError that it raises."""
+    try:
+        return plan(query)
+    except AdapterError as error:
+        return error
 
 
 def labels(query: Query, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, str]:
@@ -11,13 +22,17 @@ def labels(query: Query, needed: Collection[str], optional: Collection[str] = ()
     found = {term.key: term.values[0] for term in terms if term.operator.value in ("=", "==")}
     unknown = set(found) - {*needed, *optional}
     if len(found) != len(terms) or unknown or not all(found.get(name) for name in needed):
-        shape = ",".join(f"{name}=…" for name in needed) or "no label"
-        others = f", and may have {','.join(f'{name}=…' for name in optional)}" if optional else ""
-        raise AdapterError(f'metric "{query.name}" needs a selector with {shape}{others}', "spec")
+        shape = f"needs a selector with {_listed(needed)}" if needed else "takes no selector"
+        others = f"{', and may have' if needed else ' but'} {_listed(optional)}" if optional else ""
+        raise AdapterError(f'metric "{query.name}" {shape}{others}', "spec")
     return found
 
 
-def no_metric(query: Query, known: Mapping[str, object] | Collection[str]) -> AdapterError:
+def _listed(names: Collection[str]) -> str:
+    return ",".join(f"{name}=…" for name in names)
+
+
+def no_metric(query: Query, known: Collection[str]) -> AdapterError:
     """Returns the error of a metric that the source does not have."""
     names = ", ".join(known) or "none"
     return AdapterError(f'there is no metric "{query.name}"{meant(query.name, list(known))}; there are {names}', "spec")

@@ -75,4 +75,4 @@ async def test_the_adapter_keeps_the_contract():
         assert plugins.offered("hours", adapter) == ("work",)
         answers = await testing.check_adapter(adapter, [testing.external("work"), testing.external("play")])
     assert isinstance(answers[0], ExternalSample)
-    assert answers[1] == AdapterError('there is no schedule "play"; there are work', "spec")
+    assert answers[1] == AdapterError('there is no metric "play"; there are work', "spec")

@@ -248,9 +248,9 @@ class TestParameters:
             (["p:integer"], f"p={2**63}", "is not of type integer"),
             (["p:number"], "p=NaN", "is not of type number"),
             (["p:boolean"], "p=yes", "is not of type boolean"),
-            (["p:integer"], None, 'takes a selector "p=…"'),
-            (["p:integer"], "p=1,q=2", 'takes a selector "p=…"'),
-            (["p:integer"], "p in (1,2)", 'takes a selector "p=…"'),
+            (["p:integer"], None, "needs a selector with p=…"),
+            (["p:integer"], "p=1,q=2", "needs a selector with p=…"),
+            (["p:integer"], "p in (1,2)", "needs a selector with p=…"),
             ([], "p=1", "takes no selector"),
         ],
     )
@@ -266,7 +266,7 @@ class TestParameters:
         async with opened(1, f"{WAITING} AND priority = $2", params=["queue", "p:integer"]) as adapter:
             text = await adapter.explain(testing.external("depth", "p=5,queue=mail"))
             assert text == f"{WAITING} AND priority = $2 with $1 = mail, $2 = 5"
-            with pytest.raises(AdapterError, match="takes a selector"):
+            with pytest.raises(AdapterError, match="needs a selector"):
                 await adapter.explain(ONE)
 
     async def test_another_type_than_declared_is_an_error(self, server: Server) -> None:

@@ -190,7 +190,7 @@ async def test_the_contract(server: PrometheusServer) -> None:
         answers = await testing.check_adapter(Seasonal(settings_of(server.url, metrics), context), queries)
     assert [isinstance(each, ExternalSample) for each in answers] == [True, True, False, False, False]
     messages = [each.message for each in answers if isinstance(each, AdapterError)]
-    assert 'there is no floor "unknown"' in messages[1]
+    assert 'there is no metric "unknown"' in messages[1]
     assert "takes no selector" in messages[2]
 
 

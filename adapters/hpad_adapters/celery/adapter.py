@@ -14,6 +14,7 @@ from hpad_adapters.celery.wanted import METRICS, PARAMETERS, TASKS, TO_CLEAR, UN
 from hpad_adapters.rabbitmq import Metric, Mode, RabbitMQ
 from hpad_adapters.rabbitmq import Settings as RabbitMQSettings
 from hpad_adapters.redis_servers import lacks
+from hpad_adapters.selection import attempt
 
 # Celery over RabbitMQ: a queue of Celery is a queue of the broker, which the adapter rabbitmq reads.
 #
@@ -114,22 +115,19 @@ class Celery:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; raises AdapterError if the broker does not answer."""
-        parsed = [self._wanted(query) for query in queries]
+        parsed = [attempt(self._wanted, query) for query in queries]
         valid = [each for each in parsed if isinstance(each, WantedTasks)]
         answers = iter(await self._broker.answer(valid) if valid else ())
         return [each if isinstance(each, AdapterError) else next(answers) for each in parsed]
 
     def group(self, query: Query) -> Hashable:
         """Returns what the broker groups queries by; None for an invalid query."""
-        parsed = self._wanted(query)
+        parsed = attempt(self._wanted, query)
         return self._broker.group(parsed) if isinstance(parsed, WantedTasks) else None
 
     async def aclose(self) -> None:
         """Closes the connections to the broker."""
         await self._broker.aclose()
 
-    def _wanted(self, query: Query) -> WantedTasks | AdapterError:
-        try:
-            return wanted(query, self._settings)
-        except AdapterError as error:
-            return error
+    def _wanted(self, query: Query) -> WantedTasks:
+        return wanted(query, self._settings)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpad.adapter import AdapterError, Operator, Query, meant
+from hpad.adapter import AdapterError, Operator, Query
 from hpad_adapters.celery.settings import Settings
+from hpad_adapters.selection import no_metric
 
 TASKS, WAITING, UNACKED = "celery_tasks", "celery_tasks_waiting", "celery_tasks_unacknowledged"
 TO_CLEAR = "celery_workers_to_clear"
@@ -27,8 +28,7 @@ class WantedTasks(msgspec.Struct, frozen=True):
 def wanted(query: Query, settings: Settings) -> WantedTasks:
     """Parses the name and selector of a query; raises AdapterError (blame "spec") with the correct form."""
     if query.name not in METRICS:
-        hint = meant(query.name, METRICS)
-        raise AdapterError(f'there is no metric "{query.name}"{hint}; there are {", ".join(METRICS)}', "spec")
+        raise no_metric(query, METRICS)
     terms = _terms(query)
     queues = [*terms.get("queue", ()), *map(settings.queue_of, terms.get("task", ()))]
     for name in queues:

@@ -20,12 +20,12 @@ from hpad.adapter import (
     PodSample,
     PodValue,
     Query,
-    meant,
     or_error,
 )
 from hpad_adapters.http_json import documents, fetching, paths
 from hpad_adapters.http_json.fetching import FetchedDocument, Part
 from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric
+from hpad_adapters.selection import attempt, no_metric
 
 Parts = Sequence[Part] | AdapterError
 Tree = tuple[str, Any]
@@ -53,7 +53,7 @@ class HttpJson:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; each document is fetched once."""
-        wanted = [self._document(query) for query in queries]
+        wanted = [attempt(self._document, query) for query in queries]
         pairs = list(zip(queries, wanted, strict=True))
         by_pod = await asyncio.gather(*(self._of_members(*pair) for pair in pairs if pair[0].members is not None))
         plain = [pair for pair in pairs if pair[0].members is None]
@@ -74,25 +74,21 @@ class HttpJson:
 
     def group(self, query: Query) -> FetchedDocument | None:
         """Returns the document: one request serves all the numbers in it."""
-        document = self._document(query)
+        document = attempt(self._document, query)
         return None if isinstance(document, AdapterError) else document
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
-    def _document(self, query: Query) -> FetchedDocument | AdapterError:
+    def _document(self, query: Query) -> FetchedDocument:
+        """Returns the document of a query; raises AdapterError."""
         metric = self._settings.metrics.get(query.name)
         if metric is None:
-            known = ", ".join(self._settings.metrics)
-            hint = meant(query.name, self._settings.metrics)
-            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
+            raise no_metric(query, self._settings.metrics)
         if (metric.pods == EACH) != (query.members is not None):
             kind = "one value per pod, for hpad.io/busy-metric alone" if metric.pods == EACH else "no value per pod"
-            return AdapterError(f'metric "{query.name}" has {kind}', "spec")
-        try:
-            return fetching.document(query, metric)
-        except AdapterError as error:
-            return error
+            raise AdapterError(f'metric "{query.name}" has {kind}', "spec")
+        return fetching.document(query, metric)
 
     def _samples(
         self,

@@ -12,6 +12,7 @@ from hpad.adapter import AdapterError, ApiReader, Context, Member, Query, or_err
 from hpad.adapter_http import UNDECODABLE, Http, Request, first_line
 from hpad_adapters.http_json import settings
 from hpad_adapters.http_json.settings import Format, HttpJsonSettings, Metric
+from hpad_adapters.selection import labels
 
 # The ready pods of a Service, from its EndpointSlices.
 #
@@ -175,7 +176,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def document(query: Query, metric: Metric) -> FetchedDocument:
     """Returns what the metric of a query is read from; raises AdapterError for an unfit selector."""
-    url = _url(metric, _parameters(query, metric))
+    url = _url(metric, labels(query, metric.params))
     method = metric.method or ("GET" if metric.body is None else "POST")
     service = metric.service if metric.pods is not None else None
     return FetchedDocument(url, metric.format, method, metric.content, metric.content_type, service)
@@ -258,20 +259,6 @@ class Fetcher:
         if response.status != 200:
             raise AdapterError(f"{request.name} answers {response.status}{first_line(response.body)}")
         return response.body
-
-
-def _parameters(query: Query, metric: Metric) -> dict[str, str]:
-    """Returns the parameters of the URL that the query's selector gives; raises AdapterError."""
-    parameters: dict[str, str] = {}
-    for term in query.selector.requirements if query.selector is not None else ():
-        if term.operator.value not in ("=", "==") or term.key not in metric.params:
-            listed = ", ".join(f"{name}=…" for name in metric.params) or "no selector"
-            raise AdapterError(f'metric "{query.name}" cannot be selected by "{term}"; it takes {listed}', "spec")
-        parameters[term.key] = term.values[0]
-    missing = [name for name in metric.params if name not in parameters]
-    if missing:
-        raise AdapterError(f'metric "{query.name}" needs a selector with {missing[0]}=…', "spec")
-    return parameters
 
 
 def _url(metric: Metric, parameters: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from hpad.adapter_http import Http, Tls, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.kafka import lag
 from hpad_adapters.kafka.settings import KafkaSettings, Metric
-from hpad_adapters.selection import labels, no_metric
+from hpad_adapters.selection import attempt, labels, no_metric
 from hpad_adapters.trust import Trust
 
 LAG = "kafka_lag"
@@ -54,7 +54,7 @@ class Kafka:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if no bootstrap server answers."""
-        planned = [self._wanted(query) for query in queries]
+        planned = [attempt(self._wanted, query) for query in queries]
         wanted = list(dict.fromkeys(each for each in planned if isinstance(each, WantedLag)))
         found = dict(zip(wanted, await self._read(wanted), strict=True)) if wanted else {}
         return [found[each] if isinstance(each, WantedLag) else each for each in planned]
@@ -66,14 +66,12 @@ class Kafka:
     async def aclose(self) -> None:
         """Does nothing: connections end with their batch."""
 
-    def _wanted(self, query: Query) -> WantedLag | AdapterError:
+    def _wanted(self, query: Query) -> WantedLag:
+        """Returns what a query asks for; raises AdapterError."""
         metric = self._metrics.get(query.name)
         if metric is None:
-            return no_metric(query, self._metrics)
-        try:
-            by_label = labels(query, () if metric.group else ("group",), () if metric.topics else ("topic",))
-        except AdapterError as error:
-            return error
+            raise no_metric(query, self._metrics)
+        by_label = labels(query, () if metric.group else ("group",), () if metric.topics else ("topic",))
         source = self._settings
         policy = metric.offset_reset_policy or source.offset_reset_policy
         zero = metric.scale_to_zero_on_invalid_offset

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query, meant
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 from hpad_adapters.nats_jetstream.servers import (
     NatsConsumer,
     NatsServers,
@@ -17,6 +17,7 @@ from hpad_adapters.nats_jetstream.servers import (
     streams,
 )
 from hpad_adapters.nats_jetstream.settings import NAMES, Metric, NatsSettings
+from hpad_adapters.selection import attempt, labels, no_metric
 
 _MOST: Final = (2**63 - 1) // 1000
 """The largest count whose thousandths fit into 64 bits."""
@@ -44,37 +45,30 @@ class NatsJetStream:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; each account is read once."""
-        wanted = [self._wanted(query) for query in queries]
+        wanted = [attempt(self._wanted, query) for query in queries]
         accounts = list(dict.fromkeys(each.account for each in wanted if isinstance(each, Metric)))
         replies = dict(zip(accounts, await asyncio.gather(*map(self._servers.replies, accounts)), strict=True))
         return [each if isinstance(each, AdapterError) else self._sample(each, replies) for each in wanted]
 
     def group(self, query: Query) -> str | None:
         """Returns the account: one request to each server serves all its consumers."""
-        wanted = self._wanted(query)
+        wanted = attempt(self._wanted, query)
         return None if isinstance(wanted, AdapterError) else wanted.account
 
     async def aclose(self) -> None:
         """Does nothing: hpad closes the session."""
 
-    def _wanted(self, query: Query) -> Metric | AdapterError:
-        """Returns what a query asks for, with its account."""
-        requirements = query.selector.requirements if query.selector is not None else ()
-        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
-        defined = self._settings.metrics.get(query.name)
-        if defined is not None:
-            needed: tuple[str, ...] = ()
+    def _wanted(self, query: Query) -> Metric:
+        """Returns what a query asks for, with its account; raises AdapterError."""
+        metric = self._settings.metrics.get(query.name)
+        if metric is not None:
+            labels(query, ())
         elif query.name in NAMES:
-            needed = ("stream",) if NAMES[query.name] == "messages" else ("stream", "consumer")
+            value = NAMES[query.name]
+            needed = ("stream",) if value == "messages" else ("stream", "consumer")
+            metric = Metric(**labels(query, needed, ("account",)), value=value)
         else:
-            known = ", ".join(self.metrics)
-            hint = meant(query.name, self.metrics)
-            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
-        optional = set() if defined is not None else {"account"}
-        if set(labels) - optional != set(needed) or len(requirements) != len(labels) or not all(labels.values()):
-            form = f'a selector "{",".join(f"{name}=…" for name in needed)}"' if needed else "no selector"
-            return AdapterError(f'metric "{query.name}" takes {form}', "spec")
-        metric = defined if defined is not None else Metric(**labels, value=NAMES[query.name])
+            raise no_metric(query, self.metrics)
         return msgspec.structs.replace(metric, account=metric.account or self._settings.account)
 
     def _sample(self, wanted: Metric, replies: Mapping[str, Replies]) -> Answer:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query, meant, shown
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Quantity, Query, shown
 from hpad_adapters import extras
 from hpad_adapters.postgresql.settings import PostgreSQLSettings
+from hpad_adapters.selection import attempt, labels, no_metric
 
 _INT64: Final = range(-(2**63), 2**63)
 _GRACE_SECONDS: Final = 1.0
@@ -46,7 +47,7 @@ class PostgreSQL:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if there is no connection to the server."""
-        calls = [self._call(query) for query in queries]
+        calls = [attempt(self._call, query) for query in queries]
         distinct = list(dict.fromkeys(call for call in calls if isinstance(call, PostgresqlCall)))
         if distinct:
             await self._connections.ready()
@@ -58,14 +59,12 @@ class PostgreSQL:
 
     def group(self, query: Query) -> PostgresqlCall | None:
         """Returns the query with its arguments, which HPAs of several namespaces may share."""
-        call = self._call(query)
+        call = attempt(self._call, query)
         return None if isinstance(call, AdapterError) else call
 
     async def explain(self, query: Query) -> str:
         """Returns the SQL of the query with the values of its parameters; raises AdapterError."""
         call = self._call(query)
-        if isinstance(call, AdapterError):
-            raise call
         values = ", ".join(f"${number} = {value!s}" for number, value in enumerate(call.arguments, 1))
         sql = self._settings.metrics[call.name].query.strip()
         return f"{sql} with {values}" if values else sql
@@ -74,25 +73,17 @@ class PostgreSQL:
         """Closes the connections."""
         await self._connections.aclose()
 
-    def _call(self, query: Query) -> PostgresqlCall | AdapterError:
+    def _call(self, query: Query) -> PostgresqlCall:
+        """Returns the query of a metric with its arguments; raises AdapterError."""
         metric = self._settings.metrics.get(query.name)
         if metric is None:
-            known = ", ".join(self._settings.metrics)
-            hint = meant(query.name, self._settings.metrics)
-            return AdapterError(f'there is no metric "{query.name}"{hint}; there are {known}', "spec")
-        requirements = query.selector.requirements if query.selector is not None else ()
-        labels = {term.key: term.values[0] for term in requirements if term.operator.value in ("=", "==")}
-        names = [name for name, _ in metric.parameters]
-        if set(labels) != set(names) or len(labels) != len(requirements):
-            form = ",".join(f"{name}=…" for name in names)
-            needed = f'a selector "{form}"' if form else "no selector"
-            return AdapterError(f'metric "{query.name}" takes {needed}', "spec")
+            raise no_metric(query, self._settings.metrics)
+        by_label = labels(query, [name for name, _ in metric.parameters])
         try:
-            return PostgresqlCall(
-                query.name, tuple(argument(name, kind, labels[name]) for name, kind in metric.parameters)
-            )
+            arguments = tuple(argument(name, kind, by_label[name]) for name, kind in metric.parameters)
         except ValueError as error:
-            return AdapterError(f'metric "{query.name}": {error}', "spec")
+            raise AdapterError(f'metric "{query.name}": {error}', "spec") from None
+        return PostgresqlCall(query.name, arguments)
 
     async def _answered(self, call: PostgresqlCall, deadline: float) -> Answer:
         try:

@@ -19,7 +19,6 @@ from hpad.adapter import (
     Context,
     ExternalSample,
     Query,
-    meant,
     or_error,
     parse_duration,
     shown,
@@ -27,6 +26,7 @@ from hpad.adapter import (
 from hpad_adapters.prometheus import samples, template
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.server import PrometheusServer
+from hpad_adapters.selection import labels, no_metric
 
 OWN_RECORDS: Final = (
     'max(hpad_hpa_metric_proposal{namespace="<<.Namespace>>",hpa_name="<<.HPA>>",metric!~"<<.Metric>>([{].*)?"})'
@@ -174,10 +174,8 @@ class Seasonal:
         """Returns the PromQL for one week, evaluated at the end of the time ahead; raises AdapterError."""
         metric, compiled = self._settings.metrics.get(query.name), self._templates.get(query.name)
         if metric is None or compiled is None:
-            hint, there = meant(query.name, self.metrics), ", ".join(self.metrics) or "none"
-            raise AdapterError(f'there is no floor "{query.name}"{hint}; there are {there}', "spec")
-        if query.selector is not None and query.selector.requirements:
-            raise AdapterError(f'metric "{query.name}" takes no selector, not "{query.selector}"', "spec")
+            raise no_metric(query, self.metrics)
+        labels(query, ())
         if query.hpa is None and "HPA" in compiled.variables:
             raise AdapterError(f'metric "{query.name}" needs the name of the HPA', "spec")
         name = query.hpa.name if query.hpa is not None else ""

@@ -16,6 +16,7 @@ from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL,
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
+from hpad_adapters.selection import attempt
 
 METRICS = {
     "queue_messages": "messages",
@@ -71,7 +72,7 @@ class RabbitMQ:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query; each vhost is read once, and once more if statistics are needed."""
-        plans = [self._plan(query) for query in queries]
+        plans = [attempt(self._plan, query) for query in queries]
         if any(query.members is not None for query in queries):
             return await self._with_work(plans, queries)
         return await self._values_of(plans)
@@ -92,18 +93,15 @@ class RabbitMQ:
 
     def group(self, query: Query) -> Hashable:
         """Returns the vhosts of a query, whose queues are read together; None for an invalid query."""
-        plan = self._plan(query)
+        plan = attempt(self._plan, query)
         return None if isinstance(plan, AdapterError) else (plan.vhosts, plan.statistics, plan.samples)
 
     async def aclose(self) -> None:
         """Closes the reader's own connections."""
         await self._reader.aclose()
 
-    def _plan(self, query: Query) -> QueueQuery | AdapterError:
-        try:
-            return queue_query(query, self._settings)
-        except AdapterError as error:
-            return error
+    def _plan(self, query: Query) -> QueueQuery:
+        return queue_query(query, self._settings)
 
     async def _read(self, vhost: str, lookup: Lookup) -> dict[re.Pattern[str] | None, _Found]:
         """Returns the queues by name, for each pattern and for the names (under None)."""

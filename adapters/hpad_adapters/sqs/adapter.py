@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Query
 from hpad_adapters import extras
-from hpad_adapters.selection import labels, no_metric
+from hpad_adapters.selection import attempt, labels, no_metric
 from hpad_adapters.sqs.settings import ATTRIBUTES, Metric, SqsSettings
 
 # A thread with an event loop of its own, for a library with asyncio that reads files in coroutines.
@@ -97,7 +97,7 @@ class Sqs:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; raises AdapterError if there are no credentials."""
-        queues = [self._queue(query) for query in queries]
+        queues = [attempt(self._queue, query) for query in queries]
         wanted = dict.fromkeys(queue for queue in queues if isinstance(queue, str))
         found = await self._worker.run(self._counts(wanted)) if wanted else {}
         return [
@@ -120,20 +120,17 @@ class Sqs:
         if self._client is not None:
             await self._client.close()
 
-    def _queue(self, query: Query) -> str | AdapterError:
-        """Returns URL or name of the queue, or the error of an invalid query."""
+    def _queue(self, query: Query) -> str:
+        """Returns URL or name of the queue; raises AdapterError."""
         metric = self._metrics.get(query.name)
         if metric is None:
-            return no_metric(query, self._metrics)
-        try:
-            by_label = labels(query, () if metric.queue else ("queue",))
-        except AdapterError as error:
-            return error
+            raise no_metric(query, self._metrics)
+        by_label = labels(query, () if metric.queue else ("queue",))
         name = metric.queue or by_label["queue"]
         if not metric.queue and self._settings.only_queues and name not in self._settings.queues:
-            return AdapterError(f'the queue "{name}" is not one of the queues that the configuration allows', "spec")
+            raise AdapterError(f'the queue "{name}" is not one of the queues that the configuration allows', "spec")
         if not metric.queue and name not in self._settings.queues and "/" in name:
-            return AdapterError(f'the queue "{name}" is a URL, which the configuration alone may name', "spec")
+            raise AdapterError(f'the queue "{name}" is a URL, which the configuration alone may name', "spec")
         return self._settings.queues.get(name, name)
 
     def _sample(self, query: Query, found: Mapping[str, int] | AdapterError) -> Answer:
