@@ -2,20 +2,40 @@
 
 An adapter runs in hpad's event loop, so nothing else runs between two of its awaits. The longest such step is measured,
 and an adapter that blocks the loop is reported. Steps of its own tasks and threads are not measured.
+
+An answer that breaks the contract becomes an error with the blame "bug". Users see its text in conditions and events,
+so it names source and metric, and nothing of Python.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Generator, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from hpad.adapter import PODS, Adapter, AdapterError, Answer, ExternalSample, Log, Query
+from hpad.adapter import (
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    Adapter,
+    AdapterError,
+    Answer,
+    ExternalSample,
+    Log,
+    ObjectSample,
+    PodSample,
+    PodValue,
+    Query,
+    Sample,
+)
 from hpad.api.sample import LONGEST_NOTE
-from hpad.api.text import begin
+from hpad.api.text import begin, shown
 from hpad.clock import Clock
-from hpad.sources import answers, redact
+from hpad.sources import redact
 from hpad.sources.limits import CallLimits
 from hpad.sources.redact import Redactor
 from hpad.telemetry.episode import Episode
@@ -26,6 +46,23 @@ MOST_ABANDONED = 32
 """With this many attempts that ignore their cancellation, no more are started: each keeps its memory."""
 _CLOSE_SECONDS = 2.0
 _BACKOFF_SECONDS = 0.2
+_SAMPLE_OF: Mapping[str, type[PodSample] | type[ObjectSample] | type[ExternalSample]] = {
+    RESOURCE: PodSample,
+    CONTAINER_RESOURCE: PodSample,
+    PODS: PodSample,
+    OBJECT: ObjectSample,
+    EXTERNAL: ExternalSample,
+}
+_WORDS: Mapping[type, str] = {
+    PodSample: "values of pods",
+    ObjectSample: "the value of an object",
+    ExternalSample: "a list of values",
+    type(None): "nothing",
+}
+_BLAMES = ("spec", "source", "cluster", "bug")
+_INT64 = range(-(2**63), 2**63)
+_AHEAD = timedelta(minutes=5)
+"""How far the clock of a source may be ahead. A window is hardly longer, so that a limited time still is after it."""
 
 T = TypeVar("T")
 
@@ -182,20 +219,21 @@ class Caller:
         return [readable(self._name, answer, self._redact) for answer in task.result()]
 
     async def _answer(self, queries: Sequence[Query]) -> list[Answer]:
+        found: list[Answer]
         timer = StepTimer(self._ask(queries), self._clock.monotonic)
         try:
             with self._redact.active():
                 returned = await timer
             self._raising.ended()
-            checked = answers.checked(self._name, queries, returned, self._clock.now())
+            found = checked(self._name, queries, returned, self._clock.now())
         except AdapterError as error:
-            checked = [error] * len(queries)
+            found = [error] * len(queries)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
-            checked = self._raised(error, queries)
+            found = self._raised(error, queries)
         if timer.longest >= BLOCKING_SECONDS:
             return [self._blocked(timer.longest)] * len(queries)
         self._blocking.ended()
-        return checked
+        return found
 
     async def _ask(self, queries: Sequence[Query]) -> list[Answer]:
         # StepTimer needs a coroutine; `answer` may also return another awaitable.
@@ -210,7 +248,7 @@ class Caller:
         """Logs where the adapter raised an exception; returns the answers for users, without it."""
         self._raising.occurred(source=self._name, **redact.exception_fields(error))
         redact.log_traceback(self._log, self._name, error)
-        return [answers.raised(self._name, query) for query in queries]
+        return [raised_error(self._name, query) for query in queries]
 
     async def _close_adapter(self) -> None:
         try:
@@ -225,9 +263,147 @@ def readable(source: str, answer: Answer, redactor: Redactor) -> Answer:
         return msgspec.structs.replace(answer, note=begin(redactor(answer.note), LONGEST_NOTE))
     if not isinstance(answer, AdapterError):
         return answer
-    error = answers.error(source, answer)
+    error = valid_error(source, answer)
     text = redactor(error.message)
     if text != error.message:
         error = AdapterError(text, error.blame, lasting=error.lasting, alive=error.alive)
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
+
+
+def checked(source: str, queries: Sequence[Query], answers: Any, now: datetime | None = None) -> list[Answer]:
+    """Returns one answer per query: the adapter's if it keeps the contract, else an error (blame "bug").
+
+    With `now`, values of pods that are dated more than five minutes ahead are dated five minutes ahead, and a sample
+    that has no others is an error (blame "source"). Kubernetes uses such values as they are: a wrong clock of a node
+    says nothing about the usage. A time after the whole window counts the same there, however far it is ahead
+    (replica_calculator.go: groupPods).
+    """
+    if not isinstance(answers, list | tuple):
+        kind = _WORDS.get(type(answers), "something else")
+        return [_bug(source, f'answered {kind} instead of a list when it was asked for "{q.name}"') for q in queries]
+    if len(answers) != len(queries):
+        count = f"{len(answers)} {'answer' if len(answers) == 1 else 'answers'} to {len(queries)} queries"
+        return [_bug(source, f'gave {count} when it was asked for "{query.name}"') for query in queries]
+    latest = None if now is None else now + _AHEAD
+    return [_checked_one(source, query, answer, latest) for query, answer in zip(queries, answers, strict=True)]
+
+
+def valid_error(source: str, answer: AdapterError) -> AdapterError:
+    """Returns the error itself if it keeps the contract: a text, and a known blame."""
+    message, blame = getattr(answer, "message", None), getattr(answer, "blame", None)
+    if not isinstance(message, str):
+        return _bug(source, "gave an error without a text")
+    if blame not in _BLAMES:
+        return AdapterError(
+            f'source "{source}" gave an error whose blame is none of {", ".join(_BLAMES)}: {message}', "bug"
+        )
+    return answer
+
+
+def raised_error(source: str, query: Query) -> AdapterError:
+    """Returns the answer to a query for which the adapter raised an exception other than AdapterError."""
+    what = "its adapter raised an exception, a bug of the adapter; the log says where"
+    return AdapterError(f'source "{source}" cannot answer "{query.name}": {what}', "bug")
+
+
+def _checked_one(source: str, query: Query, answer: Any, latest: datetime | None) -> Answer:
+    if isinstance(answer, AdapterError):
+        return answer
+    expected = _SAMPLE_OF[query.type] if query.members is None else PodSample
+    if type(answer) is not expected:
+        kind, needed = _WORDS.get(type(answer), "something else"), _WORDS[expected]
+        return _bug(source, f'answered {kind} where the {query.type} metric "{query.name}" needs {needed}')
+    fault = _fault(answer)
+    if fault is not None:
+        return _bug(source, f'answered {fault} for "{query.name}"')
+    return answer if latest is None else _dated(source, query, answer, latest)
+
+
+def _fault(answer: Any) -> str | None:
+    """Returns what is wrong inside a sample of the right type, since Python does not check the types of fields."""
+    if not _is_time(answer.timestamp):
+        return _time_fault(answer.timestamp)
+    if isinstance(answer, ObjectSample):
+        return _value_fault(answer.value)
+    if isinstance(answer, ExternalSample):
+        return _external_fault(answer)
+    return _pods_fault(answer)
+
+
+def _dated(source: str, query: Query, answer: Sample, latest: datetime) -> Answer:
+    """Returns the sample with no time after `latest`, an error if all of its times are."""
+    values = answer.values if isinstance(answer, PodSample) else {}
+    ahead = [pod for pod, value in values.items() if value.timestamp > latest]
+    if not ahead and answer.timestamp <= latest:
+        return answer
+    if len(ahead) < len(values):
+        limited = {pod: msgspec.structs.replace(values[pod], timestamp=latest) for pod in ahead}
+        return PodSample({**values, **limited}, min(answer.timestamp, latest))
+    return AdapterError(
+        f'source "{source}": each value of "{query.name}" has a timestamp more than five minutes in the future: '
+        "correct the clock of the source, of its nodes, or of hpad's machine",
+        lasting=True,
+        alive=True,
+    )
+
+
+def _external_fault(answer: Any) -> str | None:
+    if not isinstance(answer.values, list | tuple):
+        return "values that are not a list"
+    if not answer.values:
+        return "no values at all (which would read as zero) instead of an AdapterError"
+    if not isinstance(answer.note, str):
+        return "a note that is not a text"
+    return next(filter(None, map(_value_fault, answer.values)), None)
+
+
+def _pods_fault(answer: Any) -> str | None:
+    if type(answer.values) is not dict and not isinstance(answer.values, Mapping):
+        return "values that are not values of pods"
+    for pod, value in answer.values.items():
+        # All of `_pod_fault` for the types that nearly all values have: it is called for each pod in each period.
+        if (
+            type(pod) is str
+            and type(value) is PodValue
+            and type(value.value) is int
+            and value.value in _INT64
+            and type(value.timestamp) is datetime
+            and value.timestamp.tzinfo is not None
+            and type(value.window) is timedelta
+        ):
+            continue
+        fault = _pod_fault(pod, value)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _pod_fault(pod: Any, value: Any) -> str | None:
+    if not isinstance(pod, str) or not isinstance(value, PodValue):
+        return f"something other than the value of a pod for {shown(pod) if isinstance(pod, str) else 'no name'}"
+    if not _is_time(value.timestamp):
+        return f'{_time_fault(value.timestamp)} for pod "{pod}"'
+    window: Any = value.window
+    if not isinstance(window, timedelta):
+        return f'a window that is not a duration for pod "{pod}"'
+    return _value_fault(value.value)
+
+
+def _value_fault(value: Any) -> str | None:
+    if type(value) is not int:  # a bool is an int, too
+        number = value if isinstance(value, str | bool | int | float | None) else "something else"
+        return f"the value {shown(number)}, which is not a whole number of thousandths"
+    return None if value in _INT64 else f"the value {value}, which is beyond 64 bits"
+
+
+def _time_fault(value: Any) -> str:
+    return "a timestamp without a time zone" if isinstance(value, datetime) else "a timestamp that is not a time"
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _bug(source: str, what: str) -> AdapterError:
+    return AdapterError(f'source "{source}" {what}, a bug of its adapter', "bug")

@@ -6,24 +6,94 @@ failing. An HPA that stops waiting cancels no call that others share.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from hpad.adapter import Adapter, AdapterError, Answer, HPAIdentity, Log, Query
+from hpad.adapter import Adapter, AdapterError, Answer, HPAIdentity, Log, PodSample, Query
 from hpad.clock import Clock
-from hpad.sources import answers, call
-from hpad.sources.answers import AnswerCache
+from hpad.sources import call
 from hpad.sources.limits import OK, Breaker, CallLimits, RateLimit, SlowQueries, SourceReport
 from hpad.sources.redact import Redactor
 
+_FORGOTTEN_PERIODS = 3.0
+_IN_TIME = 0.9
+"""Part of the freshness after which no query is expected: an HPA that comes a little late would find a stale answer."""
 _MOST_FAILED = 1 << 14
 """Number of failing queries that are remembered, those that failed last."""
 
 
 Observer = Callable[[str, float, AdapterError | None], Any]
 """Is called after every call: the source's name, seconds, and the first error that is not a spec's (else None)."""
+
+
+class AnswerCache:
+    """Answers by query, so that several HPAs share a call.
+
+    Reconciles are spread over the period, while one call may serve all HPAs of a namespace. Where an adapter groups its
+    queries, a call for one query also contains those of its group that are expected before the answer is stale. A
+    sample keeps its own timestamp; its age here counts from the start of the call. `fresh` and `period` are in seconds,
+    times those of a monotonic clock.
+    """
+
+    def __init__(self, fresh: float, period: float) -> None:
+        self._fresh = fresh
+        self._period = period
+        self._answers: dict[Query, tuple[float, Answer]] = {}
+        self._groups: dict[Hashable, dict[Query, float]] = {}
+        self._swept = 0.0
+
+    def get(self, query: Query, now: float, fresh: float | None = None) -> Answer | None:
+        """Returns the answer, if there is one that is fresh, and at most `fresh` seconds old (None: any fresh one)."""
+        began, answer = self._answers.get(query, (0.0, None))
+        return answer if self.is_fresh(began, now) and (fresh is None or now - began <= fresh) else None
+
+    def put(self, query: Query, answer: Answer, began: float) -> None:
+        """Keeps an answer of a call that began at `began`."""
+        if self._fresh:
+            self._answers[query] = (began, answer)
+
+    def is_fresh(self, began: float, now: float) -> bool:
+        """Returns whether the answer of a call that began at `began` may be used now."""
+        return bool(self._fresh) and now - began <= self._fresh
+
+    def expect(self, query: Query, group: Hashable | None, now: float) -> None:
+        """Notes a query, which comes again in a period. Queries of a `group` share calls (None: no group).
+
+        A query of an HPA with a period of its own has no group here, since it comes at another time.
+        """
+        if group is not None:
+            self._groups.setdefault(group, {})[query] = now
+        self._sweep(now)
+
+    def announce(self, query: Query, group: Hashable | None, now: float) -> None:
+        """Expects a query that may come at any time, unless it has come within the last period."""
+        if group is not None:
+            known = self._groups.setdefault(group, {})
+            known[query] = max(known.get(query, -math.inf), now - self._period)
+
+    def expected(self, group: Hashable, now: float) -> Iterator[Query]:
+        """Yields the queries of a group without a fresh answer that are expected while an answer of now is fresh."""
+        horizon = now + self._fresh * _IN_TIME - self._period
+        for query, last in self._groups.get(group, {}).items():
+            if last <= horizon and last > now - _FORGOTTEN_PERIODS * self._period and self.get(query, now) is None:
+                yield query
+
+    def _sweep(self, now: float) -> None:
+        """Drops, once a period, stale answers and the queries that did not come for three periods."""
+        if now - self._swept < self._period:
+            return
+        self._swept = now
+        cutoff = now - _FORGOTTEN_PERIODS * self._period
+        self._answers = {query: kept for query, kept in self._answers.items() if self.is_fresh(kept[0], now)}
+        for group, members in list(self._groups.items()):
+            recent = {query: last for query, last in members.items() if last > cutoff}
+            self._groups[group] = recent
+            if not recent:
+                del self._groups[group]
 
 
 class _InFlight(NamedTuple):
@@ -153,7 +223,7 @@ class QueriedSource:
         """
         cached = self._cache.get(query, now, fresh)
         if cached is not None:
-            return _resolved(answers.not_too_old(self.name, cached, self._clock.now(), self._limits.max_age))
+            return _resolved(not_too_old(self.name, cached, self._clock.now(), self._limits.max_age))
         running = self._in_flight.get(query)
         return running.future if running is not None and self._cache.is_fresh(running.began, now) else None
 
@@ -282,7 +352,7 @@ class QueriedSource:
     def _without_old(self, found: Sequence[Answer]) -> list[Answer]:
         """Returns the answers with errors in place of samples that are too old, and counts all errors."""
         moment, oldest = self._clock.now(), self._limits.max_age
-        checked = [answers.not_too_old(self.name, answer, moment, oldest) for answer in found]
+        checked = [not_too_old(self.name, answer, moment, oldest) for answer in found]
         for answer in checked:
             if isinstance(answer, AdapterError):
                 self._counts.erred(answer, moment)
@@ -303,3 +373,24 @@ def _resolved(answer: Answer) -> asyncio.Future[Answer]:
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
     return future
+
+
+def not_too_old(source: str, answer: Answer, now: datetime, max_age: float | None) -> Answer:
+    """Returns the answer, or an error if its sample is older than `max_age` seconds (None: any age is accepted).
+
+    A pod whose value is too old counts as a pod without a value, unless all values are too old.
+    """
+    if max_age is None or isinstance(answer, AdapterError):
+        return answer
+    oldest = now - timedelta(seconds=max_age)
+    if isinstance(answer, PodSample) and answer.values:
+        young = {pod: value for pod, value in answer.values.items() if value.timestamp >= oldest}
+        if len(young) == len(answer.values):
+            return answer
+        return replace(answer, values=young) if young else _too_old(source, max_age)
+    return answer if answer.timestamp >= oldest else _too_old(source, max_age)
+
+
+def _too_old(source: str, max_age: float) -> AdapterError:
+    # Without the present age: a text that changes would cost a status write in each period.
+    return AdapterError(f'source "{source}": sample is older than max_age {max_age:g}s', lasting=True)

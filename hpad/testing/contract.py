@@ -29,7 +29,8 @@ from hpad.adapter import (
     Query,
 )
 from hpad.api import selector as selectors
-from hpad.sources import answers, plugins
+from hpad.sources import plugins
+from hpad.sources.call import checked, valid_error
 from hpad.testing import blocking
 
 _TIMEOUT_SECONDS = 5.0
@@ -136,9 +137,9 @@ async def _answered(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
 
 
 def _check_each(name: str, queries: Sequence[Query], found: Any) -> None:
-    for answer in answers.checked(name, queries, found):
-        if isinstance(answer, AdapterError) and answers.error(name, answer).blame == "bug":
-            raise ContractBroken(f"{answers.error(name, answer).message}: answer() returned {found!r}")
+    for answer in checked(name, queries, found):
+        if isinstance(answer, AdapterError) and valid_error(name, answer).blame == "bug":
+            raise ContractBroken(f"{valid_error(name, answer).message}: answer() returned {found!r}")
 
 
 def _same(how: str, expected: Sequence[Answer], found: Sequence[Answer]) -> None:

@@ -46,7 +46,7 @@ def test_shown_values_are_one_line_of_utf_8_without_control_characters(value: An
 
 
 ROOT = Path(__file__).parents[2]
-FOR_PROGRAMMERS = {"hpad/testing/contract.py", "hpad/sources/answers.py"}
+FOR_PROGRAMMERS = {"hpad/testing/contract.py"}
 """Files whose messages describe the Python code of an adapter to its author."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample, ObjectSample, PodSample, PodValue
-from hpad.sources.answers import checked
+from hpad.sources.call import checked
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAIVE = datetime(2026, 1, 1)

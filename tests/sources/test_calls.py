@@ -15,7 +15,8 @@ from support.virtual_time import in_virtual_time, now
 from hpad import testing
 from hpad.adapter import RESOURCE, AdapterError, ExternalSample, PodSample, PodValue, Query
 from hpad.cli import config
-from hpad.sources import answers, call, limits, settings_errors
+from hpad.sources import call, limits, settings_errors
+from hpad.sources import source as sources
 from hpad.sources.limits import RateLimit
 from hpad.sources.redact import Redactor
 from hpad.sources.source import QueriedSource
@@ -283,10 +284,10 @@ def test_a_pod_whose_value_is_too_old_has_none():
     sample = PodSample(
         {pod: PodValue(1, moment, timedelta(seconds=30)) for pod, moment in moments.items()}, virtual_time.START
     )
-    kept = answers.not_too_old("s", sample, virtual_time.START, 60)
+    kept = sources.not_too_old("s", sample, virtual_time.START, 60)
     assert isinstance(kept, PodSample)
     assert list(kept.values) == ["young"]
-    assert answers.not_too_old("s", sample, virtual_time.START, None) is sample
+    assert sources.not_too_old("s", sample, virtual_time.START, None) is sample
 
 
 @in_virtual_time
@@ -353,14 +354,14 @@ def test_a_sample_dated_in_the_future_is_an_error():
     later = virtual_time.START + timedelta(minutes=6)
     for sample in (ExternalSample((1,), later), PodSample({"web-1": PodValue(1, later, SPAN)}, later)):
         query = A if isinstance(sample, ExternalSample) else CPU
-        [error] = answers.checked("mine", [query], [sample], virtual_time.START)
+        [error] = call.checked("mine", [query], [sample], virtual_time.START)
         assert (error.blame, error.lasting, error.alive) == ("source", True, True)
         assert error.message == (
             f'source "mine": each value of "{query.name}" has a timestamp more than five minutes in the future: '
             "correct the clock of the source, of its nodes, or of hpad's machine"
         )
     near = ExternalSample((1,), virtual_time.START + timedelta(minutes=4))
-    assert answers.checked("mine", [A], [near], virtual_time.START) == [near]
+    assert call.checked("mine", [A], [near], virtual_time.START) == [near]
 
 
 @pytest.mark.parametrize("hours", [0.2, 30, 24 * 365 * 1000])
@@ -370,7 +371,7 @@ def test_a_value_of_a_node_whose_clock_is_ahead_counts(hours: float):
         PodValue(amount, engine.START + timedelta(hours=late), SPAN) for amount, late in ((200, 0), (500, hours))
     )
     sample = PodSample({"web-0": right, "web-1": ahead}, ahead.timestamp)
-    [found] = answers.checked("mine", [CPU], [sample], engine.START)
+    [found] = call.checked("mine", [CPU], [sample], engine.START)
     limit = engine.START + timedelta(minutes=5)
     assert found == PodSample({"web-0": right, "web-1": msgspec.structs.replace(ahead, timestamp=limit)}, limit)
     desired = []

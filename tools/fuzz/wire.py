@@ -13,7 +13,7 @@ from aiohttp import web
 from hpad import testing
 from hpad.adapter import Adapter, AdapterError, Query
 from hpad.kube import errors, hpas, pods, scale, watch
-from hpad.sources import answers
+from hpad.sources import call
 from hpad_adapters.http_json import documents, paths
 from hpad_adapters.metrics_apis import CustomMetrics, ExternalMetrics, MetricsServer
 from hpad_adapters.prometheus import Prometheus
@@ -190,7 +190,7 @@ def _answering(opened: Opened, says: Callable[[bytes], None]) -> Iterator[Check]
             says(data)
             for adapter, queries in asked:
                 raw: Any = await adapter.answer(queries)
-                for query, answer in zip(queries, answers.checked("fuzzed", queries, raw), strict=True):
+                for query, answer in zip(queries, call.checked("fuzzed", queries, raw), strict=True):
                     bug = isinstance(answer, AdapterError) and answer.blame == "bug" and _TOO_LARGE not in str(answer)
                     assert not bug, f"{type(adapter).__name__}, {query.type} {query.name}: {answer}"
 
