@@ -33,12 +33,13 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.set_defaults(run=list_all)
-    _add_output(parser, "text")
+    output.add_format(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     list_parser = actions.add_parser(
         "list", help="list all adapters, one per line (default)", description="List all installed adapters."
     )
-    _add_output(list_parser)
+    # Without a default, which would replace the value before the action: `hpad adapters -o json list`.
+    output.add_format(list_parser, default=argparse.SUPPRESS)
     list_parser.set_defaults(run=list_all)
     describe_parser = actions.add_parser(
         "describe",
@@ -46,13 +47,8 @@ def add_parser(commands: Any) -> None:
         description="Describe one adapter: the metrics it answers, and each setting with type, default and meaning.",
     )
     describe_parser.add_argument("name", metavar="NAME", help="as in `adapter: NAME` of the configuration")
-    _add_output(describe_parser)
+    output.add_format(describe_parser, default=argparse.SUPPRESS)
     describe_parser.set_defaults(run=describe)
-
-
-def _add_output(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:
-    """Adds -o. The default of an action is suppressed, as it would replace a value that stands before the action."""
-    parser.add_argument("-o", "--output", choices=("text", "json"), default=default, help="text (default) or json")
 
 
 def loadable() -> dict[str, type[Adapter]]:

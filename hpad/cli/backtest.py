@@ -104,7 +104,7 @@ def add_parser(commands: Any) -> None:
         help=f"try all combinations of these values, up to {backtest.MOST}; may be repeated",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page (HTML) with charts")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default), or json")
+    output.add_format(parser)
     paint.add_color(parser)
     parser.set_defaults(run=run)
 

@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_format(parser)
     parser.add_argument(
         "-n", "--namespace", default=hpas.DEFAULT_NAMESPACE, help="for HPAs that name none (default: %(default)s)"
     )

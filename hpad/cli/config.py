@@ -18,7 +18,7 @@ import yaml
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.cli import adapters, flags
+from hpad.cli import adapters, flags, output
 from hpad.settings import SourceSettings, rows
 from hpad.settings.parsers import Json
 from hpad.settings.rows import SettingRow
@@ -115,7 +115,7 @@ def add_parser(commands: Any) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     text = "show the settings in force, and where each comes from"
     show = actions.add_parser("show", help=text, description=f"{text.capitalize()}. Takes the settings of `hpad run`.")
-    show.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_format(show)
     flags.add(show)
     show.set_defaults(run=run_show)
     text = "print the JSON schema of the configuration"
@@ -125,7 +125,7 @@ def add_parser(commands: Any) -> None:
 
 def run_schema(args: argparse.Namespace) -> int:
     """Prints the schema; returns 0."""
-    print(json.dumps(document(), indent=2))
+    output.print_value(document(), "json")
     return 0
 
 
@@ -138,7 +138,7 @@ def run_show(args: argparse.Namespace) -> int:
         return 2
     rows = _rows(flags.origins(args), in_force.store)
     if args.output == "json":
-        print(json.dumps({name: {"value": value, "from": origin} for name, (value, origin) in rows.items()}, indent=2))
+        output.print_value({name: {"value": value, "from": origin} for name, (value, origin) in rows.items()}, "json")
         return 0
     width = max(map(len, rows))
     for name, (value, origin) in rows.items():

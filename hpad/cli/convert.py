@@ -80,7 +80,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EPILOG.replace("%(triggers)s", textwrap.fill(", ".join(scaledobject.TRIGGERS), 118)),
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
-    parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="yaml (default) or json")
+    output.add_format(parser, "yaml", "json")
     parser.add_argument("--to", choices=("v1", "v2"), default="v2", help="the version to write (default: v2)")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write DIR/hpas/NAMESPACE.NAME.yaml and DIR/hpad.yaml instead of stdout"

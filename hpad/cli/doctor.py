@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpad import clock
-from hpad.cli import checks, competing, doctor_controllers, flags, paint
+from hpad.cli import checks, competing, doctor_controllers, flags, output, paint
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.engine.render.text import line
@@ -173,7 +173,7 @@ def add_parser(commands: Any) -> None:
         description="Check whether hpad can do its work here, and advise how to correct problems.",
         epilog=_EPILOG,
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_format(parser)
     flags.add(parser)
     parser.set_defaults(run=run)
 
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
     logs.configure("error", "text")
     findings = asyncio.run(examine(lambda: flags.read(args)))
     if args.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(findings)).decode())
+        output.print_value(msgspec.to_builtins(findings), "json")
     else:
         _print(findings)
     return 1 if any(finding.level == ERROR for finding in findings) else 0

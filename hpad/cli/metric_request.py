@@ -24,6 +24,7 @@ from hpad.adapter import (
 from hpad.api import selector
 from hpad.api import text as hints
 from hpad.api.text import shown
+from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
 from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
 from hpad.sources import manager, plugins, routes
@@ -68,8 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for sources that read from the API server")
     parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
     # Without a default, which would replace the value before the action: `hpad sources -o json test`.
-    text = "text (default) or json"
-    parser.add_argument("-o", "--output", choices=("text", "json"), default=argparse.SUPPRESS, help=text)
+    output.add_format(parser, default=argparse.SUPPRESS)
 
 
 async def read(settings: Settings, args: argparse.Namespace) -> MetricRequest:

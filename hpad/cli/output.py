@@ -3,6 +3,7 @@
 Texts of metric sources, API servers and files pass through `hpad.api.text.harmless_lines`; `hpad.cli.paint` wraps.
 """
 
+import argparse
 import json
 import math
 import shutil
@@ -84,6 +85,14 @@ def printing() -> Iterator[None]:
 def raw(stream: TextIO) -> TextIO:
     """Returns the underlying stream, for a command that moves the cursor itself."""
     return stream.stream if isinstance(stream, EscapingStream) else stream
+
+
+def add_format(parser: argparse.ArgumentParser, *forms: str, default: str = "") -> None:
+    """Adds -o with these forms, text and json if none is given. The default is the first one."""
+    forms = forms or ("text", "json")
+    first, *others = forms
+    text = f"{first} (default) or {' or '.join(others)}"
+    parser.add_argument("-o", "--output", choices=forms, default=default or first, help=text)
 
 
 def print_value(value: Any, form: str) -> None:

@@ -167,7 +167,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("-n", "--namespace", help="the namespace of a NAME without one (default: default)")
     parser.add_argument("--since", metavar="TIME", default="24h", help="the begin, or the length (default: 24h)")
     parser.add_argument("--all", action="store_true", help=f"print more than {_SHOWN} differences of one HPA")
-    parser.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="form of the output")
+    output.add_format(parser, "text", "json", "yaml")
     paint.add_color(parser)
     client.add_arguments(parser)
     parser.set_defaults(run=run)

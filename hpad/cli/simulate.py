@@ -73,13 +73,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--price", metavar="PRICE", type=numbers.number, default=None, help="of one replica per hour")
     parser.add_argument("--explain", action="store_true", help="print every decision, also those that keep the count")
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "json", "csv"),
-        default="text",
-        help="text (default), json, or csv: all turns",
-    )
+    output.add_format(parser, "text", "json", "csv")
     workload.add_arguments(parser)
     paint.add_color(parser)
     parser.set_defaults(run=run)

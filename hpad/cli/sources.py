@@ -5,12 +5,11 @@
 
 import argparse
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 from hpad.adapter import AdapterError, Answer, ObjectSample, PodSample
-from hpad.cli import client, flags, metric_request, offline, paint
+from hpad.cli import client, flags, metric_request, offline, output, paint
 from hpad.cli.metric_request import MetricRequest, quantity
 from hpad.clock import SystemClock
 from hpad.daemon import logs
@@ -60,7 +59,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--config", type=_removed, help=argparse.SUPPRESS)
     client.add_arguments(parser)
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_format(parser)
     parser.set_defaults(run=run)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
     test = actions.add_parser("test", help="read one metric of a source", description=_TEST, epilog=_TEST_EPILOG)
@@ -97,7 +96,7 @@ async def _test(settings: Settings, args: argparse.Namespace) -> int:
         explanation = await _explained(request, make)
     if args.output == "json":
         fields = metric_request.request_fields(request, explanation) | {"seconds": round(seconds, 3)}
-        print(json.dumps(fields | metric_request.answer_fields(answer), indent=2, ensure_ascii=False))
+        output.print_value(fields | metric_request.answer_fields(answer), "json")
     else:
         for text in metric_request.heading(request, explanation):
             print(text)  # in one line: the query is for copying

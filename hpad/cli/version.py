@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.metadata
-import json
 import platform
 import re
 import sys
@@ -10,6 +9,7 @@ from importlib.metadata import Distribution
 from typing import Any
 
 from hpad import build as build_of_hpad
+from hpad.cli import output
 
 
 def add_parser(commands: Any) -> None:
@@ -19,14 +19,14 @@ def add_parser(commands: Any) -> None:
         description="Print hpad's version and commit, Python, the platform and the packages it uses, for bug reports.",
         epilog="exit status: 0 success, 2 wrong use",
     )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="text (default) or json")
+    output.add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     found = build()
     if args.output == "json":
-        print(json.dumps(found, indent=2))
+        output.print_value(found, "json")
         return 0
     origin = ", ".join(filter(None, (found["commit"], found["date"])))
     print(f"hpad {found['version']}{f' ({origin})' if origin else ''}")

@@ -62,12 +62,8 @@ exit status: 0 success, 1 if no hpad answers, 2 wrong use
 
 
 def add_explain(commands: Any) -> None:
-    parser = commands.add_parser(
-        "explain",
-        help="explain why an HPA has its replica count",
-        description=_EXPLAIN,
-        epilog=_EXPLAIN_EPILOG,
-        allow_abbrev=False,
+    parser = flags.add_command(
+        commands, "explain", "explain why an HPA has its replica count", _EXPLAIN_EPILOG, _EXPLAIN
     )
     parser.add_argument("name", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME")
     explain.add_arguments(parser)
@@ -87,13 +83,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def add_history(commands: Any) -> None:
-    parser = commands.add_parser(
-        "history",
-        help="list the past decisions for an HPA",
-        description="List the past decisions for an HPA, one line each, the newest last.",
-        epilog=_HISTORY_EPILOG,
-        allow_abbrev=False,
-    )
+    parser = flags.add_command(commands, "history", "list the past decisions for an HPA", _HISTORY_EPILOG)
     parser.add_argument("name", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME")
     last = f"the last N decisions (default: {_LAST})"
     parser.add_argument("--last", metavar="N", type=numbers.whole(1, _MOST), help=last)
@@ -111,13 +101,7 @@ def _history(args: argparse.Namespace) -> int:
 
 
 def add_sources(commands: Any) -> None:
-    parser = commands.add_parser(
-        "sources",
-        help="show the state of the metric sources",
-        description="Show the state of the metric sources of the hpad in a cluster.",
-        epilog=_SOURCES_EPILOG,
-        allow_abbrev=False,
-    )
+    parser = flags.add_command(commands, "sources", "show the state of the metric sources", _SOURCES_EPILOG)
     flags.add_to_command(parser, ("wide", "json", "yaml"))
     parser.set_defaults(run=_sources)
 
@@ -130,13 +114,8 @@ def _sources(args: argparse.Namespace) -> int:
 
 
 def add_version(commands: Any) -> None:
-    parser = commands.add_parser(
-        "version",
-        help="print the versions of the plugin and of the hpad in the cluster",
-        description="Print the versions of the plugin and of the hpad in the cluster.",
-        epilog=_VERSION_EPILOG,
-        allow_abbrev=False,
-    )
+    text = "print the versions of the plugin and of the hpad in the cluster"
+    parser = flags.add_command(commands, "version", text, _VERSION_EPILOG)
     parser.add_argument("--client", action="store_true", help="only the version of the plugin")
     flags.add_to_command(parser, ("json", "yaml"))
     parser.set_defaults(run=_version)

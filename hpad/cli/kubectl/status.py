@@ -41,13 +41,8 @@ Summary = Mapping[str, Any]
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "status",
-        help="show HPAs with their state, what holds their count, and the last decision",
-        description="Show HPAs with their state, what holds their count, and the last decision.",
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
+    text = "show HPAs with their state, what holds their count, and the last decision"
+    parser = flags.add_command(commands, "status", text, _EPILOG)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="NAME, hpa/NAME or deployment/NAME (default: all HPAs)"
     )
