@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import hpa as v2
-from hpad.api import strict
-from hpad.api.conversion import annotations, older
+from hpad.api import older, strict
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Problem, not_supported, required, shown, type_invalid
 
@@ -92,7 +91,7 @@ def _advice(version: str, struct: str, field: str, value: Any) -> str | None:
 
 
 def _from_v2(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    metadata = annotations.without_fields(hpa.metadata)
+    metadata = older.without_annotations(hpa.metadata)
     return msgspec.structs.replace(hpa, metadata=metadata, api_version=v2.API_VERSION)
 
 

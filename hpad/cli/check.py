@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from hpad import settings
-from hpad.api import decode
+from hpad.api import decode, older
 from hpad.api import hpa as v2
 from hpad.api import selector as selectors
-from hpad.api.conversion import annotations, older
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
@@ -174,7 +173,7 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
     present = metadata.get("annotations") if isinstance(metadata, dict) else None
     if value.get("apiVersion") != older.V1_VERSION or not isinstance(present, dict):
         return
-    for name in annotations.ignored(present):
+    for name in older.ignored_annotations(present):
         yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
 
 

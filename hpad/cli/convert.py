@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from hpad.api import decode
+from hpad.api import decode, older
 from hpad.api import hpa as v2
-from hpad.api.conversion import older
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output

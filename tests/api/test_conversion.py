@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.hpas import decoded
 
-from hpad.api import hpa
-from hpad.api.conversion import annotations, older
+from hpad.api import hpa, older
 from hpad.api.quantity import Quantity
 from hpad.api.selector import LabelSelector
 
@@ -96,7 +95,7 @@ def v1(annotation: str, text: str, **spec: Any) -> dict[str, Any]:
 
 def test_the_cpu_target_comes_after_the_metrics_of_the_annotation() -> None:
     text = json.dumps([{"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "1Gi"}}])
-    converted = decoded(v1(annotations.METRICS, text, maxReplicas=3, targetCPUUtilizationPercentage=70))
+    converted = decoded(v1(older.METRICS, text, maxReplicas=3, targetCPUUtilizationPercentage=70))
     assert [metric.resource.name for metric in converted.spec.metrics if metric.resource] == ["memory", "cpu"]
     assert converted.metadata.annotations == {"team": "a"}
 
@@ -123,7 +122,7 @@ def test_a_v1_object_without_any_metric_means_cpu_at_eighty_percent() -> None:
 
 def test_an_annotation_may_have_fields_in_another_case_and_unknown_fields() -> None:
     text = '{"scaleup": {"STABILIZATIONWINDOWSECONDS": 60, "colour": "red", "policies": null}, "ScaleDown": null}'
-    converted = decoded(v1(annotations.BEHAVIOR, text, maxReplicas=3))
+    converted = decoded(v1(older.BEHAVIOR, text, maxReplicas=3))
     assert converted.spec.behavior == hpa.HorizontalPodAutoscalerBehavior(
         scale_up=hpa.HPAScalingRules(stabilization_window_seconds=60)
     )
@@ -150,7 +149,7 @@ NOT_BEHAVIORS = ["", "{", "[]", "1", '{"ScaleUp": 1}', '{"ScaleUp": {"Policies":
 @pytest.mark.parametrize("text", [*NOT_LISTS, '[{"type": "Pods", "pods": {"targetAverageValue": "x"}}]', "null", "[]"])
 def test_metrics_of_an_unreadable_annotation_are_ignored(text: str) -> None:
     """As in Kubernetes: the CPU target of the spec applies."""
-    converted = decoded(v1(annotations.METRICS, text, maxReplicas=3, targetCPUUtilizationPercentage=70))
+    converted = decoded(v1(older.METRICS, text, maxReplicas=3, targetCPUUtilizationPercentage=70))
     assert [metric.resource.target.average_utilization for metric in converted.spec.metrics if metric.resource] == [70]
     assert len(converted.spec.metrics) == 1
     assert converted.metadata.annotations == {"team": "a"}
@@ -161,25 +160,25 @@ def test_metrics_of_an_unreadable_annotation_are_ignored(text: str) -> None:
     "text", [*NOT_BEHAVIORS, "{}", "null", '{"ScaleUp": null}', '{"ScaleUp": null, "scaledown": null, "other": 1}']
 )
 def test_an_unreadable_behavior_or_one_without_rules_is_ignored(version: str, text: str) -> None:
-    converted = decoded({**v1(annotations.BEHAVIOR, text, maxReplicas=3), "apiVersion": version})
+    converted = decoded({**v1(older.BEHAVIOR, text, maxReplicas=3), "apiVersion": version})
     assert converted.spec.behavior is None
     assert hpa.defaulted(converted).spec.behavior is None
 
 
 def test_a_behavior_may_have_empty_rules_for_one_direction() -> None:
-    converted = decoded(v1(annotations.BEHAVIOR, '{"ScaleUp": {}}', maxReplicas=3))
+    converted = decoded(v1(older.BEHAVIOR, '{"ScaleUp": {}}', maxReplicas=3))
     assert converted.spec.behavior == hpa.HorizontalPodAutoscalerBehavior(scale_up=hpa.HPAScalingRules())
 
 
 @pytest.mark.parametrize("text", [*NOT_LISTS, "null"])
 def test_unreadable_conditions_are_ignored(text: str) -> None:
-    assert decoded(v1(annotations.CONDITIONS, text, maxReplicas=3)).status.conditions == ()
+    assert decoded(v1(older.CONDITIONS, text, maxReplicas=3)).status.conditions == ()
 
 
 @pytest.mark.parametrize(("text", "percent"), [*((text, 40) for text in NOT_LISTS), ("null", None), ("[]", None)])
 def test_the_cpu_field_of_the_status_replaces_unreadable_current_metrics(text: str, percent: int | None) -> None:
     """A readable list has precedence over the field, even an empty one."""
-    written = v1(annotations.CURRENT_METRICS, text, maxReplicas=3)
+    written = v1(older.CURRENT_METRICS, text, maxReplicas=3)
     written["status"] = {"currentReplicas": 1, "desiredReplicas": 1, "currentCPUUtilizationPercentage": 40}
     current = decoded(written).status.current_metrics or ()
     found = [each.resource.current.average_utilization for each in current if each.resource]
@@ -188,16 +187,16 @@ def test_the_cpu_field_of_the_status_replaces_unreadable_current_metrics(text: s
 
 def test_a_null_metric_is_a_metric_without_a_type() -> None:
     """Validation refuses it."""
-    [metric] = decoded(v1(annotations.METRICS, "[null]", maxReplicas=3)).spec.metrics
+    [metric] = decoded(v1(older.METRICS, "[null]", maxReplicas=3)).spec.metrics
     assert metric.type == ""
 
 
 def test_conditions_and_current_metrics_come_from_annotations() -> None:
     conditions = '[{"type":"AbleToScale","status":"True","lastTransitionTime":"2026-01-02T03:04:05Z"}]'
-    converted = decoded(v1(annotations.CONDITIONS, conditions, maxReplicas=3))
+    converted = decoded(v1(older.CONDITIONS, conditions, maxReplicas=3))
     assert [(each.type, each.status) for each in converted.status.conditions] == [("AbleToScale", "True")]
     metrics = '[{"type":"Pods","pods":{"metricName":"p","currentAverageValue":"12"}}]'
-    converted = decoded(v1(annotations.CURRENT_METRICS, metrics, maxReplicas=3))
+    converted = decoded(v1(older.CURRENT_METRICS, metrics, maxReplicas=3))
     assert hpa.to_builtins(converted.status.current_metrics) == [
         {"type": "Pods", "pods": {"metric": {"name": "p"}, "current": {"averageValue": "12"}}}
     ]
@@ -206,11 +205,11 @@ def test_conditions_and_current_metrics_come_from_annotations() -> None:
 def test_an_object_value_of_zero_beside_an_average_counts_as_absent() -> None:
     source = {"target": {"kind": "Service", "name": "web"}, "metricName": "rps", "targetValue": "0"}
     both = json.dumps([{"type": "Object", "object": {**source, "averageValue": "2"}}])
-    [metric] = decoded(v1(annotations.METRICS, both, maxReplicas=3)).spec.metrics
+    [metric] = decoded(v1(older.METRICS, both, maxReplicas=3)).spec.metrics
     assert metric.object is not None
     assert hpa.to_builtins(metric.object.target) == {"type": "AverageValue", "averageValue": "2"}
     alone = json.dumps([{"type": "Object", "object": source}])
-    [metric] = decoded(v1(annotations.METRICS, alone, maxReplicas=3)).spec.metrics
+    [metric] = decoded(v1(older.METRICS, alone, maxReplicas=3)).spec.metrics
     assert metric.object is not None
     assert hpa.to_builtins(metric.object.target) == {"type": "Value", "value": "0"}
 

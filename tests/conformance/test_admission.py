@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpad.api import hpa as v2
-from hpad.api.conversion import older
+from hpad.api import older
 from hpad.api.problem import Problem
 from hpad.manifests import hpas
 from hpad.manifests.documents import Document

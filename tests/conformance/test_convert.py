@@ -8,7 +8,7 @@ from typing import Any
 from support.hpas import decoded
 
 from hpad.api import hpa as v2
-from hpad.api.conversion import older
+from hpad.api import older
 
 Vectors = Callable[[str], Iterator[dict[str, Any]]]
 Record = Callable[[str, object], None]

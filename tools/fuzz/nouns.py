@@ -13,9 +13,8 @@ import pytest
 
 from hpad import settings
 from hpad.adapter import AdapterError
-from hpad.api import decode, duration, metadata, selector, validation
+from hpad.api import decode, duration, metadata, older, selector, validation
 from hpad.api import hpa as v2
-from hpad.api.conversion import older
 from hpad.api.metadata import Key
 from hpad.api.problem import Invalid, Problem
 from hpad.api.quantity import Quantity, QuantityError, parse_milli

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import decode, hpa, problem, quantity, validation
+from hpad.api import decode, hpa, older, problem, quantity, validation
 from hpad.api import metadata as meta
-from hpad.api.conversion import older
 from hpad.api.quantity import QuantityError
 from hpad.lab.cluster import errors
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource

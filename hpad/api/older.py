@@ -1,19 +1,118 @@
 """HPAs in autoscaling/v1 (one CPU target, everything else in annotations) and v2beta1 (metrics in the flat form).
 
-Both are converted to autoscaling/v2. Source of v1: Kubernetes 1.36, pkg/apis/autoscaling/v1/conversion.go. Kubernetes
-removed v2beta1 in 1.25 (Deprecated API Migration Guide); its metrics have the form of the annotations of v1.
+Both are converted to autoscaling/v2, and v2 to v1. Source of v1: Kubernetes 1.36, pkg/apis/autoscaling/annotations.go,
+helpers.go and v1/conversion.go. Kubernetes removed v2beta1 in 1.25 (Deprecated API Migration Guide); its metrics have
+the form of the annotations of v1. v2beta2 has the fields of v2 without `tolerance` and needs no conversion. A
+conversion sets no default but the CPU target that autoscaling/v1 implies.
+
+The annotations are read as Go's encoding/json reads them: the case of field names is ignored, and so are unknown
+fields. They are written as Go writes them: no spaces, sorted maps, `<`, `>` and `&` escaped. The behavior is in
+Kubernetes' internal form, with Go's field names (`StabilizationWindowSeconds`) and null for missing fields.
 """
 
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from hpad.api import flat, strict
 from hpad.api import hpa as v2
-from hpad.api.conversion import annotations, flat
 from hpad.api.hpa import DEFAULT_METRIC, CrossVersionObjectReference, HorizontalPodAutoscalerCondition
 from hpad.api.metadata import ObjectMeta
+from hpad.api.quantity import Quantity
+
+_PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
+METRICS: Final = f"{_PREFIX}metrics"
+BEHAVIOR: Final = f"{_PREFIX}behavior"
+CURRENT_METRICS: Final = f"{_PREFIX}current-metrics"
+CONDITIONS: Final = f"{_PREFIX}conditions"
+
+
+class _Internal(msgspec.Struct, frozen=True, rename="pascal"):
+    """The base of the structs of the annotations. Their attributes have the names of those in `hpad.api.hpa`."""
+
+
+class _ScalingPolicy(_Internal, frozen=True):
+    type: str = ""
+    value: int = 0
+    period_seconds: int = 0
+
+
+class _ScalingRules(_Internal, frozen=True):
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: tuple[_ScalingPolicy, ...] | None = None
+    tolerance: Quantity | None = None
+
+
+class _BehaviorAnnotation(_Internal, frozen=True):
+    scale_up: _ScalingRules | None = None
+    scale_down: _ScalingRules | None = None
+
+
+_TYPES: Final[Mapping[str, Any]] = {
+    METRICS: tuple[flat.FlatMetricSpec, ...],
+    BEHAVIOR: _BehaviorAnnotation,
+    CURRENT_METRICS: tuple[flat.FlatMetricStatus, ...],
+    CONDITIONS: tuple[v2.HorizontalPodAutoscalerCondition, ...],
+}
+"""The types of the annotations that carry fields."""
+
+# The API server removes these two as well, although no version reads or writes them.
+_REMOVED: Final = {*_TYPES, f"{_PREFIX}scale-down-tolerance", f"{_PREFIX}scale-up-tolerance"}
+
+
+def without_annotations(metadata: ObjectMeta) -> ObjectMeta:
+    """Returns the metadata without the annotations that carry fields.
+
+    They have no meaning in autoscaling/v2. Source: helpers.go: DropRoundTripHorizontalPodAutoscalerAnnotations.
+    """
+    kept = {name: text for name, text in (metadata.annotations or {}).items() if name not in _REMOVED}
+    return msgspec.structs.replace(metadata, annotations=kept or None)
+
+
+def _annotation(metadata: ObjectMeta, name: str) -> Any:
+    """Returns the value of an annotation, of its type in _TYPES; None where it is missing or cannot be read.
+
+    Never raises. An annotation that is empty, not JSON, or of another shape is ignored, as in Kubernetes
+    (v1/conversion.go: Convert_v1_HorizontalPodAutoscaler_To_autoscaling_HorizontalPodAutoscaler).
+    """
+    text = (metadata.annotations or {}).get(name)
+    return None if text is None else _decoded(text, _TYPES[name])
+
+
+def ignored_annotations(present: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the annotations that carry fields and cannot be read; empty ones are left out."""
+    texts = {name: present.get(name) for name in _TYPES}
+    filled = {name: text for name, text in texts.items() if isinstance(text, str) and text.strip()}
+    return [name for name, text in filled.items() if _decoded(text, _TYPES[name]) is None]
+
+
+def _decoded(text: str, kind: Any) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+        if value is None:  # Go reads null as an empty list, or as a struct without any field
+            value = [] if typing.get_origin(kind) is tuple else {}
+        return msgspec.convert(strict.folded(value, kind), kind, dec_hook=v2.dec_hook)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _annotation_text(value: Any) -> str:
+    """Returns the annotation's text for a struct, or a tuple of structs."""
+    text = msgspec.json.encode(value, enc_hook=v2.enc_hook, order="deterministic").decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _behavior(metadata: ObjectMeta) -> v2.HorizontalPodAutoscalerBehavior | None:
+    """Returns the behavior of the annotation; None where it has no rules for any direction."""
+    behavior = _annotation(metadata, BEHAVIOR)
+    if behavior is None or behavior == _BehaviorAnnotation():
+        return None
+    return msgspec.convert(behavior, v2.HorizontalPodAutoscalerBehavior, from_attributes=True)
+
 
 V1_VERSION = "autoscaling/v1"
 
@@ -73,11 +172,11 @@ def from_v1(hpa: V1) -> v2.HorizontalPodAutoscaler:
 
     The metrics of the annotation come first, then the CPU target of the spec; without either, CPU at 80 %.
     """
-    listed = annotations.read(hpa.metadata, annotations.METRICS)
+    listed = _annotation(hpa.metadata, METRICS)
     metrics = (*map(flat.to_v2, listed or ()), *_cpu_target(hpa.spec))
-    readings = annotations.read(hpa.metadata, annotations.CURRENT_METRICS)
+    readings = _annotation(hpa.metadata, CURRENT_METRICS)
     current = _cpu_status(hpa.status) if readings is None else tuple(map(flat.to_v2, readings))
-    conditions = annotations.read(hpa.metadata, annotations.CONDITIONS)
+    conditions = _annotation(hpa.metadata, CONDITIONS)
     return _to_v2(hpa, metrics or (DEFAULT_METRIC,), current, conditions or ())
 
 
@@ -95,11 +194,11 @@ def _to_v2(
     conditions: tuple[HorizontalPodAutoscalerCondition, ...],
 ) -> v2.HorizontalPodAutoscaler:
     return v2.HorizontalPodAutoscaler(
-        metadata=annotations.without_fields(hpa.metadata),
+        metadata=without_annotations(hpa.metadata),
         spec=v2.HorizontalPodAutoscalerSpec(
             **_common(hpa.spec, _Spec),
             metrics=metrics,
-            behavior=annotations.read_behavior(hpa.metadata),
+            behavior=_behavior(hpa.metadata),
         ),
         status=v2.HorizontalPodAutoscalerStatus(
             **_common(hpa.status, _Status),
@@ -119,14 +218,13 @@ def to_v1(hpa: v2.HorizontalPodAutoscaler) -> V1:
     others = tuple(flat.from_v2(metric) for metric in hpa.spec.metrics if metric is not cpu)
     behavior, status = hpa.spec.behavior, hpa.status
     fields = {
-        annotations.BEHAVIOR: behavior
-        and msgspec.convert(behavior, annotations.BehaviorAnnotation, from_attributes=True),
-        annotations.METRICS: others,
-        annotations.CURRENT_METRICS: tuple(map(flat.from_v2, status.current_metrics or ())),
-        annotations.CONDITIONS: status.conditions,
+        BEHAVIOR: behavior and msgspec.convert(behavior, _BehaviorAnnotation, from_attributes=True),
+        METRICS: others,
+        CURRENT_METRICS: tuple(map(flat.from_v2, status.current_metrics or ())),
+        CONDITIONS: status.conditions,
     }
-    texts = {name: annotations.write(value) for name, value in fields.items() if value}
-    metadata = annotations.without_fields(hpa.metadata)
+    texts = {name: _annotation_text(value) for name, value in fields.items() if value}
+    metadata = without_annotations(hpa.metadata)
     return V1(
         metadata=msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), **texts} or None),
         spec=V1Spec(
