@@ -1,12 +1,12 @@
 """A delaying work queue of keys, for any number of workers on one event loop.
 
-Invariants between any two calls (`check` asserts them):
+Invariants between any two calls (the tests of this module `check` them):
 
 1. A key is queued exactly when it is dirty (work was requested) and no worker processes it.
 2. A key is queued at most once, and at most one worker processes it.
 3. A key that becomes dirty while a worker processes it is queued again by `done`, so that no request is lost.
 4. A key has at most one deadline; of several delays the earliest wins.
-5. `get` returns keys in the order in which they were queued; keys that are due together, in the order of deadlines.
+5. `take` returns keys in the order in which they were queued; keys that are due together, in the order of deadlines.
 6. One timer of the loop serves all deadlines. It is set to the earliest one, or earlier.
 
 The sets are those of client-go (`workqueue/queue.go`). There is no rate limiter, because an HPA is reconciled at a
@@ -99,13 +99,8 @@ class DelayingQueue:
                 raise ShutDown
             await self._wait()
 
-    async def get(self) -> Key:
-        """Waits for the next key and takes it; the caller must pass it to `done`. Raises ShutDown as `filled` does."""
-        await self.filled()
-        return self.take()
-
     def take(self) -> Key:
-        """Takes the next key as `get` does. Raises IndexError if none is queued."""
+        """Takes the next key; the caller must pass it to `done`. Raises IndexError if none is queued."""
         now = self._clock.monotonic()
         key = self._turns.popleft()
         self._series.waited(now - self._dirty.pop(key))
@@ -129,7 +124,7 @@ class DelayingQueue:
         self._note_if_drained()
 
     def shutdown(self) -> None:
-        """Closes the queue: `get` still returns queued keys, deadlines are dropped."""
+        """Closes the queue: `take` still returns queued keys, deadlines are dropped."""
         self._closed = True
         self._deadlines.clear()
         self._heap.clear()
@@ -153,16 +148,6 @@ class DelayingQueue:
         """Returns the time spent so far on the key that is in progress for longest; 0 if there is none."""
         now = self._clock.monotonic()
         return max((now - since for since in self._processing.values()), default=0.0)
-
-    def check(self) -> None:
-        """Asserts the invariants of the module; for tests."""
-        queued = set(self._turns)
-        assert len(self._turns) == len(queued), "a key is queued twice"
-        assert queued == set(self._dirty) - set(self._processing), "queued is not dirty without processing"
-        planned = {(deadline, key) for deadline, _, key in self._heap}
-        assert planned >= {(deadline, key) for key, deadline in self._deadlines.items()}, "a deadline was forgotten"
-        due = min(self._deadlines.values(), default=None)
-        assert due is None or (self._timer is not None and self._timer_at <= due), "no timer for a deadline"
 
     def _enqueue(self, key: Key) -> None:
         self._turns.append(key)

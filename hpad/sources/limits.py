@@ -50,11 +50,6 @@ class SourceReport(msgspec.Struct, kw_only=True, rename="camel"):
     hits: int = 0
     errors: dict[str, int] = {}
 
-    @property
-    def hit_rate(self) -> float | None:
-        """Part of the queries that were answered without a call, from 0 to 1; None before the first query."""
-        return self.hits / self.asked if self.asked else None
-
     def called(self, seconds: float, *, alive: bool) -> None:
         """Counts a call; `alive`: it returned a sample, or a reason why one metric has none."""
         self.calls += 1

@@ -46,26 +46,43 @@ def queue(tally: Tally | None = None) -> DelayingQueue:
     return DelayingQueue(virtual_time.VirtualClock(), tally or Tally())
 
 
+async def get(work: DelayingQueue) -> Key:
+    """Waits for the next key and takes it, as the controller does."""
+    await work.filled()
+    return work.take()
+
+
+def check(work: DelayingQueue) -> None:
+    """Asserts the invariants of the module."""
+    queued = set(work._turns)
+    assert len(work._turns) == len(queued), "a key is queued twice"
+    assert queued == set(work._dirty) - set(work._processing), "queued is not dirty without processing"
+    planned = {(deadline, key) for deadline, _, key in work._heap}
+    assert planned >= {(deadline, key) for key, deadline in work._deadlines.items()}, "a deadline was forgotten"
+    due = min(work._deadlines.values(), default=None)
+    assert due is None or (work._timer is not None and work._timer_at <= due), "no timer for a deadline"
+
+
 @in_virtual_time
 async def test_keys_come_in_order_and_once() -> None:
     """Scenario 27."""
     work = queue()
     for key in (A, B, A, C, B):
         work.add(key)
-    assert [await work.get() for _ in range(3)] == [A, B, C]
+    assert [await get(work) for _ in range(3)] == [A, B, C]
 
 
 @in_virtual_time
 async def test_added_while_processing_runs_again_but_not_at_the_same_time() -> None:
     work = queue()
     work.add(A)
-    assert await work.get() == A
+    assert await get(work) == A
     work.add(A)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await work.get()
+            await get(work)
     work.done(A)
-    assert await work.get() == A
+    assert await get(work) == A
     work.done(A)
     assert len(work) == 0
 
@@ -79,7 +96,7 @@ async def test_the_earliest_deadline_wins(delays: tuple[float, ...]) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(60):
             while True:
-                work.done(await work.get())
+                work.done(await get(work))
                 moments.append(virtual_time.now())
     assert moments == [3.0]
 
@@ -92,21 +109,21 @@ async def test_discard_removes_queued_and_delayed_keys() -> None:
     work.add_after(C, 5)
     work.discard(A)
     work.discard(C)
-    assert await work.get() == B
+    assert await get(work) == B
     work.add(B)
     work.discard(B)
     work.done(B)
-    work.check()
+    check(work)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await work.get()
+            await get(work)
 
 
 @in_virtual_time
 async def test_a_shutdown_drains_the_queue() -> None:
     async def worker(work: DelayingQueue, seen: list[Key]) -> None:
         while True:
-            key = await work.get()
+            key = await get(work)
             await asyncio.sleep(1)
             seen.append(key)
             work.done(key)
@@ -128,7 +145,7 @@ async def test_a_shutdown_drains_the_queue() -> None:
 @in_virtual_time
 async def test_a_cancelled_get_passes_its_key_on() -> None:
     work = queue()
-    first, second = (asyncio.create_task(work.get()) for _ in range(2))
+    first, second = (asyncio.create_task(get(work)) for _ in range(2))
     await asyncio.sleep(1)
     work.add(A)
     first.cancel()
@@ -143,7 +160,7 @@ async def test_the_series_of_the_queue_have_its_adds_times_and_depths() -> None:
     work.add(A)
     work.add(A)
     await asyncio.sleep(2)
-    await work.get()
+    await get(work)
     await asyncio.sleep(3)
     assert work.unfinished_seconds() == 3
     assert work.longest_running_seconds() == 3
@@ -160,9 +177,9 @@ def test_a_delay_below_the_resolution_of_a_timer_is_kept() -> None:
         work = DelayingQueue(SystemClock(), Tally())
         for key, seconds in [(A, 1e-5), (A, 1e-6), (A, 60.0), (B, 60.0), (B, 1e-5)]:
             work.add_after(key, seconds)
-            work.check()
+            check(work)
         async with asyncio.timeout(10):
-            return [await work.get(), await work.get()]
+            return [await get(work), await get(work)]
 
     with asyncio.Runner(loop_factory=process.loop_factory()) as runner:
         assert sorted(runner.run(main())) == [A, B]
@@ -190,7 +207,7 @@ def test_any_interleaving_of_adds_and_workers(actions: list[tuple], workers: int
 
     async def worker(work: DelayingQueue, busy: set[Key]) -> None:
         while True:
-            key = await work.get()
+            key = await get(work)
             started.append((next(ticks), key))
             assert key not in busy
             assert virtual_time.now() >= earliest[key]
@@ -198,7 +215,7 @@ def test_any_interleaving_of_adds_and_workers(actions: list[tuple], workers: int
             await asyncio.sleep(work_seconds)
             busy.remove(key)
             work.done(key)
-            work.check()
+            check(work)
 
     async def main() -> None:
         work, loop = queue(), asyncio.get_running_loop()
@@ -212,7 +229,7 @@ def test_any_interleaving_of_adds_and_workers(actions: list[tuple], workers: int
             earliest[key] = min(earliest.get(key, math.inf), loop.time() + delay)
             added.append((next(ticks), key))
             work.add_after(key, delay)
-            work.check()
+            check(work)
         await asyncio.sleep(10)
         work.shutdown()
         await work.drained()
