@@ -16,10 +16,11 @@ import structlog
 from hpad import settings as hpad_settings
 from hpad.cli import flags
 from hpad.clock import LoopClock
-from hpad.daemon import app, logs, process, saving
+from hpad.daemon import app, logs, process
 from hpad.daemon.logs import Writer
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
+from hpad.records import save
 from hpad.records.format import RecordingError
 from hpad.serve import server
 from hpad.settings import Settings, SettingsError
@@ -118,10 +119,13 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
         stack.push_async_callback(daemon.stop)
         reload = functools.partial(_reload, daemon, read, writer, notifier)
         await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reload))
-        save = functools.partial(saving.save_recent, daemon)
-        await stack.enter_async_context(process.call_on_signal(signal.SIGUSR1, save))
+        await stack.enter_async_context(process.call_on_signal(signal.SIGUSR1, lambda: _save_recent(daemon)))
         await daemon.wait(stop)
         notifier.stopping()
+
+
+async def _save_recent(daemon: app.App) -> None:
+    await save.save_recent(daemon.components.recent, daemon.settings.recent_folder, daemon.clock)
 
 
 async def _reload(daemon: app.App, read: Callable[[], Settings], writer: Writer, notifier: process.Notifier) -> None:

@@ -19,8 +19,7 @@ import structlog
 from hpad.api.metadata import Key
 from hpad.clock import Clock
 from hpad.records import tables
-from hpad.records.entry import Numbers
-from hpad.records.stored import Stored, micros, moment
+from hpad.records.entry import Numbers, Stored, micros, moment
 from hpad.records.stretch import Stretch
 from hpad.records.tables import EntryChange, EntryRow, Readings, Search
 from hpad.store.database import Database, MemoryDatabase

@@ -26,8 +26,7 @@ from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, FoundEntry, HistoryLimits, HistoryUsage
-from hpad.records.entry import MOST_TEXT, Entry, Point
-from hpad.records.stored import UnreadableEntry, micros, moment, unpack_said, unpack_step
+from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, micros, moment, unpack_said, unpack_step
 from hpad.records.stretch import Stretch, kept, reason
 from hpad.records.subscription import Listeners, Subscription
 from hpad.records.tables import Search

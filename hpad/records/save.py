@@ -1,19 +1,31 @@
-"""Writes a recording to a new file at once: a file of its name is complete."""
+"""Writes a recording to a new file at once: a file of its name is complete.
 
+So are the last reconciles of a running daemon saved.
+"""
+
+import asyncio
 import contextlib
 import gzip
 import os
 import tempfile
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Final
 
+import structlog
+
+from hpad.clock import Clock
+from hpad.engine.turn import Reconcile
+from hpad.records import recent
 from hpad.records.format import RecordingError
 
 _LEVEL: Final = 6
 """The default of gzip(1): the higher levels take twice the time or more for a few percent."""
 _PREFIX_LENGTH: Final = 100
+_NAME: Final = "recent"
+_LONGEST: Final = timedelta(hours=1)
+"""A save that takes longer has ended without its file."""
 
 
 def write(path: Path, lines: Iterable[bytes]) -> None:
@@ -58,3 +70,42 @@ def _fill(file: IO[bytes], lines: Iterable[bytes], *, compressed: bool) -> None:
         return
     with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0) as out:
         out.writelines(lines)
+
+
+async def save_recent(kept: recent.RecentReconciles, folder: Path | None, clock: Clock) -> None:
+    """Saves the reconciles in memory as a recording. Logs the file, or why there is none."""
+    log = structlog.get_logger("hpad.record")
+    if not kept.is_on:
+        log.warning("nothing saved: record_recent is off; `record_recent: 10m` keeps the decisions of ten minutes")
+        return
+    if folder is None:
+        log.error("nothing saved: no folder; name one with record_recent_dir")
+        return
+    reconciles = kept.all()
+    if not reconciles:
+        log.warning("nothing saved: no decision is in memory")
+        return
+    try:
+        path = await asyncio.to_thread(write_recent, reconciles, folder, clock.now())
+    except RecordingError as error:
+        log.error("nothing saved", error=str(error))
+    except Exception:  # a failed save must not end the daemon
+        log.exception("bug: saving failed with an unexpected exception")
+    else:
+        hpas = len({done.view.key for done in reconciles})
+        log.info("saved the last decisions", file=str(path), hpas=hpas, reconciles=len(reconciles))
+
+
+def write_recent(reconciles: Sequence[Reconcile], folder: Path, now: datetime) -> Path:
+    """Writes `recent.TIME.jsonl.gz`, with the time in microseconds so that each signal has a file of its own.
+
+    Removes what processes that were killed during a save have left in the folder. Blocks. Raises RecordingError.
+    """
+    path = folder / f"{_NAME}.{now:%Y%m%dT%H%M%S.%fZ}.jsonl.gz"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(f"cannot save to {folder}: {error.strerror or error}") from None
+    remove_parts(folder, f"{_NAME}.", now - _LONGEST)
+    write(path, recent.lines(reconciles))
+    return path

@@ -30,8 +30,7 @@ from hpad.engine.history import EMPTY
 from hpad.engine.recommend import Recommendation
 from hpad.engine.settle import Outcome, Settlement
 from hpad.engine.turn import Answer, Reconcile
-from hpad.records.entry import Numbers, numbers
-from hpad.records.stored import Stored, pack
+from hpad.records.entry import Numbers, Stored, numbers, pack
 
 SETTLED: Final = 8
 """Turns in a row after which a change of the reason counts: two minutes with the default period."""

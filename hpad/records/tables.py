@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hpad.api.metadata import Key
-from hpad.records.entry import Numbers
-from hpad.records.stored import Stored
+from hpad.records.entry import Numbers, Stored
 from hpad.store.database import PAGE, Layout, transaction
 
 FORMAT: Final = 2

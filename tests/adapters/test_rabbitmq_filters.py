@@ -9,7 +9,7 @@ from aiohttp import web
 from hpad import testing
 from hpad.adapter import AdapterError, ExternalSample
 from hpad_adapters import rabbitmq
-from hpad_adapters.rabbitmq.name_filter import chunks, name_filter
+from hpad_adapters.rabbitmq.answers import chunks, name_filter
 from hpad_adapters.rabbitmq.values import Lookup
 
 LONGEST = 1024

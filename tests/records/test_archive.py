@@ -12,7 +12,7 @@ from support import virtual_time
 from support.archives import API, EVERYTHING, WEB, found, numbers, put, stretch, use
 
 from hpad.records.archive import Archive, HistoryLimits
-from hpad.records.stored import moment
+from hpad.records.entry import moment
 from hpad.records.tables import Search
 from hpad.store.database import Database
 

@@ -11,7 +11,7 @@ from support.references import containers
 from hpad.api.metadata import Key
 from hpad.records import tables
 from hpad.records.archive import RETRY, Archive, HistoryLimits
-from hpad.records.stored import moment
+from hpad.records.entry import moment
 
 
 def test_an_hpa_has_at_most_that_many_entries(tmp_path: Path) -> None:

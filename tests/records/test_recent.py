@@ -17,7 +17,6 @@ from hpad.api.hpa import from_builtins
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample
-from hpad.daemon import saving
 from hpad.engine.conditions import WARNING, Event
 from hpad.engine.turn import Reconcile
 from hpad.records import recent, replay, save
@@ -133,7 +132,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_save(tmp_path: Path) 
     for name, age in zip(names, (3601, 3599, 9999, 9999), strict=True):
         (tmp_path / name).write_text("a part")
         os.utime(tmp_path / name, (now.timestamp() - age,) * 2)
-    written = saving.write(recorded_world.reconciles(LOAD[:1], most=8), tmp_path, now)
+    written = save.write_recent(recorded_world.reconciles(LOAD[:1], most=8), tmp_path, now)
     assert {each.name for each in tmp_path.iterdir()} == {*names[1:], written.name}
 
 

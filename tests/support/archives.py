@@ -12,7 +12,7 @@ from support.decisions import scaled
 from hpad.api.metadata import Key
 from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, HistoryLimits
-from hpad.records.stored import Stored, moment
+from hpad.records.entry import Stored, moment
 from hpad.records.stretch import Reason, Stretch, reason
 from hpad.records.tables import Search
 

@@ -26,8 +26,7 @@ from hpad.adapter import AdapterError, Context, reason
 from hpad.adapter_http import Http, failure, read_secrets
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.name_filter import possible
-from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue
+from hpad_adapters.rabbitmq.queues import STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup
 

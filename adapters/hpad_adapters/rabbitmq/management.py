@@ -31,6 +31,8 @@ from hpad_adapters.rabbitmq.answers import (
     Leaders,
     Overview,
     QueuePage,
+    chunks,
+    name_filter,
     overview,
     page_of,
     queue_of,
@@ -39,8 +41,7 @@ from hpad_adapters.rabbitmq.answers import (
 )
 from hpad_adapters.rabbitmq.broker import BrokerRefusedError, NotFoundError, RabbitmqBroker
 from hpad_adapters.rabbitmq.metric import ANY_VHOST
-from hpad_adapters.rabbitmq.name_filter import chunks, name_filter, possible
-from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue
+from hpad_adapters.rabbitmq.queues import QUORUM, STREAM, RabbitmqQueue, possible
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, TooManyQueuesError
 

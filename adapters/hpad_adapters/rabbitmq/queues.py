@@ -10,6 +10,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 _SINGLE_ACTIVE = "x-single-active-consumer"
+LONGEST_NAME = 255
+"""Bytes of a name in AMQP; no queue has a longer one."""
 _UNAVAILABLE = ("down", "stopped", "crashed", "minority", "noproc")
 
 
@@ -148,3 +150,8 @@ def tasks(queue: RabbitmqQueue, where: str) -> float:
 def named(queue: RabbitmqQueue, where: str) -> str:
     """Returns the queue's name in a sentence."""
     return f'queue "{queue.name}" in {where}'
+
+
+def possible(name: str) -> bool:
+    """Returns whether a queue can have this name; a request with a longer one may be refused."""
+    return len(name.encode()) <= LONGEST_NAME

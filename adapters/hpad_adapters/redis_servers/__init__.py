@@ -6,11 +6,11 @@ settings name; its `ask` sends commands of keys and returns their replies. redis
 """
 
 # "import X as X" makes a name part of this package (PEP 484), from which adapters import it.
-from hpad_adapters.redis_servers.requests import AnyRedis as AnyRedis
-from hpad_adapters.redis_servers.requests import RedisRequest as RedisRequest
-from hpad_adapters.redis_servers.requests import Reply as Reply
-from hpad_adapters.redis_servers.requests import ReplyError as ReplyError
-from hpad_adapters.redis_servers.requests import ServerError as ServerError
+from hpad_adapters.redis_servers.servers import AnyRedis as AnyRedis
+from hpad_adapters.redis_servers.servers import RedisRequest as RedisRequest
+from hpad_adapters.redis_servers.servers import Reply as Reply
+from hpad_adapters.redis_servers.servers import ReplyError as ReplyError
+from hpad_adapters.redis_servers.servers import ServerError as ServerError
 from hpad_adapters.redis_servers.servers import lacks as lacks
 from hpad_adapters.redis_servers.servers import servers as servers
 from hpad_adapters.redis_servers.settings import ClusterNodes as ClusterNodes

@@ -26,7 +26,7 @@ from hpad_adapters.redis_servers.connection import (
     raw,
     sent,
 )
-from hpad_adapters.redis_servers.requests import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
+from hpad_adapters.redis_servers.servers import AnyRedis, RedisRequest, Reply, ReplyError, ServerError
 from hpad_adapters.redis_servers.settings import REDIS_PORT, SENTINEL_PORT, RedisAddress, RedisServers, address
 from hpad_adapters.trust import Trust
 

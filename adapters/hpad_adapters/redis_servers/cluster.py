@@ -11,7 +11,7 @@ from redis.asyncio.cluster import ClusterNode
 
 from hpad.adapter import AdapterError, or_error
 from hpad_adapters.redis_servers.connection import COMMON, Fault, Guarded, RedisAccess, by_request, commands, sent, text
-from hpad_adapters.redis_servers.requests import RedisRequest, Reply, ServerError
+from hpad_adapters.redis_servers.servers import RedisRequest, Reply, ServerError
 from hpad_adapters.redis_servers.settings import RedisAddress, named
 
 SLOTS = 16384

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 
 from hpad.adapter import AdapterError
 from hpad.adapter_http import Secret, Tls, failure, read_secrets
-from hpad_adapters.redis_servers.requests import RedisRequest, Reply, ReplyError, ServerError
+from hpad_adapters.redis_servers.servers import RedisRequest, Reply, ReplyError, ServerError
 from hpad_adapters.redis_servers.settings import RedisAddress, named
 from hpad_adapters.trust import Trust
 

@@ -1,10 +1,47 @@
-"""Opens Redis as settings name it, by redis-py, which comes with the extra `hpad[redis]`."""
+"""What adapters ask of Redis, and what it replies; opens Redis by redis-py, which the extra `hpad[redis]` brings."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+import msgspec
+
+from hpad.adapter import AdapterError
 from hpad_adapters import extras
-from hpad_adapters.redis_servers.requests import AnyRedis
 from hpad_adapters.redis_servers.settings import RedisServers
+
+Command = Sequence[str]
+
+
+class RedisRequest(msgspec.Struct, frozen=True):
+    """Commands of one key, which is the first argument of each, and which decides the node of a cluster."""
+
+    key: str
+    commands: tuple[Command, ...]
+
+
+class ReplyError(Exception):
+    """An error reply of the server."""
+
+
+Reply = str | int | list["Reply"] | None | ReplyError
+
+
+class ServerError(AdapterError):
+    """A server that cannot be used. The message names it."""
+
+
+class AnyRedis(Protocol):
+    """Redis in one of its forms; `name` begins error messages."""
+
+    name: str
+
+    async def ask(self, requests: Sequence[RedisRequest]) -> list[list[Reply] | AdapterError]:
+        """Returns the replies to the commands of each request, in order.
+
+        An error reply is a ReplyError among the replies. A ServerError answers the requests of a node that failed.
+        Raises ServerError if no server answers.
+        """
+        ...
 
 
 def servers(settings: RedisServers) -> AnyRedis:

@@ -15,9 +15,9 @@ from hpad.api.sample import AdapterError
 from hpad.engine.settle import Outcome
 from hpad.engine.turn import Reconcile, TimingTrace
 from hpad.engine.view import MANAGED_BY, READ_FAILED, STALE, TOO_LARGE, ScaleError
-from hpad.records import replay, stored, tables
+from hpad.records import entry, replay, tables
+from hpad.records.entry import DICTIONARY, Stored, UnreadableEntry, pack, unpack_said, unpack_step
 from hpad.records.format import decode_scenario
-from hpad.records.stored import DICTIONARY, Stored, UnreadableEntry, pack, unpack_said, unpack_step
 
 
 def by_cpu(pods: int) -> Reconcile:
@@ -96,9 +96,9 @@ def test_typical_steps_are_small(done: Reconcile, step_bytes: int) -> None:
 
 
 def test_a_step_that_is_too_large_is_left_out_and_what_was_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 0 < len(pack(by_cpu(1000)).step) < stored.MOST_BYTES / 3
-    assert pack(by_cpu(stored.MOST_PODS + 1)).step == b""
-    monkeypatch.setattr(stored, "MOST_BYTES", 1000)
+    assert 0 < len(pack(by_cpu(1000)).step) < entry.MOST_BYTES / 3
+    assert pack(by_cpu(entry.MOST_PODS + 1)).step == b""
+    monkeypatch.setattr(entry, "MOST_BYTES", 1000)
     made = pack(by_cpu(100))
     assert made.step == b""
     assert unpack_said(made.said).sentence.startswith("keep 100")
