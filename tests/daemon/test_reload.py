@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import msgspec
@@ -118,6 +119,27 @@ async def test_a_reload_with_a_broken_source_changes_nothing(cluster: Cluster, t
         assert daemon.settings == before
         static(tmp_path / "a.yaml", 30)
         await wait_for_replicas(cluster, 3)
+
+
+class _Read:
+    """Settings that note which of their fields are read."""
+
+    def __init__(self) -> None:
+        self.fields: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.fields.add(name)
+        return getattr(settings.Settings(), name)
+
+
+def test_a_reload_reads_each_setting_that_is_marked_as_reloadable() -> None:
+    read: Any = _Read()
+    components = mock.Mock(store=mock.Mock(spec=persistent.PersistentStore))
+    assembly.apply(read, components)
+    assembly.gatherer(read, mock.Mock(), SystemClock(), Telemetry())
+    by_command = {"log_level", "log_format", "record_recent_dir"}  # hpad.cli.run: _reload, _save_recent
+    by_version = {"names_zero"}
+    assert read.fields | by_command | by_version >= app.RELOADABLE
 
 
 class Service:
