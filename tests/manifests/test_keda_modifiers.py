@@ -89,6 +89,8 @@ def decided(found: Converted, values: dict[str, float | None], current: int = 5)
         ("a ?? b", {"a": None, "b": 70}, 7),
         ("a ?? b ?? 80", {"a": None, "b": None}, 8),
         ("a / (4 / 2)", {"a": 40, "b": 0}, 2),
+        ("\n  a\n  + b\n", {"a": 40, "b": 70}, 11),
+        ("2 * (a ?? b) + 20", {"a": None, "b": 20}, 6),
     ],
 )
 def test_a_formula_gives_the_count_that_keda_gives(
@@ -145,8 +147,17 @@ def test_arithmetic_over_one_prometheus_becomes_one_query(formula: str, query: s
 @pytest.mark.parametrize(
     ("formula", "reason"),
     [
-        ("a > 2 ? a + b : 1", '">" is not carried over'),
-        ("count([a,b],{#>1}) > 1 ? 5 : 0", "the function count is not carried over"),
+        ("a > 2 ? a + b : 1", "powers and conditions are not carried over"),
+        ("count([a,b],{#>1}) > 1 ? 5 : 0", "powers and conditions are not carried over"),
+        ("count([a, b])", "the function count is not carried over"),
+        ("int(a, b)", "int with 2 values is not carried over"),
+        ("max([a], b)", '"[a]" is not carried over'),
+        ("max(a, key=b)", '"max(a, key=b)" is not carried over'),
+        ("a ?? 'x'", "\"'x'\" is not carried over"),
+        ("a + True", '"True" is not carried over'),
+        ("a + 1e999", "it is not arithmetic over triggers"),
+        ("-" * 500 + "a", "more than 64 parts within each other"),
+        ("a + " * 300 + "a", "more than 1000 characters"),
         ("a - b", "a difference is not carried over"),
         ("a * b", "a product of two triggers is not carried over"),
         ("100 / a", "a division by a trigger, or by zero, is not carried over"),
@@ -154,11 +165,11 @@ def test_arithmetic_over_one_prometheus_becomes_one_query(formula: str, query: s
         ("a + 2 * a", "one trigger with two factors is not carried over"),
         ("a + c", '"c" is not the name of a trigger that is carried over'),
         ("max(a, -1)", "a constant of 0 or less is not carried over"),
-        ("a +", "it ends too early"),
-        ("(a", 'a ")" is missing'),
-        ("(" * 40 + "a" + ")" * 40, "more than 16 parentheses"),
-        ("a ** 2", '"*" is not carried over'),
-        ("a % 2", '"%" is not carried over'),
+        ("a +", "it is not arithmetic over triggers"),
+        ("(a", "it is not arithmetic over triggers"),
+        ("(" * 400 + "a" + ")" * 400, "it is not arithmetic over triggers"),
+        ("a ** 2", "powers and conditions are not carried over"),
+        ("a % 2", '"a % 2" is not carried over'),
     ],
 )
 def test_a_formula_that_is_not_carried_over_is_a_loss_with_its_text(formula: str, reason: str) -> None:

@@ -1,17 +1,15 @@
 """Parses the formula of `advanced.scalingModifiers`, as far as it can be carried over.
 
-    sum = product {("+" | "-") product}
-    product = choice {("*" | "/") choice}
-    choice = value {"??" value}
-    value = NUMBER | NAME | FUNCTION "(" sum {"," sum} ")" | "[" sum {"," sum} "]" | "-" value | "(" sum ")"
-
-FUNCTION is max, min, sum, mean, float, int, and a list stands for its elements. Comparisons, conditions and the other
-functions of KEDA's language are not part of it. Source: the language definition of expr (expr-lang.org), which binds
-`??` closer than arithmetic.
+It may have numbers, names of triggers, + - * /, `??`, parentheses, and the functions max, min, sum, mean, float and
+int, also of a list. Python's parser reads it, since the syntax of these parts is that of Python, but for `??`.
+Comparisons, conditions and the other functions of KEDA's language are not part of it. Source: the language definition
+of expr (expr-lang.org), which binds `??` closer than arithmetic.
 """
 
-import re
-from collections.abc import Iterator
+import ast
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -25,8 +23,8 @@ FIRST: Final = "??"
 _PLAIN: Final = ("float", "int")
 """Conversions: every value is a float already, and int cuts less than one unit off."""
 _FUNCTIONS: Final = (MAX, MIN, SUM, MEAN)
-_DEEPEST: Final = 16
-_TOKEN: Final = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)|([A-Za-z_$][A-Za-z0-9_$]*)|(\?\?|[-+*/(),\[\]])|(\S))")
+_DEEPEST: Final = 64
+_LONGEST: Final = 1000
 
 
 class UnreadableFormula(Exception):
@@ -65,8 +63,17 @@ MINUS: Final = Number(Fraction(-1))
 
 
 def parse(text: str) -> Node:
-    """Parses a formula. Raises Unreadable."""
-    return _Parser(text).whole()
+    """Parses a formula. Raises UnreadableFormula."""
+    if len(text) > _LONGEST:
+        raise UnreadableFormula(f"more than {_LONGEST} characters are not carried over")
+    if "**" in text or "?" in text.replace(FIRST, ""):
+        raise UnreadableFormula("powers and conditions are not carried over")
+    # In one line, in which Python reads it. Python has no "??"; its "**" binds closer than arithmetic as well.
+    readable = " ".join(text.split()).replace(FIRST, "**")
+    try:
+        return _node(ast.parse(readable, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UnreadableFormula("it is not arithmetic over triggers") from None
 
 
 def names(node: Node) -> list[str]:
@@ -85,86 +92,40 @@ def _leaves(node: Node) -> Iterator[Node]:
         yield node
 
 
-class _Parser:
-    """Parses one formula by recursive descent; the depth is bounded."""
+def _node(found: ast.expr, depth: int = 1) -> Node:
+    """Returns the node of a part of Python's tree. Raises UnreadableFormula."""
+    if depth > _DEEPEST:
+        raise UnreadableFormula(f"more than {_DEEPEST} parts within each other are not carried over")
+    within = functools.partial(_node, depth=depth + 1)
+    match found:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return Number(Fraction(str(value)))
+        case ast.Name(id=name):
+            return FormulaName(name)
+        case ast.UnaryOp(op=ast.USub(), operand=part):
+            return Product(MINUS, within(part))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _joined(SUM, within(left), within(right))
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _joined(SUM, within(left), Product(MINUS, within(right)))
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _joined(FIRST, within(left), within(right))
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right):
+            return Product(within(left), within(right), divides=isinstance(operator, ast.Div))
+        case ast.Call(func=ast.Name(id=function), args=[ast.List(elts=parts)] | parts, keywords=[]):
+            return _call(function, [within(part) for part in parts])
+    raise UnreadableFormula(f'"{ast.unparse(found).replace("**", FIRST)}" is not carried over')
 
-    def __init__(self, text: str) -> None:
-        self._tokens = [match.group().strip() for match in _TOKEN.finditer(text)]
-        self._depth = 0
 
-    def whole(self) -> Node:
-        found = self._sum()
-        if self._tokens:
-            raise UnreadableFormula(f'"{self._tokens[0]}" is not carried over')
-        return found
+def _joined(function: str, *parts: Node) -> Node:
+    """Returns the call of the function, with the parts of an equal call in place of the call."""
+    within = (each.parts if isinstance(each, FormulaCall) and each.function == function else (each,) for each in parts)
+    return FormulaCall(function, tuple(itertools.chain.from_iterable(within)))
 
-    def _sum(self) -> Node:
-        parts = [self._product()]
-        while self._next() in ("+", "-"):
-            sign, part = self._take(), self._product()
-            parts.append(part if sign == "+" else Product(MINUS, part))
-        return parts[0] if len(parts) == 1 else FormulaCall(SUM, tuple(parts))
 
-    def _product(self) -> Node:
-        found = self._choice()
-        while self._next() in ("*", "/"):
-            found = Product(found, divides=self._take() == "/", right=self._choice())
-        return found
-
-    def _choice(self) -> Node:
-        parts = [self._value()]
-        while self._next() == "??":
-            self._take()
-            parts.append(self._value())
-        return parts[0] if len(parts) == 1 else FormulaCall(FIRST, tuple(parts))
-
-    def _value(self) -> Node:
-        token = self._take()
-        if token == "-":
-            return Product(MINUS, self._value())
-        if token == "(":
-            [found] = self._list(")", most=1)
-            return found
-        if token[:1].isdigit():
-            return Number(Fraction(token))
-        if not (token[:1].isalpha() or token[:1] in ("_", "$")):
-            raise UnreadableFormula(f'"{token}" is not carried over' if token else "it ends too early")
-        return self._call(token) if self._next() == "(" else FormulaName(token)
-
-    def _call(self, function: str) -> Node:
-        self._take()
-        if function not in (*_FUNCTIONS, *_PLAIN):
-            raise UnreadableFormula(f"the function {function} is not carried over")
-        parts = self._arguments()
-        if function in _PLAIN or len(parts) == 1:
-            return parts[0]
-        return FormulaCall(function, tuple(parts))
-
-    def _arguments(self) -> list[Node]:
-        if self._next() != "[":
-            return self._list(")")
-        self._take()
-        parts = self._list("]")
-        if self._take() != ")":
-            raise UnreadableFormula("a list beside other arguments is not carried over")
-        return parts
-
-    def _list(self, end: str, most: int = 64) -> list[Node]:
-        """Parses what follows a parenthesis up to the one that closes it."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise UnreadableFormula(f"more than {_DEEPEST} parentheses within each other are not carried over")
-        parts = [self._sum()]
-        while self._next() == "," and len(parts) < most:
-            self._take()
-            parts.append(self._sum())
-        if (token := self._take()) != end:
-            raise UnreadableFormula(f'"{token}" is not carried over' if token else f'a "{end}" is missing')
-        self._depth -= 1
-        return parts
-
-    def _next(self) -> str:
-        return self._tokens[0] if self._tokens else ""
-
-    def _take(self) -> str:
-        return self._tokens.pop(0) if self._tokens else ""
+def _call(function: str, parts: Sequence[Node]) -> Node:
+    if function not in (*_FUNCTIONS, *_PLAIN):
+        raise UnreadableFormula(f"the function {function} is not carried over")
+    if not parts or (function in _PLAIN and len(parts) > 1):
+        raise UnreadableFormula(f"{function} with {len(parts)} values is not carried over")
+    return parts[0] if len(parts) == 1 else FormulaCall(function, tuple(parts))
