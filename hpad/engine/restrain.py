@@ -13,7 +13,7 @@ import msgspec
 
 from hpad.engine.behavior import TOO_FEW, TOO_MANY, CompiledBehavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import EPOCH, MICROSECOND, PackedRecommendations, PastRecommendation, packed
+from hpad.engine.history import MICROSECOND, PackedRecommendations, PastRecommendation, micros, packed
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
 
@@ -47,10 +47,7 @@ def stabilize(
     """
     upward = behavior.up.window or timedelta(0)
     downward = downscale if behavior.down.window is None else behavior.down.window
-    at, known = (
-        (now - EPOCH) // MICROSECOND,
-        packed(past),
-    )
+    at, known = micros(now), packed(past)
     rise, fall = at - upward // MICROSECOND, at - downward // MICROSECOND
     low = high = recommended
     stale = -1  # the last entry older than both windows, which the new one replaces
@@ -79,10 +76,7 @@ def stabilize_down(
 
     Source: Kubernetes 1.36, horizontal.go: stabilizeRecommendation.
     """
-    at, known = (
-        (now - EPOCH) // MICROSECOND,
-        packed(past),
-    )
+    at, known = micros(now), packed(past)
     cutoff = at - downscale // MICROSECOND
     high, stale = recommended, -1
     for index, (when, count) in enumerate(known.rows):
