@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec.inspect
 
-from hpad.serve import openapi
+from hpad.serve import operations
 from hpad.serve.operations import OPERATIONS
 from tools.markdown import table
 
@@ -24,7 +24,7 @@ Schema = Mapping[str, Any]
 
 def parts() -> Iterator[str]:
     """Yields the paragraphs and tables of the page."""
-    document = openapi.document()
+    document = operations.document()
     yield _INTRO
     yield "## Paths"
     for path, methods in document["paths"].items():
@@ -68,7 +68,7 @@ def _own_types() -> list[str]:
     structs: dict[type, Any] = {}
     for each in OPERATIONS:
         if each.answer is not None:
-            openapi.collect(msgspec.inspect.type_info(each.answer), structs)
+            operations.collect(msgspec.inspect.type_info(each.answer), structs)
     return [kind.__name__ for kind in structs if not kind.__module__.startswith(_KUBERNETES)]
 
 

@@ -1,4 +1,4 @@
-"""What `hpad sources test` and `hpad sources history` read: a metric of a source, as one HPA would read it."""
+"""What `hpad sources test` reads: a metric of a source, as one HPA would read it."""
 
 import argparse
 from collections.abc import Iterator

@@ -49,8 +49,8 @@ async def gatherer(settings: Settings, make: plugins.Contexts) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[tuple[Adapter, Redactor]]:
-    """Builds the adapter of one source, and closes it at the end; yields it with its redactor.
+async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterator[Adapter]:
+    """Builds the adapter of one source, and closes it at the end.
 
     Raises AdapterError if it cannot be built or closed. Removes the source's secrets from an AdapterError that the
     block raises.
@@ -63,7 +63,7 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
         try:
             with redactor.active():
                 built = plugins.instance(source, loaded, context)
-                yield built, redactor
+                yield built
                 await _close(source, built, context.log)
         finally:
             await context.http.close()

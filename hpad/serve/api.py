@@ -22,7 +22,7 @@ from hpad.engine.turn import Reconcile
 from hpad.records import recent
 from hpad.records.history import DecisionHistory, PastDecision
 from hpad.records.recent import RecentReconciles
-from hpad.serve import api_types, openapi, parameters, stream, summary
+from hpad.serve import api_types, operations, parameters, stream, summary
 from hpad.serve.api_types import (
     DecisionAt,
     Detail,
@@ -109,7 +109,7 @@ class Api:
         return await self._constant("version", lambda: encode(_version()))
 
     async def _openapi(self, request: web.Request, asked: Asked) -> web.Response:
-        return await self._constant("openapi", lambda: msgspec.json.encode(openapi.document()))
+        return await self._constant("openapi", lambda: msgspec.json.encode(operations.document()))
 
     async def _constant(self, name: str, make: Callable[[], bytes]) -> web.Response:
         """Answers what never changes; it is made once, on a thread."""

@@ -16,10 +16,10 @@ from support import api_world
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
 
-from hpad.serve import openapi, parameters
+from hpad.serve import operations, parameters
 from hpad.serve.operations import OPERATIONS, PREFIX
 
-DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(openapi.document()))
+DOCUMENT: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(operations.document()))
 SCHEMAS = DOCUMENT["components"]["schemas"]
 EXAMPLES = 8
 """Random requests per operation and phase."""
