@@ -1,4 +1,4 @@
-"""The only module that reads a clock or sleeps.
+"""The only module that reads a clock or sleeps; also times as microseconds.
 
 Objects that need time take a `Clock`; pure functions take `now` as an argument.
 """
@@ -6,11 +6,24 @@ Objects that need time take a `Clock`; pure functions take `now` as an argument.
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def micros(moment: datetime) -> int:
+    """Returns a time as microseconds since 1970."""
+    return (moment - EPOCH) // MICROSECOND  # an integer: a float of seconds has no exact microseconds
+
+
+def moment_of(micros: int) -> datetime:
+    """Returns the time of microseconds since 1970. Raises OverflowError for one that datetime does not have."""
+    return EPOCH + timedelta(microseconds=micros)
 
 
 class Clock(Protocol):

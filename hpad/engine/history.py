@@ -17,7 +17,7 @@ complete only if it was closed.
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar, overload
 
 import msgspec
@@ -25,10 +25,7 @@ import msgspec
 from hpad.api.hpa import HorizontalPodAutoscalerStatus
 from hpad.api.metadata import Moment as Timestamp
 from hpad.api.quantity import MAX_INT32
-from hpad.clock import Moment
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
+from hpad.clock import Moment, micros, moment_of
 
 
 class PastRecommendation(msgspec.Struct, frozen=True, gc=False):
@@ -111,16 +108,6 @@ class PackedRecommendations(Sequence[PastRecommendation]):
 def packed(past: Sequence[PastRecommendation]) -> PackedRecommendations:
     """Returns the recommendations in their packed form, which they may have already."""
     return past if isinstance(past, PackedRecommendations) else PackedRecommendations(past)
-
-
-def micros(moment: datetime) -> int:
-    """Returns a time as microseconds since 1970."""
-    return (moment - EPOCH) // MICROSECOND  # an integer: a float of seconds has no exact microseconds
-
-
-def moment_of(micros: int) -> datetime:
-    """Returns the time of microseconds since 1970. Raises OverflowError for one that datetime does not have."""
-    return EPOCH + timedelta(microseconds=micros)
 
 
 def _cut(count: int) -> int:

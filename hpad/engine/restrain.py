@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
+from hpad.clock import MICROSECOND, micros
 from hpad.engine.behavior import TOO_FEW, TOO_MANY, CompiledBehavior, Limited, limit, limit_without_behavior
 from hpad.engine.examine import ZERO_DISABLED
-from hpad.engine.history import MICROSECOND, PackedRecommendations, PastRecommendation, micros, packed
+from hpad.engine.history import PackedRecommendations, PastRecommendation, packed
 from hpad.engine.recommend import Recommendation
 from hpad.engine.view import View
 

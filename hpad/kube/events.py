@@ -12,7 +12,7 @@ import hashlib
 import uuid
 from array import array
 from collections import OrderedDict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ import structlog
 
 from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
 from hpad.api.metadata import Key
+from hpad.clock import micros
 from hpad.engine.conditions import Event, with_detail
 from hpad.kube import errors, paths
 from hpad.kube.client import Allowed, Client, NotAllowed
@@ -33,7 +34,6 @@ _SIMILAR = 10  # different messages of one reason after which they are combined
 _SIMILAR_SPAN = timedelta(minutes=10)
 _BURST = 25.0
 _REFILL = timedelta(minutes=5)  # per event of one type about one object
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_NAME: Final = 253  # object names are DNS subdomains (RFC 1123)
 _DIGEST: Final = 16
 _SHORT_DIGEST: Final = 8  # of a message or a reason: few exist per object
@@ -150,7 +150,7 @@ class EventAggregator:
 
     def _name(self, about: str, now: datetime) -> str:
         """Returns `<object>.<nanoseconds in hex>`, unique; a UUID if that is too long for a name."""
-        nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
+        nanoseconds = micros(now) * 1000
         self._last_name = max(nanoseconds, self._last_name + 1)
         name = f"{about}.{self._last_name:x}"
         return name if len(name) <= _LONGEST_NAME else str(uuid.UUID(bytes=_digest((name,), _DIGEST), version=4))

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from hpad.api.metadata import Key
-from hpad.clock import Clock
+from hpad.clock import Clock, micros, moment_of
 from hpad.records import tables
-from hpad.records.entry import Numbers, Stored, micros, moment
+from hpad.records.entry import Numbers, Stored
 from hpad.records.stretch import Stretch
 from hpad.records.tables import EntryChange, EntryRow, Readings, Search
 from hpad.store.database import Database, MemoryDatabase
@@ -156,7 +156,7 @@ class Archive:
         began = [each.began for each in self._held(key, live)]
         gone = max(self._forgotten.get(key, 0), self._forgetting.get(key, 0))
         saved, _ = await self._database.run(lambda connection: tables.oldest(connection, key, gone))
-        return min([*began, *(() if saved is None else (moment(saved),))], default=None)
+        return min([*began, *(() if saved is None else (moment_of(saved),))], default=None)
 
     async def load(self) -> int:
         """Opens the database. Returns the highest number, 0 if there is no entry."""

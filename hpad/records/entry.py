@@ -8,12 +8,13 @@ format of the file of the history: a change of it needs another `tables.FORMAT`.
 """
 
 import zlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from hpad.clock import EPOCH
 from hpad.engine.addresses import addresses
 from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
@@ -31,8 +32,6 @@ MOST_PODS: Final = 5000
 DICTIONARY: Final = Path(__file__).with_name("dictionary.jsonl").read_bytes()
 """Entries and steps of typical reconciles."""
 _INFLATED: Final = 1 << 24
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 Numbers = tuple[int | None, tuple[int | None, ...]]
 """The recommendation and the proposal of each metric; None where there is none."""
 
@@ -116,16 +115,6 @@ class Stored(NamedTuple):
 
     said: bytes
     step: bytes
-
-
-def micros(moment: datetime) -> int:
-    """Returns a time as microseconds since 1970."""
-    return (moment - EPOCH) // _MICROSECOND
-
-
-def moment(number: int) -> datetime:
-    """Returns the time of a number of microseconds since 1970. Raises OverflowError."""
-    return EPOCH + number * _MICROSECOND
 
 
 def pack(done: Reconcile) -> Stored:

@@ -20,13 +20,13 @@ import structlog
 from hpad.api.hpa import without_status
 from hpad.api.metadata import Key
 from hpad.api.sample import Query
-from hpad.clock import Clock, SystemClock
+from hpad.clock import Clock, SystemClock, micros, moment_of
 from hpad.engine.settle import sentence
 from hpad.engine.trace import Trace
 from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, FoundEntry, HistoryLimits, HistoryUsage
-from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, micros, moment, unpack_said, unpack_step
+from hpad.records.entry import MOST_TEXT, Entry, Point, UnreadableEntry, unpack_said, unpack_step
 from hpad.records.stretch import Stretch, kept, reason
 from hpad.records.subscription import Listeners, Subscription
 from hpad.records.tables import Search
@@ -288,8 +288,8 @@ def _entry(key: Key, found: FoundEntry) -> Entry:
         number=row.number,
         namespace=key.namespace,
         name=key.name,
-        began=moment(row.began),
-        ended=moment(row.ended),
+        began=moment_of(row.began),
+        ended=moment_of(row.ended),
         turns=row.turns,
-        points=tuple(Point(moment(time), *each) for time, each in readings if len(each[1]) == len(said.metrics)),
+        points=tuple(Point(moment_of(time), *each) for time, each in readings if len(each[1]) == len(said.metrics)),
     )

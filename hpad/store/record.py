@@ -21,9 +21,8 @@ import msgspec
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, dec_hook, enc_hook
 from hpad.api.metadata import Key
+from hpad.clock import EPOCH, MICROSECOND, micros, moment_of
 from hpad.engine.history import (
-    EPOCH,
-    MICROSECOND,
     History,
     LastSample,
     Memory,
@@ -32,8 +31,6 @@ from hpad.engine.history import (
     PendingRescale,
     Rescale,
     Validity,
-    micros,
-    moment_of,
     packed,
 )
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from support import virtual_time
 from support.archives import API, EVERYTHING, WEB, found, numbers, put, stretch, use
 
+from hpad.clock import moment_of
 from hpad.records.archive import Archive, HistoryLimits
-from hpad.records.entry import moment
 from hpad.records.tables import Search
 from hpad.store.database import Database
 
@@ -27,7 +27,7 @@ def test_saved_entries_survive_a_restart(tmp_path: Path) -> None:
         (one,) = await archive.find(WEB, Search(limit=1, steps=True), None)
         assert (one.row.number, one.row.began, one.row.ended, one.row.said) == (5, 5, 6, b"said-5")
         assert (len(one.row.step), one.readings) == (300, {5: (5, (5,))})
-        assert await archive.oldest(WEB, None) == moment(1)
+        assert await archive.oldest(WEB, None) == moment_of(1)
 
     use(path, work)
     assert (numbers(path), numbers(path, API)) == ([5, 4, 3, 2, 1], [10])
@@ -51,7 +51,7 @@ def test_entries_are_found_by_time_and_number(
     """Whether they are saved or wait for the save."""
     stretches = [stretch(number, ended=10 * number + 10 - (number != 3)) for number in range(1, 6)]
     for each in stretches:
-        each.began = moment(10 * each.number)
+        each.began = moment_of(10 * each.number)
 
     async def work(archive: Archive) -> None:
         for each in stretches:
@@ -71,8 +71,8 @@ def test_a_stretch_that_goes_on_is_found_as_it_is_now_and_saved_when_it_ends(tmp
     async def work(archive: Archive) -> None:
         archive.put(one)
         await archive.save()
-        one.ended, one.turns = moment(90), 7
-        one.readings.append((moment(80), (6, (6,))))
+        one.ended, one.turns = moment_of(90), 7
+        one.readings.append((moment_of(80), (6, (6,))))
         assert await found(archive, search=Search(since=50)) == []
         (live,) = await archive.find(WEB, EVERYTHING._replace(since=50), one)
         assert (live.row.ended, live.row.turns, len(live.row.step)) == (90, 7, 300)
@@ -115,7 +115,7 @@ def test_noted_progress_survives_a_crash(tmp_path: Path) -> None:
             archive.put(each)
         await archive.save()
         for each in (one, other):
-            each.ended = moment(400)
+            each.ended = moment_of(400)
         await archive.note([one, other])
         archive.put(stretch(470))  # lost: it was never saved
         await archive._database.close()

@@ -9,9 +9,9 @@ from support.archives import API, FAR, found, numbers, put, stretch, use
 from support.references import containers
 
 from hpad.api.metadata import Key
+from hpad.clock import moment_of
 from hpad.records import tables
 from hpad.records.archive import RETRY, Archive, HistoryLimits
-from hpad.records.entry import moment
 
 
 def test_an_hpa_has_at_most_that_many_entries(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_entries_in_progress_are_the_last_to_go(tmp_path: Path) -> None:
     put(path, steady, limits=limits)
 
     async def work(archive: Archive) -> None:
-        steady.ended = moment(9000)
+        steady.ended = moment_of(9000)
         await archive.note([steady])
         for number in range(2, 5000):
             archive.put(stretch(number, Key("shop", f"web-{number % 20}")))

@@ -10,9 +10,10 @@ from support import virtual_time
 from support.decisions import scaled
 
 from hpad.api.metadata import Key
+from hpad.clock import moment_of
 from hpad.engine.turn import Reconcile
 from hpad.records.archive import DEFAULT, Archive, HistoryLimits
-from hpad.records.entry import Stored, moment
+from hpad.records.entry import Stored
 from hpad.records.stretch import Reason, Stretch, reason
 from hpad.records.tables import Search
 
@@ -27,7 +28,7 @@ def stretch(number: int, key: Key = WEB, *, ended: int | None = None, size: int 
     done, why = _reconcile()
     made = Stretch(done, why, done)
     made.number, made.key = number, key
-    made.began, made.ended = moment(number), moment(number + 1 if ended is None else ended)
+    made.began, made.ended = moment_of(number), moment_of(number + 1 if ended is None else ended)
     made.readings = [(made.began, (5, (number,)))]
     made.unsaved = Stored(b"said-%d" % number, random.Random(number).randbytes(size))
     return made
