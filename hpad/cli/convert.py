@@ -55,8 +55,8 @@ Of a ScaledObject, these triggers are carried over:
 Others are named with what to use instead. Each loss or change is named on standard error, with file, line, object and
 field. A paused ScaledObject becomes a paused HPA. Parameters of a TriggerAuthentication, and variables of the target's
 containers (of its Deployment or StatefulSet, if it is given), are read where no Secret holds them. Secrets are never
-copied: hpad reads each from a file, and standard error says what to mount there (--secrets DIR). docs/from-keda.md has
-the table of all fields.
+copied: hpad reads each from a file, and standard error says what to mount there (--secrets DIR). docs/from-keda.md
+says which fields get another form.
 
 No defaults are filled in, except the CPU target of 80 % for an autoscaling/v1 object without a metric, and with --to v1
 the rules of a behavior, for which v1 has no defaults.
