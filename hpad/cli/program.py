@@ -18,6 +18,10 @@ _BROKEN_PIPE: Final = 141  # SIGPIPE
 
 
 _EXAMPLES: Final = "examples:"
+_REMOVED: Final = {
+    ("hpad sources", "history"): "was removed: paste the query that `hpad sources test` shows into Prometheus",
+}
+"""Subcommands of earlier builds, by the command, and what to use instead."""
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
@@ -85,6 +89,8 @@ class CommandParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
+        if (self.prog, value) in _REMOVED:
+            raise argparse.ArgumentError(action, f"{value} {_REMOVED[self.prog, value]}")
         known = [str(each) for each in action.choices]
         near = nearest(str(value), known)
         raise argparse.ArgumentError(action, f"{shown(str(value))} is none of {', '.join(known)}{near}")
