@@ -37,24 +37,26 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     def errors(self) -> Iterator[str]:
         """Yields the errors in the fields, "field: text" each."""
-        try:
-            self.http_options()
-        except ValueError as error:
-            yield str(error)
+        for check in (lambda: self.timeout_seconds, lambda: self.http_options(1.0)):
+            try:
+                check()
+            except ValueError as error:
+                yield str(error)
 
     @property
     def timeout_seconds(self) -> float:
         """The time for one request, in seconds; raises ValueError."""
         return positive_duration(self.timeout_field, getattr(self, self.timeout_field)).total_seconds()
 
-    def http_options(self) -> HttpOptions:
-        """Returns the options of requests; raises ValueError."""
+    def http_options(self, timeout: float = 0.0) -> HttpOptions:
+        """Returns the options of requests, with `timeout` in seconds in place of their own; raises ValueError."""
+        seconds = timeout or self.timeout_seconds
         return HttpOptions(
             headers=self.headers,
             tls=TlsOptions.of(self),
             proxy=self.proxy,
-            timeout=self.timeout_seconds,
-            connect_timeout=self.timeout_seconds,
+            timeout=seconds,
+            connect_timeout=seconds,
             max_bytes=self.max_bytes,
         )
 
@@ -99,10 +101,10 @@ class HttpLoginSettings(HttpSettings, frozen=True, forbid_unknown_fields=True, k
             yield "username: give a user with a password, or a bearer_token, or oauth2, not two of them"
         yield from super().errors()
 
-    def http_options(self) -> HttpOptions:
-        """Returns the options of requests; raises ValueError."""
+    def http_options(self, timeout: float = 0.0) -> HttpOptions:
+        """Returns the options of requests, with `timeout` in seconds in place of their own; raises ValueError."""
         return msgspec.structs.replace(
-            super().http_options(),
+            super().http_options(timeout),
             username=self.username,
             password=self.secret,
             bearer_token=self.token,

@@ -39,7 +39,7 @@ VARIABLES = (
         ),
         ({"url": URL, "headers": {"X-Key": 987}}, "headers.X-Key: is not text or a mapping"),
         ({"url": URL, "password": 987}, "password: is not text"),
-        ({"url": URL, 5: 6}, "5: unknown field; there are url, "),
+        ({"url": URL, 5: 6}, "5: unknown field; there are headers, "),
         ({"url": URL, "metrics": {5: {}}}, "metrics: the key 5 is not text"),
     ],
 )

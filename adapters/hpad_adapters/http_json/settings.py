@@ -125,9 +125,9 @@ class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"
 
-    def http_options(self) -> HttpOptions:
+    def http_options(self, timeout: float = 0.0) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""
-        return msgspec.structs.replace(super().http_options(), params=self.params)
+        return msgspec.structs.replace(super().http_options(timeout), params=self.params)
 
 
 # Times in a URL or a body: `<<now>>`, `<<now-5m>>`, `<<now-5m:ms>>`, filled in for each request.

@@ -71,8 +71,7 @@ class PrometheusConnection:
         self._warned: set[str] = set()
         self._base = settings.url.rstrip("/")
         self.name = f'Prometheus "{context.name}" ({self._base})'
-        options = msgspec.structs.replace(settings.http_options(), timeout=self._seconds, connect_timeout=self._seconds)
-        self._http = Http(context, options)
+        self._http = Http(context, settings.http_options(self._seconds))
 
     async def query(self, expression: str, at: float) -> list[samples.PrometheusSeries]:
         """Returns the series of an instant query at that time (seconds since 1970)."""

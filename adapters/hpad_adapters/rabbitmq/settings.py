@@ -127,10 +127,11 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
         """Returns whether the source has values of this mode."""
         return self.source == "management" or mode in _AMQP_MODES
 
-    def http_options(self) -> HttpOptions:
+    def http_options(self, timeout: float = 0.0) -> HttpOptions:
         """Returns the options of requests; raises ValueError."""
+        options = super().http_options(timeout)
         connect = positive_duration("connect_timeout", self.connect_timeout).total_seconds()
-        return msgspec.structs.replace(super().http_options(), connect_timeout=connect)
+        return msgspec.structs.replace(options, connect_timeout=connect)
 
 
 def _url_error(url: str, source: str) -> str:
