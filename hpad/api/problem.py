@@ -23,7 +23,8 @@ UNKNOWN: Final = "FieldValueNotFound"
 
 Place = tuple[str | int, ...]
 """Keys and list positions from the top to a value."""
-_STEP: Final = re.compile(r"([^.\[\]]+)|\[([^\]]*)\]")
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[(.*?)\](?=[.\[]|\Z)", re.DOTALL)
+"""A plain step, or one in brackets, which may hold brackets itself."""
 
 
 class Problem(NamedTuple):
