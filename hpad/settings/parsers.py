@@ -107,28 +107,22 @@ def path(value: Any) -> Path | None:
 @takes({"type": ["string", "integer"]}, "SIZE", write=_amount)
 def disk(value: Any) -> int:
     """Returns bytes from a Kubernetes quantity; "none" is 0."""
-    if value == "none":
-        return 0
-    try:
-        parsed = 0 if isinstance(value, bool) else Quantity.parse(value).value()
-    except (QuantityError, TypeError):
-        parsed = 0
-    if not _MIN_BYTES <= parsed < 1 << 63:
-        raise ValueError(f'{shown(value)} is not an amount of disk of 1Mi or more such as "1Gi", or "none"')
-    return parsed
+    return 0 if value == "none" else _bytes(value, 'of disk of 1Mi or more such as "1Gi", or "none"')
 
 
 @takes({"anyOf": [{"type": ["string", "integer"]}, _SWITCHED_OFF]}, "SIZE", write=_amount)
 def budget(value: Any) -> int:
     """Returns bytes from a Kubernetes quantity; "off" and 0 are 0."""
-    if value in _OFF:
-        return 0
+    return 0 if value in _OFF else _bytes(value, 'of 1Mi or more such as "16Mi", or "off"')
+
+
+def _bytes(value: Any, expected: str) -> int:
     try:
-        parsed = -1 if isinstance(value, bool) else Quantity.parse(value).value()
+        parsed = 0 if isinstance(value, bool) else Quantity.parse(value).value()
     except (QuantityError, TypeError):
-        parsed = -1
+        parsed = 0
     if not _MIN_BYTES <= parsed < 1 << 63:
-        raise ValueError(f'{shown(value)} is not an amount of 1Mi or more such as "16Mi", or "off"')
+        raise ValueError(f"{shown(value)} is not an amount {expected}")
     return parsed
 
 

@@ -10,11 +10,12 @@
 | `waiting` | all | of these, the ones that nobody works on: ready messages |
 """
 
+import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -84,30 +85,46 @@ def shows(hpa: HorizontalPodAutoscaler, default: str, given: Mapping[str, str]) 
     return found
 
 
-class Model(ABC):
+class ModelParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of any workload: `startup` is the seconds until a new replica works."""
+
+    startup: float = 10.0
+    container: Container = Container(cpu=500)
+
+
+P = TypeVar("P", bound=ModelParameters)
+
+
+class Model(ABC, Generic[P]):
     """A workload (`run.Workload`). Subclasses do the work between two scrapes, and measure it."""
+
+    scraping: ClassVar[Scraping] = Scraping()
+    """How metrics are read unless that is given."""
 
     def __init__(
         self,
+        parameters: P,
+        load: Load,
         *,
         start: datetime,
         replicas: int,
-        startup: float,
-        container: Container,
-        load: Load,
-        scraping: Scraping,
         shown: Mapping[str, str],
+        scraping: Scraping | None = None,
+        seed: int = 0,
     ) -> None:
+        self._parameters = parameters
         self._start = start
         self._load = load
-        self._scraping = scraping
+        self._scraping = scraping or self.scraping
         self._shown = shown
-        self._window = timedelta(seconds=scraping.interval)
-        self._fleet = Fleet(replicas, start, startup, container)
+        self._chance = random.Random(seed)
+        self._window = timedelta(seconds=self._scraping.interval)
+        self._fleet = Fleet(replicas, start, parameters.startup, parameters.container)
         self._at = 0.0
         self._next = 0.0
         self._measured: deque[Measured] = deque()
         self._answers: dict[str, Sample] = {}
+        self._prepare()
 
     @property
     def replicas(self) -> int:
@@ -167,6 +184,10 @@ class Model(ABC):
             if ready is None:
                 return
             self._join(self._fleet.advance(self._at))
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Sets the state at the start."""
 
     @abstractmethod
     def _work(self, begin: float, end: float) -> None:

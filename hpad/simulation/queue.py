@@ -9,16 +9,15 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from hpad.api.text import shown
-from hpad.simulation.fleet import Container, SimulatedReplica
-from hpad.simulation.load import Load, poisson
-from hpad.simulation.model import Measured, Model, Scraping
+from hpad.simulation.fleet import SimulatedReplica
+from hpad.simulation.load import poisson
+from hpad.simulation.model import Measured, Model, ModelParameters, Scraping
 
 CONSTANT: Final = "constant"
 EXPONENTIAL: Final = "exponential"
@@ -28,7 +27,7 @@ _SLOT: Final = 1.0
 """Seconds for which the load is taken as constant."""
 
 
-class SimulatedQueue(msgspec.Struct, frozen=True, kw_only=True):
+class SimulatedQueue(ModelParameters, frozen=True, kw_only=True):
     """The parameters of a queue.
 
     `service_seconds`: the mean time that a message takes; `distribution`: of these times, one of DISTRIBUTIONS.
@@ -42,10 +41,8 @@ class SimulatedQueue(msgspec.Struct, frozen=True, kw_only=True):
     variation: float = 1.0
     prefetch: int = 1
     even: bool = False
-    startup: float = 10.0
     backlog: int = 0
     cpu: float = 500.0
-    container: Container = Container(cpu=500)
 
 
 class _Consumer(msgspec.Struct, eq=False):
@@ -57,34 +54,16 @@ class _Consumer(msgspec.Struct, eq=False):
     leaving: bool = False
 
 
-class QueueModel(Model):
+class QueueModel(Model[SimulatedQueue]):
     """A workload (`run.Workload`) of the consumers of one queue.
 
     `arrived` and `done` count messages since the start. Every message is done, waits, or is held by a consumer.
     """
 
-    def __init__(
-        self,
-        queue: SimulatedQueue,
-        load: Load,
-        *,
-        start: datetime,
-        replicas: int,
-        shown: Mapping[str, str],
-        scraping: Scraping | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            start=start,
-            replicas=replicas,
-            startup=queue.startup,
-            container=queue.container,
-            load=load,
-            scraping=scraping or Scraping(interval=5.0),
-            shown=shown,
-        )
-        self._queue = queue
-        self._chance = random.Random(seed)
+    scraping = Scraping(interval=5.0)
+
+    def _prepare(self) -> None:
+        queue = self._parameters
         self._draw = _draws(queue, self._chance)
         self._arrivals: deque[float] = deque()
         self._drawn = 0.0
@@ -123,7 +102,7 @@ class QueueModel(Model):
         """Draws the messages of the next seconds, until there is one or `end` is reached."""
         while not self._arrivals and self._drawn < end:
             slot, rate = self._drawn, self._load(self._drawn + _SLOT / 2)
-            if self._queue.even:
+            if self._parameters.even:
                 self._owed += rate * _SLOT
                 count = int(self._owed)
                 self._owed -= count
@@ -141,7 +120,7 @@ class QueueModel(Model):
             self.waiting -= 1
             self.held += 1
             consumer.held += 1
-            if consumer.held < self._queue.prefetch:
+            if consumer.held < self._parameters.prefetch:
                 self._free.append(consumer)
             if not consumer.working:
                 self._begin(consumer, at)
@@ -154,7 +133,7 @@ class QueueModel(Model):
     def _finish(self, consumer: _Consumer, at: float) -> None:
         self.done += 1
         self.held -= 1
-        was_full = consumer.held >= self._queue.prefetch
+        was_full = consumer.held >= self._parameters.prefetch
         consumer.held -= 1
         consumer.working = False
         if consumer.leaving:
@@ -201,7 +180,7 @@ class QueueModel(Model):
         return Measured(
             at,
             {
-                "cpu": dict.fromkeys(names, each * self._queue.cpu / 1000),
+                "cpu": dict.fromkeys(names, each * self._parameters.cpu / 1000),
                 "memory": dict.fromkeys(names, 0.0),
                 "rate": dict.fromkeys(names, served / len(names) if names else 0.0),
             },

@@ -3,22 +3,17 @@
 What exceeds the capacity of all is lost, as with clients that give up. CPU grows in proportion to the work done.
 """
 
-import random
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
-import msgspec
-
-from hpad.simulation.fleet import Container, SimulatedReplica
-from hpad.simulation.load import Load
-from hpad.simulation.model import Measured, Model, Scraping
+from hpad.simulation.fleet import SimulatedReplica
+from hpad.simulation.model import Measured, Model, ModelParameters
 
 _POINTS: Final = 4
 """At how many moments of an interval the load is read."""
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class Service(ModelParameters, frozen=True, kw_only=True):
     """The parameters of a service.
 
     `capacity`: units per second that one replica can serve. `cpu_full`, `cpu_idle`: millicores that it uses at full
@@ -32,36 +27,13 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     cpu_idle: float = 0.0
     cpu_startup: float = 0.0
     memory: float = 0.0
-    startup: float = 10.0
     noise: float = 0.0
-    container: Container = Container(cpu=500)
 
 
-class ServiceModel(Model):
+class ServiceModel(Model[Service]):
     """A workload (`run.Workload`) that serves a load. `lost` counts the units that nobody served."""
 
-    def __init__(
-        self,
-        service: Service,
-        load: Load,
-        *,
-        start: datetime,
-        replicas: int,
-        shown: Mapping[str, str],
-        scraping: Scraping | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            start=start,
-            replicas=replicas,
-            startup=service.startup,
-            container=service.container,
-            load=load,
-            scraping=scraping or Scraping(),
-            shown=shown,
-        )
-        self._service = service
-        self._chance = random.Random(seed)
+    def _prepare(self) -> None:
         self._arrived = self._done = self._seconds = 0.0
         self._shared = 0.0
         """Units that a replica has done which was ready for the whole interval."""
@@ -74,7 +46,7 @@ class ServiceModel(Model):
         part = length / _POINTS
         for index in range(_POINTS):
             rate = self._load(begin + (index + 0.5) * part)
-            each = min(rate / ready, self._service.capacity) if ready else 0.0
+            each = min(rate / ready, self._parameters.capacity) if ready else 0.0
             self._arrived += rate * part
             self._shared += each * part
             self._done += each * ready * part
@@ -94,7 +66,7 @@ class ServiceModel(Model):
         if seconds == 0.0:  # the first scrape: values of this moment
             ready = self._fleet.ready
             rate = self._load(at)
-            each = min(rate / ready, self._service.capacity) if ready else 0.0
+            each = min(rate / ready, self._parameters.capacity) if ready else 0.0
             totals = {"load": rate, "served": each * ready, "backlog": 0.0, "waiting": 0.0}
             rates = {replica.pod.name: each for replica in self._fleet.replicas if replica.is_ready}
             return Measured(at, self._usages(rates, {}), totals)
@@ -122,7 +94,7 @@ class ServiceModel(Model):
 
     def _usages(self, rates: Mapping[str, float], parts: Mapping[str, float]) -> Mapping[str, Mapping[str, float]]:
         """Returns the values of each pod; `parts`: for which part of the interval it was ready, if not for all."""
-        service, gauss = self._service, self._chance.gauss
+        service, gauss = self._parameters, self._chance.gauss
         per_unit = (service.cpu_full - service.cpu_idle) / service.capacity / 1000
         idle, starting = service.cpu_idle / 1000, service.cpu_startup / 1000
         cpu = {name: idle + per_unit * rate for name, rate in rates.items()}

@@ -34,7 +34,7 @@ class ReportedQueue(QueueModel):
         super().__init__(queue, load, scraping=Scraping(interval=SPACING), shown={}, **options)
 
     def _measure(self, at: float) -> Any:
-        published, done = self.arrived - self._queue.backlog, self.done
+        published, done = self.arrived - self._parameters.backlog, self.done
         stamp = round(at * 1000)
         self._points.append((stamp, published, done, self.waiting, self.held, self.ready))
         return super()._measure(at)
