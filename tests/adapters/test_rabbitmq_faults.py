@@ -244,3 +244,15 @@ async def test_missing_statistics_are_not_a_rate(stub, rabbit, statistics, error
         assert answer.values == (5_000,)
     else:
         assert error_text in answer.message
+
+
+async def test_smoothing_gives_the_newest_rate_its_weight(stub, rabbit):
+    """0, 0 and then 10 a second: by hand, 0 + 0.3 * (0 - 0) = 0, 0 + 0.3 * (10 - 0) = 3."""
+    points = [{"sample": sample, "timestamp": at * 1000} for sample, at in ((50, 15), (0, 10), (0, 5), (0, 0))]
+    stub.answers(json.dumps({"name": "a", **NONE, "message_stats": {"publish_details": {"samples": points}}}))
+    [answer] = await adapter(stub.url, rabbit, smoothing=0.3).answer(
+        [testing.external("it", "queue=a,mode=publish_rate")]
+    )
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (3_000,)
+    assert stub.requests[0].query["msg_rates_age"] == "60"

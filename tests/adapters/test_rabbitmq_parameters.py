@@ -228,6 +228,7 @@ async def test_rates_of_a_busy_consumer(broker, rabbit):
     least = {"ack_rate": 5_000, "deliver_rate": 0, "publish_rate": -1, "consumers": 0, "utilisation": 500}
     async with consumer(broker, queue, 0.05):
         found = await all_beyond(source, queue, {**least, "drain_time": 0})
+        smooth = await all_beyond(adapter(broker, rabbit, smoothing=0.3), queue, {"deliver_rate": 0})
     most = 3 * 20_000  # one each 50 ms; a busy broker may count what came in 15 s for 5 s
     assert found["ack_rate"] <= most
     assert found["deliver_rate"] <= most
@@ -235,6 +236,7 @@ async def test_rates_of_a_busy_consumer(broker, rabbit):
     assert (waiting / 2) * 1_000 / (most / 1_000) < found["drain_time"]
     assert found["consumers"] == 1_000
     assert found["utilisation"] <= 1_000
+    assert smooth["deliver_rate"] <= most
 
 
 async def test_a_stalled_backlog_has_no_rate_or_a_rising_one(broker, rabbit):

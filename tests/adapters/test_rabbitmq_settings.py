@@ -49,7 +49,7 @@ TOKENS = {"token_url": "https://login/token", "client_id": "hpad", "client_secre
         ({"url": URL, "source": "prometheus"}, "source: prometheus has been removed: write source: management"),
         ({"url": URL, "proxy": "http://u:hunter2@proxy"}, "proxy: contains credentials"),
         ({"url": URL, "rate_window": "1s"}, "rate_window: '1s' is not between 5s and 10m"),
-        ({"url": URL, "smoothing": 0.3}, "smoothing: is written as a shorter rate_window now"),
+        ({"url": URL, "smoothing": 1.5}, "smoothing: 1.5 is not a number <= 1"),
         ({"url": URL, "page_size": 501}, "page_size: 501 is not a whole number <= 500"),
         ({"url": URL, "connect_timeout": "0s"}, "connect_timeout: '0s' is not a duration above zero"),
         ({"url": URL, "headers": {"X": {"file": "a", "env": "B"}}}, "give one of file and env"),

@@ -59,7 +59,8 @@ def overview(body: bytes, broker: RabbitmqBroker) -> Overview:
 
 def statistics_columns(settings: Settings) -> Mapping[str, str]:
     """Returns the parameters for rates, consumers, growth and age."""
-    rates = [f"message_stats.{event}_details.avg_rate" for event in _RATES]
+    part = "samples" if settings.smoothing else "avg_rate"
+    rates = [f"message_stats.{event}_details.{part}" for event in _RATES]
     age = ("head_message_timestamp", "arguments.x-max-priority")
     return _over(settings, ("consumers", "consumer_capacity", *age, "messages_details.avg_rate", *rates))
 

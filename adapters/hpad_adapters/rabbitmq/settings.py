@@ -1,9 +1,9 @@
 """The settings of a RabbitMQ source."""
 
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -53,7 +53,8 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     on_stalled: the value of rates and drain_time while messages wait and none is delivered: no value, so that nothing
         is scaled down ("hold"), or a value that scales up ("up": as if the backlog came in each second; drain_time as
         if one message was delivered per rate_window).
-    rate_window: the time over which a rate is averaged, 5s to 10m.
+    rate_window: the time over which a rate is averaged, 5s to 10m; smoothing: the weight of the newest five seconds
+        (0 to 1) in an exponential moving average, 0 for a plain average.
     headers: sent with each request; a value may be {file: …} or {env: …}.
     ca, cert, key, key_password: PEM files for TLS, loaded again when they change, and the key's password, which may be
         {file: …} or {env: …}; server_name: on the broker's certificate, if not the url's; insecure: trust any
@@ -61,8 +62,6 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     proxy: the URL of an HTTP proxy. max_bytes: a longer answer is refused.
     request_timeout, connect_timeout: of one request to one node, such as "5s".
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"smoothing": "a shorter rate_window"}
 
     url: str | list[str]
     source: Reader = "management"
@@ -78,6 +77,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     on_missing_queue: OnMissing = "error"
     on_stalled: OnStalled = "hold"
     rate_window: str = "60s"
+    smoothing: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 32 << 20
     request_timeout: str = "5s"
     connect_timeout: str = "2s"

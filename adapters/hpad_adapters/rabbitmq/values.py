@@ -4,6 +4,7 @@ A field that the broker does not report is an error and never zero. If the broke
 such number, the error blames the query ("spec"), so that the source does not count as failing.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ import msgspec
 from hpad.adapter import AdapterError, Context
 from hpad_adapters.rabbitmq.clearing import MOST_QUEUES, Clearing, ClearingGoal
 from hpad_adapters.rabbitmq.metric import CLEARING, COUNTS
-from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, RabbitmqQueue, field, named, tasks
+from hpad_adapters.rabbitmq.queues import CLASSIC, STREAM, Details, RabbitmqQueue, ascending, field, named, tasks
 from hpad_adapters.rabbitmq.settings import Settings
 
 
@@ -93,6 +94,7 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 _MILLI = 1000
 _INT64 = 2**63 - 1
+_STEADY = 1e-9
 _DELIVERY = "deliver_rate"
 _RATES = {"publish_rate": "publish_details", _DELIVERY: "deliver_get_details", "ack_rate": "ack_details"}
 _COUNTS = {
@@ -107,6 +109,7 @@ class Values:
 
     def __init__(self, settings: Settings, context: Context) -> None:
         self._span = settings.rate_span
+        self._smoothing = settings.smoothing
         self._now = context.clock.now
         self._clearing = Clearing(context.clock.monotonic)
         self._log = context.log
@@ -202,7 +205,7 @@ class Values:
         details: Details | None = getattr(queue.message_stats, event) if queue.message_stats is not None else None
         if details is None:
             return None
-        return details.avg_rate
+        return smoothed(details, self._smoothing) if self._smoothing else details.avg_rate
 
 
 def _growth(queue: RabbitmqQueue, where: str) -> float:
@@ -210,6 +213,24 @@ def _growth(queue: RabbitmqQueue, where: str) -> float:
     if rate is None:
         raise AdapterError(f"the answer about {named(queue, where)} has no messages_details", "spec")
     return rate
+
+
+def smoothed(details: Details, weight: float) -> float | None:
+    """Returns an exponential moving average over the rates between the broker's samples; the newest has this weight.
+
+    It needs no state between queries, because the samples of one answer hold the whole time span.
+    """
+    rates = [
+        max(0, later.sample - earlier.sample) * 1000 / (later.timestamp - earlier.timestamp)
+        for earlier, later in itertools.pairwise(ascending(details))
+    ]
+    if not rates:
+        return None
+    average = rates[0]
+    for rate in rates[1:]:
+        average += weight * (rate - average)
+    # An average that only decays never reaches zero by itself.
+    return average if average > _STEADY else 0.0
 
 
 _REDUCED: Mapping[str, Callable[[Sequence[float]], Sequence[float]]] = {
