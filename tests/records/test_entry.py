@@ -6,8 +6,7 @@ import zlib
 
 import msgspec
 import pytest
-from conformance import words
-from support import virtual_time
+from support import recorded_steps, virtual_time
 from support.decisions import WEB, Diary
 from support.engine import Answer, Workload, external, pod, resource, series, used
 
@@ -43,13 +42,15 @@ def by_queue(answer: Answer | None = None) -> Reconcile:
 
 def said_of(done: Reconcile) -> list[str]:
     """Returns everything that hpad says of a decision."""
-    return list(words.said(done, 0))
+    return list(recorded_steps.said(done, 0))
 
 
-@pytest.mark.parametrize("part", ["reconcile-0", "timeline-0", *(name for name in words.parts() if "own" in name)])
+@pytest.mark.parametrize(
+    "part", ["reconcile-0", "timeline-0", *(name for name in recorded_steps.parts() if "own" in name)]
+)
 def test_recorded_decisions_are_the_same_again_after_storing(part: str) -> None:
     steps = 0
-    for row in itertools.islice(words.rows(part), 0, None, 3):
+    for row in itertools.islice(recorded_steps.rows(part), 0, None, 3):
         for done in itertools.islice(replay.run(decode_scenario(row)), 0, None, 7):
             again = unpack_step(pack(done).step)
             assert again is not None

@@ -1,12 +1,6 @@
-"""The words for recorded decisions: all that hpad says about each step of the recordings, as text.
+"""Recorded scenarios, some of them with what goes beyond Kubernetes, and all that hpad says about a step of one."""
 
-python -m tests.conformance.words --write DIR    one file of texts per part, for a comparison of two commits
-python -m tests.conformance.words --renew        the digests of test_words.py, after a wanted change of a text
-"""
-
-import argparse
 import gzip
-import hashlib
 import json
 from collections.abc import Iterator
 from itertools import islice
@@ -22,11 +16,9 @@ from hpad.engine.trace.make import make_trace
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import Gates
 from hpad.records import replay
-from hpad.records.format import decode_scenario
 
 Row = dict[str, Any]
 VECTORS: Final = Path(__file__).resolve().parents[1] / "data" / "vectors"
-DIGESTS: Final = Path(__file__).with_name("words.json")
 PARTS: Final = {"reconcile": (8, 150), "timeline": (8, 8), "own": (4, 60)}
 """Of each file the number of parts, and of rows in a part."""
 IN_FULL: Final = 5
@@ -54,22 +46,6 @@ def _json(body: bytes) -> str:
 def parts() -> list[str]:
     """Returns the names of all parts: `reconcile-0`, `reconcile-1`, and so on."""
     return [f"{name}-{index}" for name, (count, _) in PARTS.items() for index in range(count)]
-
-
-def texts(part: str) -> Iterator[str]:
-    """Yields the text of each step of a part."""
-    for row in rows(part):
-        for index, step in enumerate(replay.run(decode_scenario(row))):
-            yield "\n".join([f"=== {row['id']} step {index}", *said(step, index), ""])
-
-
-def digest(part: str) -> str:
-    """Returns the digest of a part with the number of its steps."""
-    found, count = hashlib.sha256(), 0
-    for text in texts(part):
-        found.update(text.encode())
-        count += 1
-    return f"{found.hexdigest()[:16]} of {count} steps"
 
 
 def rows(part: str) -> Iterator[Row]:
@@ -125,24 +101,3 @@ def _addition(which: int, index: int, metrics: int, step: Row) -> Row:
 def _policy(metrics: int) -> str:
     operands = ", ".join(f"#{index}" for index in range(metrics))
     return "0.7*#0" if metrics == 1 else f"{('avg', 'sum', 'min')[metrics % 3]}({operands})"
-
-
-def main() -> None:
-    """Writes texts or digests."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    form = parser.add_mutually_exclusive_group(required=True)
-    form.add_argument("--write", metavar="DIR", type=Path, help="write the texts of each part into this folder")
-    form.add_argument("--renew", action="store_true", help="write the digests")
-    parser.add_argument("parts", nargs="*", metavar="PART", help="only the texts of these parts")
-    args = parser.parse_args()
-    if args.renew:
-        found = {part: digest(part) for part in parts()}
-        DIGESTS.write_text(json.dumps(found, indent=1) + "\n")
-        return
-    args.write.mkdir(parents=True, exist_ok=True)
-    for part in args.parts or parts():
-        (args.write / f"{part}.txt").write_text("".join(texts(part)))
-
-
-if __name__ == "__main__":
-    main()
