@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,6 +44,9 @@ class Need(NamedTuple):
     without: str
     names: tuple[str, ...] = ()
     file: str = ""
+
+
+_Review = Callable[[Need], Coroutine[Any, Any, list[Need]]]
 
 
 def needs(settings: Settings, own_namespace: str, hpas: int = 0) -> list[Need]:
@@ -114,9 +117,16 @@ async def check_rights(client: Client, settings: Settings, hpas: int = 0) -> lis
     review = functools.partial(_missing, client, asyncio.Semaphore(_CONCURRENCY))
     try:
         missing = list(itertools.chain.from_iterable(await asyncio.gather(*map(review, needed))))
+        only_namespace = await _only_namespace(review, client, settings, missing)
     except errors.ApiError as error:
         says = f"the API server does not report which rights hpad has: {error.message}"
         return [Finding("rights", WARNING, says, "compare the rights of hpad's user with config/rbac.yaml")]
+    if only_namespace:
+        says = f"hpad's rights are for namespace {only_namespace} only, but its settings name all namespaces"
+        do = (
+            f"run it with --namespace {only_namespace}, or grant the rights for all namespaces as config/rbac.yaml does"
+        )
+        return [Finding("rights", ERROR, says, do)]
     found = [
         Finding("rights", need.level, f"may not {need.right}: {need.without}", _advice(need, settings))
         for need in missing
@@ -136,6 +146,23 @@ async def _missing(client: Client, semaphore: asyncio.Semaphore, need: Need) -> 
     named = [need._replace(right=need.right._replace(name=name)) for name in need.names]
     refused = [each for each in named if not await is_granted(each.right)]
     return [need] if len(refused) == len(named) else refused
+
+
+async def _only_namespace(review: _Review, client: Client, settings: Settings, missing: list[Need]) -> str:
+    """Returns the namespace in which hpad has every right that it lacks for all namespaces; "" if there is none.
+
+    Tries the namespaces that hpad knows: its own, and those of its Lease and its ConfigMaps.
+    """
+    lacking = [need for need in missing if not need.right.namespace]
+    if not lacking or any(need.right.namespace for need in missing):
+        return ""
+    stored = assembly.store_namespace(settings, client.config.namespace) if settings.store.kind == "cluster" else ""
+    candidates = (client.config.namespace, settings.election.namespace if settings.election.enabled else "", stored)
+    for candidate in dict.fromkeys(filter(None, candidates)):
+        there = (need._replace(right=need.right._replace(namespace=candidate)) for need in lacking)
+        if not any(await asyncio.gather(*map(review, there))):
+            return candidate
+    return ""
 
 
 def _advice(need: Need, settings: Settings) -> str:
