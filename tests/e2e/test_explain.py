@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from e2e.conftest import World
 
 from hpad import settings
 
-LISTEN = {"listen": ("127.0.0.1", 0)}
+LISTEN = {"listen": ("127.0.0.1", 0), "sync_period": timedelta(seconds=1.5)}
+"""A period in which a reconcile ends on a busy machine."""
 HELD = {"scaleDown": {"stabilizationWindowSeconds": 3600}}
 
 

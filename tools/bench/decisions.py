@@ -23,7 +23,7 @@ from hpad.api.sample import PodSample, PodValue
 from hpad.engine import decide, examine, settle
 from hpad.engine.turn import Reconcile
 from hpad.engine.view import View
-from hpad.records import stored
+from hpad.records import entry
 from hpad.records.history import DecisionHistory
 from tools.bench.engine import spec as with_metrics
 
@@ -63,9 +63,9 @@ def logged(pods: int) -> str:
     log.add(one)
     continued = _seconds(CONTINUED, lambda turn: log.add(one))
     begun = _seconds(BEGUN, lambda turn: log.add(others[(turn + 1) % 2]))
-    packed = stored.pack(one)
-    encoded = _seconds(BEGUN, lambda turn: stored.pack(one))
-    decided = _seconds(BEGUN, lambda turn: stored.unpack_step(packed.step))
+    packed = entry.pack(one)
+    encoded = _seconds(BEGUN, lambda turn: entry.pack(one))
+    decided = _seconds(BEGUN, lambda turn: entry.unpack_step(packed.step))
     return (
         f"{pods} pods: {continued * 1e6:.1f} µs, {begun * 1e6:.1f} µs with a new entry; on a thread"
         f" {encoded * 1e6:.0f} µs to encode it in {sum(map(len, packed)):,} bytes, {decided * 1e6:.0f} to decide again"
