@@ -130,7 +130,7 @@ async def test_the_last_event_is_written_before_the_lease_is_released(
     world.workload("Deployment", "web", 15)
     world.hpa("web")
     leader = await world.hpad(election=QUICK)
-    await world.until(lambda: world.condition("web", "AbleToScale")[1] == "SucceededRescale")
+    await world.until(lambda: world.status("web").get("lastScaleTime"))
     assert world.events("web") == []
     await leader.stop()
     assert "SuccessfulRescale" in dict(world.events("web"))
