@@ -41,9 +41,11 @@ packages:
 # The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-# More than half of the time of the tests is waiting, hence two workers per core.
+# More than half of the time of a test is waiting, hence three workers per core; what they share bounds their number.
+WORKERS := $(shell n=$$(($$(nproc) * 3)); echo $$((n > 16 ? 16 : n)))
+
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
-	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$$(($$(nproc) * 2)) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
+	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
 check: install ## run the linters, type checks and import rules; compare the generated docs; refuse a class name that stands for two things; list sizes
 	$(BIN)/ruff check
