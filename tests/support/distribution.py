@@ -25,7 +25,20 @@ APART: Final = (
     "tests/test_bench",
 )
 """Each test of these files is a unit."""
-FIRST: Final = ("tests/lab/demo/", "tests/adapters/test_rabbitmq", "tests/serve/page/", "tests/e2e/", "tests/security/")
+FIRST: Final = (
+    "tests/lab/demo/",
+    "tests/adapters/test_rabbitmq",
+    "tests/serve/page/",
+    "tests/e2e/",
+    "tests/security/",
+    "tests/adapters/",
+    "tests/packaging/",
+    "tests/kube/contract/",
+    "tests/test_bench",
+    "tests/conformance/",
+    "tests/records/",
+    "tests/lab/",
+)
 
 
 class Units(LoadScopeScheduling):
