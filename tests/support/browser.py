@@ -25,6 +25,11 @@ COMMANDS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ABSENT = "Chromium is missing: install Debian's package chromium"
 PATIENCE = 120.0
 """Seconds after which a wait has failed: long enough for a busy machine."""
+_DRAWN = """new Promise((drawn) => {
+  requestAnimationFrame(() => requestAnimationFrame(drawn));
+  setTimeout(drawn, 1000);
+})"""
+"""Ends after the next frame, in which the page draws its rows; a hidden page has no frames."""
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -141,13 +146,14 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, patience: float = PATIENCE) -> Any:
-        """Waits until the expression is true or an element, and returns its value."""
+        """Waits until the expression is true or an element, and what came with it is drawn; returns its value."""
         try:
             async with asyncio.timeout(patience):
                 while True:
                     with contextlib.suppress(RuntimeError):  # a page that is being replaced has no context
                         value = await self.value(expression)
                         if value or value == {}:  # an element becomes an empty object
+                            await self.value(_DRAWN)
                             return value
                     await asyncio.sleep(0.05)
         except TimeoutError:
