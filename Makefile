@@ -41,7 +41,7 @@ packages:
 # The seed for the order, the random numbers and the generated inputs of tests (default: 1), and for the fuzzer (0: any).
 SEED =
 
-# More than half of the time of a test is waiting, hence two workers per core; with WORKERS=6 two cores need a fifth less.
+# More than half of the time of a test is waiting, hence two workers per core; with WORKERS=6 two cores need a tenth less.
 WORKERS = $$(($$(nproc) * 2))
 
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
