@@ -14,7 +14,7 @@ from tools.markdown import table
 
 _INTRO: Final = (
     "The paths, parameters and fields of [the JSON API](../api.md), which has examples. The same is in"
-    ' `/api/v1/openapi.json`. Where a text says that a field is None, or "", the field is left out.'
+    ' `/api/v1/openapi.json`. A field that a text calls None, or "", is left out.'
 )
 _KUBERNETES: Final = "hpad.api."
 """The package of the types of `autoscaling/v2`, which Kubernetes describes."""

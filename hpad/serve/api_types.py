@@ -205,7 +205,6 @@ class Replica(_Answer, frozen=True):
 
     identity: str
     role: str
-    address: str = ""
     owned: int | None = None
 
 

@@ -153,14 +153,13 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"token": []}, {"certificate": []}],
+        "security": [{}, {"token": []}],
         "paths": {operation.path: {"get": _operation(operation)} for operation in OPERATIONS},
         "components": {
             "schemas": _schemas([api_types.Error, *(each.answer for each in OPERATIONS if each.answer is not None)]),
             "responses": {str(status): _error(status, text) for status, text in _ERRORS.items()},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "If hpad has tokens configured."},
-                "certificate": {"type": "mutualTLS", "description": "If hpad has client authorities configured."},
             },
         },
     }
