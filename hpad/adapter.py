@@ -49,6 +49,15 @@ hpad.io/scale-down-order). The answer is a PodSample, also to a query of type Ex
 pod that is known to be idle. A pod without a value is unknown, and counts as busy. Without the attribute hpad answers
 such a query of type External with an error, and leaves out the members of one of type Pods.
 
+An optional `QuerySchema`, a msgspec.Struct as `Settings` is, opens the source to queries that Autoscalers bring along
+(`spec.queries`), in the namespaces that the operator allows: it is the schema of their parameters. The authors of these
+queries are not those of the settings: leave out all that names hosts, files, headers or credentials, that changes
+something, or that may take long in Python, such as a regular expression. `answer` gets such a query of type External
+with a `definition`, whose `metric` is an instance of the schema; its name means nothing. Keep what you make of a
+definition under it in a weakref.WeakKeyDictionary: it lives as long as an Autoscaler has it. The `group` of such a
+query should hold its definition, unless one call costs the same for all. A static method `closed(settings)` may return
+what the settings lack for such queries, "field: text", and "" if nothing is missing.
+
 An optional method for commands never runs in a reconcile: `async explain(query) -> str`, the request that the query
 becomes, such as PromQL, as text for people. It raises AdapterError, and returns no secret.
 
@@ -103,6 +112,7 @@ from hpad.api.sample import ObjectSample as ObjectSample
 from hpad.api.sample import PodSample as PodSample
 from hpad.api.sample import PodValue as PodValue
 from hpad.api.sample import Query as Query
+from hpad.api.sample import QueryDefinition as QueryDefinition
 from hpad.api.sample import Sample as Sample
 from hpad.api.secrets import public as public
 from hpad.api.selector import Operator as Operator

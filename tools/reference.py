@@ -18,7 +18,7 @@ import yaml
 
 from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, stage
-from hpad.settings import TABLE, Match, SourceLimits, SourceSettings
+from hpad.settings import TABLE, Match, OpenedQueries, SourceLimits, SourceSettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
 from tools import api_reference, sample
@@ -439,6 +439,8 @@ def _settings() -> str:
         _meanings(SourceSettings),
         "`limits` of a source:",
         _meanings(SourceLimits),
+        "`queries` of a source:",
+        _meanings(OpenedQueries),
         "`match` of a source or a route:",
         _meanings(Match),
     ]

@@ -64,6 +64,7 @@ class Cron:
     serves = frozenset({EXTERNAL})
     metrics: Sequence[str] = ()
     Settings = CronSettings
+    QuerySchema = CronWindow
 
     def __init__(self, settings: CronSettings, context: Context) -> None:
         self.metrics = tuple(settings.metrics)
@@ -73,17 +74,20 @@ class Cron:
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns the present value of each schedule."""
-        if not self._zones:
+        windows = (self._window(query) for query in queries)
+        if missing := {window.timezone for window in windows if window is not None} - self._zones.keys():
             # In a thread, because ZoneInfo reads files.
-            names = {window.timezone for window in self._windows.values()}
-            self._zones = await asyncio.to_thread(lambda: {name: zoneinfo.ZoneInfo(name) for name in names})
+            self._zones |= await asyncio.to_thread(lambda: {name: zoneinfo.ZoneInfo(name) for name in missing})
         return [self._answer(query, self._clock.now()) for query in queries]
 
     async def aclose(self) -> None:
         """Does nothing: the adapter has no connections."""
 
     def _answer(self, query: Query, now: datetime) -> Answer:
-        window = self._windows.get(query.name)
+        window = self._window(query)
         if window is None:
             return no_metric(query, self._windows)
         return ExternalSample((window.value(now, self._zones[window.timezone]) * 1000,), now)
+
+    def _window(self, query: Query) -> CronWindow | None:
+        return self._windows.get(query.name) if query.definition is None else query.definition.metric

@@ -6,7 +6,7 @@ away from zero as in Kubernetes. Missing is never zero: without a value the answ
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -23,6 +23,8 @@ EXTERNAL = "External"
 SOURCE_TYPES = (RESOURCE, CONTAINER_RESOURCE, PODS, OBJECT, EXTERNAL)
 LONGEST_NOTE: Final = 300
 """Characters of the note of a sample."""
+DEFINED: Final = "own query"
+"""The name of every query that an adapter gets with a definition."""
 
 
 class HPAIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -52,6 +54,26 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     address: str = ""
 
 
+class QueryDefinition(msgspec.Struct, frozen=True, eq=False, weakref=True, dict=True):
+    """The definition that a query brings along, from `spec.queries` of an Autoscaler.
+
+    `source` is the metric source that reads it, `text` its parameters as JSON with sorted keys: two definitions are
+    equal if these are. For adapters `metric` has the parameters in the schema of the adapter; it is None before.
+    """
+
+    source: str
+    text: str
+    metric: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, QueryDefinition) and (self.source, self.text) == (other.source, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self.text))
+
+
 class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True):
     """One metric to read.
 
@@ -65,6 +87,9 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
     `members`, sorted by name, are the active pods of the target, for a query of the unfinished work of each pod; None
     for all other queries. The answer then is a PodSample, also to a query of type External. Only adapters with
     `knows_members` get it.
+
+    `definition` is set for a metric of type External that an Autoscaler defines itself; adapters get it under the name
+    DEFINED, so that equal definitions of several names are one query.
     """
 
     type: str
@@ -77,6 +102,7 @@ class Query(msgspec.Struct, frozen=True, gc=False, kw_only=True, cache_hash=True
     hpa: HPAIdentity | None = None
     ignored_containers: tuple[str, ...] = ()
     members: tuple[Member, ...] | None = None
+    definition: QueryDefinition | None = None
 
     def __post_init__(self) -> None:
         """Puts the HPA's own namespace in the place of another one that it describes."""

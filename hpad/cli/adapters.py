@@ -95,18 +95,29 @@ def describe(args: argparse.Namespace) -> int:
         metrics = plugins.offered(args.name, adapter)
     except AdapterError as error:
         raise Failure(error.message) from None
+    queries: type[msgspec.Struct] | None = getattr(adapter, "QuerySchema", None)
     if args.output == "json":
         about = {"answers": _text(adapter), "serves": sorted(adapter.serves), "metrics": metrics}
-        schema = msgspec.json.schema(adapter.Settings)
-        output.print_value({"name": args.name, **msgspec.to_builtins(about), "settings": schema}, "json")
+        schemas = {"settings": msgspec.json.schema(adapter.Settings)}
+        if queries is not None:
+            schemas["queries"] = msgspec.json.schema(queries)
+        output.print_value({"name": args.name, **msgspec.to_builtins(about), **schemas}, "json")
         return 0
     print(args.name)
     if _text(adapter):
         print(textwrap.indent(_text(adapter), "  "))
     print(f"\nserves:   {', '.join(sorted(adapter.serves))}")
     print(f"metrics:  {_metrics(metrics)}")
-    print("\nsettings, besides those of every source (adapter, match, timeout, limits, namespaces, fallback):\n")
-    print("\n".join(_struct(adapter.Settings, "  ")))
+    print(
+        "\nsettings, besides those of every source (adapter, match, timeout, limits, namespaces, queries, fallback):\n"
+    )
+    settings = list(_struct(adapter.Settings, "  "))
+    print("\n".join(settings))
+    if queries is not None:
+        print("\nparameters of a query that an Autoscaler brings along, where `queries` opens the source:\n")
+        heading = f"\n  {queries.__name__}:"
+        known = [f"  those of {queries.__name__}, above"] if heading in settings else _struct(queries, "  ")
+        print("\n".join(known))
     return 0
 
 

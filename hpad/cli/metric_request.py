@@ -27,7 +27,7 @@ from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
 from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
-from hpad.sources import manager, plugins, routes
+from hpad.sources import manager, offers, plugins
 
 
 class MetricRequest(NamedTuple):
@@ -114,7 +114,7 @@ def _check_route(gatherer: manager.Gatherer, request: MetricRequest) -> None:
     )
 
 
-def _unknown(offer: routes.Offer, query: Query) -> str:
+def _unknown(offer: offers.Offer, query: Query) -> str:
     """Returns the message that a source lacks the metric, with the nearest name and the metrics it has."""
     names = offer.names(query.type)
     text = f'source "{offer.source}" answers no {query.type} metric "{query.name}"'

@@ -16,6 +16,7 @@ from hpad.settings.model import TABLE as TABLE
 from hpad.settings.model import Settings as Settings
 from hpad.settings.parsers import SettingsError as SettingsError
 from hpad.settings.sources import Match as Match
+from hpad.settings.sources import OpenedQueries as OpenedQueries
 from hpad.settings.sources import Route as Route
 from hpad.settings.sources import SourceLimits as SourceLimits
 from hpad.settings.sources import SourceSettings as SourceSettings

@@ -88,6 +88,19 @@ class SourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class OpenedQueries(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Autoscalers may bring queries of their own to a source: those of `namespaces`, none by default."""
+
+    namespaces: Annotated[
+        tuple[str, ...],
+        Setting(
+            parsers.names,
+            "namespaces, or patterns, whose Autoscalers may bring queries of their own (spec.queries): these read all "
+            "that the credentials of the source can see; empty: none",
+        ),
+    ] = ()
+
+
 @takes({"type": "string"})
 def _fallback(value: Any) -> fallback_policy.Fallback:
     return fallback_policy.parse(parsers.text(value))
@@ -134,6 +147,12 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
             "such as `replicas:5 after 3m`",
         ),
     ] = None
+    queries: Annotated[
+        OpenedQueries,
+        Setting(
+            rows.mapping(OpenedQueries), "queries of Autoscalers, which the source takes from no namespace by default"
+        ),
+    ] = OpenedQueries()
     origin: str = ""
 
 

@@ -10,11 +10,12 @@ from hpad import settings
 from hpad.adapter import Adapter, AdapterError, Answer, Context, HPAIdentity, Query
 from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
-from hpad.sources import limits, plugins
+from hpad.sources import limits, own_queries, plugins
 from hpad.sources.call import BLOCKING_SECONDS
 from hpad.sources.limits import BROKEN, SourceReport
+from hpad.sources.offers import Offer
 from hpad.sources.redact import Redactor
-from hpad.sources.routes import Offer, RoutePlan
+from hpad.sources.routes import RoutePlan
 from hpad.sources.source import Observer, QueriedSource
 
 
@@ -36,9 +37,10 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A query that a source will answer."""
+    """A query that a source will answer, as it was asked and as its adapter gets it (`handed`)."""
 
     query: Query
+    handed: Query
     source: QueriedSource
     answer: asyncio.Future[Answer]
 
@@ -165,23 +167,23 @@ class Gatherer:
             return query
         found = self._source(query)
         if isinstance(found, AdapterError):
-            return found
+            return own_queries.named(query, found)
         source, handed = found
-        return _Waiting(handed, source, source.ask(handed, identity, period))
+        return _Waiting(query, handed, source, source.ask(handed, identity, period))
 
     def _source(self, query: Query) -> tuple[QueriedSource, Query] | AdapterError:
         """Returns the source that answers the query, and the query as its adapter gets it.
 
-        Returns the error if there is no source, or if it does not work.
+        Returns the error if there is no source, if it does not work, or if it cannot read the query.
         """
         try:
             name = self._plan.source(query)
+            opened = self._opened[name]
+            if opened.source is None:
+                return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
+            return opened.source, self._plan.handed(query, name)
         except AdapterError as error:
             return error
-        opened = self._opened[name]
-        if opened.source is None:
-            return opened.error or AdapterError(f'source "{opened.offer.source}" is not open', "bug")
-        return opened.source, self._plan.handed(query, name)
 
     async def _enter(self, source: settings.SourceSettings) -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
@@ -192,6 +194,7 @@ class Gatherer:
             source=source.name,
             match=source.match,
             namespaces=source.namespaces,
+            opened=source.queries.namespaces,
             implicit=source not in self._settings,
         )
         redactor = Redactor(source.settings)
@@ -206,7 +209,8 @@ class Gatherer:
             with redactor.active():
                 built = _built(source, adapter, context)
             offered, parameters = plugins.offered(source.name, built), plugins.parameters(source.name, built)
-            offer = replace(offer, metrics=offered, parameters=parameters)
+            schema = plugins.query_schema(source, adapter)
+            offer = replace(offer, metrics=offered, parameters=parameters, query_schema=schema)
         except AdapterError as error:
             await context.http.close()
             return _broken(source, offer, redactor, error.message, error.blame)
@@ -272,12 +276,12 @@ class Asked:
 
 def _read(waiting: _Waiting, identity: HPAIdentity | None, deadline: float) -> Answer:
     """Returns the answer, or the reason why there is none: the source's rate limit, or the deadline."""
-    query, source, answer = waiting.query, waiting.source, waiting.answer
+    query, answer = waiting.query, waiting.answer
     if answer.done():
-        return answer.result()
-    return source.rate_limit_error(query, identity) or AdapterError(
-        f'no answer to "{query.name}" within the {deadline:g}s that a reconcile may wait for metrics'
-    )
+        return own_queries.named(query, answer.result())
+    limited = waiting.source.rate_limit_error(waiting.handed, identity)
+    late = f'no answer to "{query.name}" within the {deadline:g}s that a reconcile may wait for metrics'
+    return own_queries.named(query, limited or AdapterError(late))
 
 
 class SourcesRejected(ValueError):

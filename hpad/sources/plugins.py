@@ -84,9 +84,11 @@ def check_class(what: str, loaded: Any) -> None:
         raise AdapterError(f"{what}: serves must be a frozenset of some of {', '.join(SOURCE_TYPES)}", "bug")
     if not isinstance(getattr(loaded, "ignores_containers", False), bool):
         raise AdapterError(f"{what}: ignores_containers must be True or False", "bug")
-    schema = getattr(loaded, "Settings", None)
-    if not isinstance(schema, type) or not issubclass(schema, msgspec.Struct):
-        raise AdapterError(f"{what}: Settings must be a msgspec.Struct", "bug")
+    for name in ("Settings", "QuerySchema"):
+        schema = getattr(loaded, name, None)
+        is_absent = schema is None and name != "Settings"
+        if not is_absent and not (isinstance(schema, type) and issubclass(schema, msgspec.Struct)):
+            raise AdapterError(f"{what}: {name} must be a msgspec.Struct", "bug")
 
 
 def decode(source: settings.SourceSettings, schema: type[msgspec.Struct]) -> msgspec.Struct:
@@ -108,7 +110,8 @@ def check_settings(source: settings.SourceSettings) -> list[Problem]:
     except AdapterError as error:
         return [settings_errors.problem(("adapter",), error.message)]
     found = settings_errors.check(source.settings, adapter.Settings)
-    return [*found, *_errors_of_adapter(source, adapter, found)]
+    errors = [*found, *_errors_of_adapter(source, adapter, found)]
+    return errors or _opened_in_vain(source, adapter)
 
 
 def lacking(source: settings.SourceSettings) -> str:
@@ -122,6 +125,29 @@ def lacking(source: settings.SourceSettings) -> str:
         return "" if lacks is None else str(lacks(decode(source, adapter.Settings)))
     except Exception:  # noqa: BLE001 - foreign code may raise anything; errors of the settings are those of check_settings
         return ""
+
+
+def query_schema(source: settings.SourceSettings, adapter: type[Adapter]) -> type[msgspec.Struct] | str:
+    """Returns the schema of queries that Autoscalers bring along, or why the source takes none.
+
+    The settings must be valid.
+    """
+    schema: Any = getattr(adapter, "QuerySchema", None)
+    closed: Any = getattr(adapter, "closed", None)
+    if schema is None:
+        return f'the adapter "{source.adapter}" answers only metrics of the configuration'
+    try:
+        why = "" if closed is None else str(closed(decode(source, adapter.Settings)))
+    except Exception:  # noqa: BLE001 - foreign code may raise anything
+        why = "its adapter could not check that, a bug of the adapter"
+    return why or schema
+
+
+def _opened_in_vain(source: settings.SourceSettings, adapter: type[Adapter]) -> list[Problem]:
+    """Returns the error of a source that the settings open to queries, and that takes none."""
+    if not source.queries.namespaces or isinstance(why := query_schema(source, adapter), type):
+        return []
+    return [Problem("queries", f"queries: it takes none: {why}")]
 
 
 def _errors_of_adapter(

@@ -16,5 +16,6 @@ from hpad.testing.contract import container_resource as container_resource
 from hpad.testing.contract import context as context
 from hpad.testing.contract import external as external
 from hpad.testing.contract import object_metric as object_metric
+from hpad.testing.contract import own_query as own_query
 from hpad.testing.contract import pods_metric as pods_metric
 from hpad.testing.contract import resource as resource

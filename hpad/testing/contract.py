@@ -27,8 +27,10 @@ from hpad.adapter import (
     Member,
     PodSample,
     Query,
+    QueryDefinition,
 )
 from hpad.api import selector as selectors
+from hpad.api.sample import DEFINED
 from hpad.sources import plugins
 from hpad.sources.call import checked, valid_error
 from hpad.testing import blocking
@@ -221,6 +223,13 @@ def object_metric(
 def external(name: str, selector: str | None = None, *, namespace: str = "default") -> Query:
     """Returns a query for an external metric; a selector of None is not the same as an empty selector."""
     return Query(type=EXTERNAL, namespace=namespace, name=name, selector=_parsed(selector))
+
+
+def own_query(metric: msgspec.Struct, selector: str | None = None, *, namespace: str = "default") -> Query:
+    """Returns a query that an Autoscaler brings along; `metric` is an instance of the adapter's `QuerySchema`."""
+    definition = QueryDefinition("source", msgspec.json.encode(metric, order="deterministic").decode(), metric)
+    query = external(DEFINED, selector, namespace=namespace)
+    return msgspec.structs.replace(query, definition=definition)
 
 
 def by_pod(query: Query, members: Sequence[Member]) -> Query:

@@ -76,3 +76,10 @@ async def test_the_adapter_keeps_the_contract():
         answers = await testing.check_adapter(adapter, [testing.external("work"), testing.external("play")])
     assert isinstance(answers[0], ExternalSample)
     assert answers[1] == AdapterError('there is no metric "play"; there are work', "spec")
+
+
+async def test_an_autoscaler_brings_its_schedule_along():
+    always = window(start="* * * * *", end="0 0 1 1 *", timezone="Asia/Tokyo")
+    async with testing.context("hours") as context:
+        (answer,) = await cron.Cron(cron.CronSettings({}), context).answer([testing.own_query(always)])
+    assert answer.values in [(0,), (10_000,)]

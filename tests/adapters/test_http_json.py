@@ -13,6 +13,7 @@ from support.http_stub import Stub, serving
 from hpad import testing
 from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad.api.selector import Operator, Requirement, Selector
+from hpad.sources import settings_errors
 from hpad_adapters.http_json import HttpJson
 
 DOCUMENT = {
@@ -195,3 +196,54 @@ def test_invalid_urls_are_refused_without_the_password(url: str) -> None:
     with pytest.raises(msgspec.ValidationError, match="url") as refused:
         msgspec.convert({"metrics": {"depth": {"url": url, "path": ""}}}, HttpJson.Settings)
     assert "s3cr3t" not in str(refused.value)
+
+
+async def own(endpoint: Endpoint, where: str = "/stats", path: str = "jobs.waiting", **fields: Any) -> Answer:
+    """Returns the answer to a query that an Autoscaler brings along."""
+    query = testing.own_query(HttpJson.QuerySchema(where, path, **fields), fields.get("params") and "queue=a")
+    (answer,) = await endpoint.ask(query, base_url=f"{endpoint.url}/", headers={"X-Key": "s3cr3t"})
+    return answer
+
+
+async def test_an_autoscaler_names_a_document_below_the_base_url(endpoint: Endpoint) -> None:
+    answer = await own(endpoint, "/stats?state=ready", params=["queue"])
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (80_000,)
+    (request,) = endpoint.requests
+    assert (request.path_qs, request.headers["X-Key"]) == ("/stats?state=ready&queue=a", "s3cr3t")
+    missing = await own(endpoint, "/none")
+    assert isinstance(missing, AdapterError)
+    assert "answers 404" in missing.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "stats", "//elsewhere/stats", "http://elsewhere/stats", "@elsewhere/stats", "/a b", "/ü", "/a#b", "/a\n"),
+        *("/../stats", "/a/%2e%2e/stats", "/a/..%2fstats", "/a\\..\\stats", "/..;x/stats", "/%252e%252e/stats", "/a/."),
+    ],
+)
+def test_an_autoscaler_reaches_nothing_above_the_base_url(url: str) -> None:
+    (found,) = settings_errors.check({"url": url, "path": ""}, HttpJson.QuerySchema)
+    assert 'is not a path behind base_url, such as "/queues/mail"' in found.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"headers": {"X": "y"}}, "headers: unknown field"),
+        ({"body": "x"}, "body: unknown field"),
+        ({"path": 'jobs{queue=~"a|b"}', "format": "prometheus"}, "an own query takes = and != only, not =~"),
+        ({"path": "a.."}, 'is not of the form "queues[0].depth"'),
+        ({"url": "/<<then>>"}, "is not a time"),
+    ],
+)
+def test_what_an_autoscaler_may_not_say_is_named(fields: dict[str, Any], error: str) -> None:
+    (found,) = settings_errors.check({"url": "/stats", "path": "", **fields}, HttpJson.QuerySchema)
+    assert error in found.text
+
+
+def test_a_source_without_a_base_url_takes_no_queries() -> None:
+    assert HttpJson.closed(msgspec.convert({"metrics": {}}, HttpJson.Settings)).startswith("base_url: is missing")
+    with pytest.raises(msgspec.ValidationError, match="base_url: ends in a query"):
+        msgspec.convert({"metrics": {}, "base_url": "http://h/a?b"}, HttpJson.Settings)

@@ -154,3 +154,12 @@ def test_messages_that_retention_has_deleted_do_not_count() -> None:
     assert lag.of_partition("g", ("t", 0), lag.Offsets(committed=2, first=8, end=10), rules) == 2
     with pytest.raises(AdapterError, match="was the topic created anew"):
         lag.of_partition("g", ("t", 0), lag.Offsets(committed=11, first=0, end=10), rules)
+
+
+async def test_an_autoscaler_brings_a_metric_along(cluster: MockCluster) -> None:
+    metric = Kafka.QuerySchema(group="shop", topics=["orders"], partition_limitation="0")
+    (answer,) = await ask(cluster, testing.own_query(metric))
+    assert isinstance(answer, ExternalSample)
+    assert answer.values == (6000,)
+    with pytest.raises(ValueError, match="partition_limitation: names more than 100000 partitions"):
+        Kafka.QuerySchema(group="shop", partition_limitation="0-99999,100000")

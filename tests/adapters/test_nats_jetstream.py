@@ -96,13 +96,16 @@ class TestServer:
         )
         assert values(answers) == [(6000,), (4000,), (2000,), (7000,)]
 
-    async def test_metrics_of_the_configuration(self, solo: nats_servers.Servers, context: Context) -> None:
+    async def test_metrics_of_the_configuration_and_of_autoscalers(
+        self, solo: nats_servers.Servers, context: Context
+    ) -> None:
         metrics = {
             "orders": {"stream": "orders", "consumer": "mailer", "account": "SHOP"},
             "stored": {"stream": "orders", "value": "messages"},
         }
-        answers = await ask(context, solo.url(), *map(testing.external, metrics), metrics=metrics)
-        assert values(answers) == [(6000,), (7000,)]
+        own = testing.own_query(NatsJetStream.QuerySchema(stream="orders", consumer="mailer", value="ack_pending"))
+        answers = await ask(context, solo.url(), *map(testing.external, metrics), own, metrics=metrics)
+        assert values(answers) == [(6000,), (7000,), (2000,)]
 
     @pytest.mark.parametrize(
         ("selector", "account", "error"),

@@ -396,3 +396,24 @@ async def test_a_query_that_uses_the_hpa_needs_one(prom: Client) -> None:
 async def test_a_template_with_all_labels_of_the_hpa_is_refused(prom: Client) -> None:
     with pytest.raises(AdapterError, match=r"<<\.HPALabels>> names no label"):
         await prom.answer('queue_depth{queue="<<.HPALabels>>"}', query_of("web"))
+
+
+def own(query: str, selector: str | None = None, namespace: str = "shop", **fields: Any) -> Query:
+    """Returns a query that an Autoscaler brings along."""
+    return testing.own_query(Prometheus.QuerySchema(query, **fields), selector, namespace=namespace)
+
+
+async def test_an_autoscaler_brings_promql_along(prom: Client) -> None:
+    web = HPAIdentity(name="web", target_kind="Deployment", target_name="web", labels=(("queue", "mails"),))
+    depth, empty = 'sum(queue_depth{queue="orders"})', 'sum(queue_depth{queue="none"})'
+    of_hpa = msgspec.structs.replace(own('sum(queue_depth{queue="<<index .HPALabels "queue">>"})'), hpa=web)
+    answers = await prom.answers(
+        {},
+        *(own(depth), own(depth, namespace="blog"), own(empty, empty="zero"), own(empty), of_hpa),
+        *(own("sum(queue_depth{<<.LabelMatchers>>})", f"queue={name}") for name in ("orders", "mails")),
+    )
+    values = [answer.values if isinstance(answer, ExternalSample) else answer.message for answer in answers]
+    missing = 'no values for External metric "own query": the query of spec.queries finds no series, or none with a'
+    assert values[:3] + values[4:] == [(80_000,), (80_000,), (0,), (7000,), (80_000,), (7000,)]
+    assert values[3].startswith(missing)
+    assert len(prom.requests) == 6  # equal PromQL is asked for once, also for two namespaces

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hpad import testing
 from hpad.adapter import AdapterError
 from hpad.api import selector
+from hpad.sources import settings_errors
 from hpad_adapters.prometheus import batches, configuration, naming, queries, rules, settings, template
 
 VARIABLES = frozenset({"Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice", "Text"})
@@ -216,3 +217,18 @@ def test_only_queries_that_keep_series_apart_are_shared(query: str, shared: bool
     (found,) = compiled.find(asked[0])
     entries = [rules.entry(found.rule, "x", each, None) for each in asked]
     assert len(batches.planned(entries, 10)) == (1 if shared else 2)
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("sum(x", "query: the brackets do not match: a ( is never closed"),
+        (" ", "query: is empty: PromQL is needed"),
+        ("sum(<<.Object>>)", "query: there is no variable .Object; there are HPA, HPALabels, LabelMatchers, Labels"),
+        ("<<" * 2000, "query: a << is not closed"),
+        ("x" * 5000, "is not text with max_length 4096"),
+    ],
+)
+def test_wrong_promql_of_an_autoscaler_is_refused(query: str, error: str) -> None:
+    (found,) = settings_errors.check({"query": query}, settings.OwnPromQL)
+    assert error in found.text

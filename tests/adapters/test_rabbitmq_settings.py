@@ -10,6 +10,7 @@ from hpad.sources import plugins
 from hpad_adapters.rabbitmq import Metric, RabbitMQ, Settings
 from hpad_adapters.rabbitmq.adapter import queue_query
 from hpad_adapters.rabbitmq.clearing import ClearingGoal
+from hpad_adapters.rabbitmq.metric import OwnQueues
 from hpad_adapters.rabbitmq.values import QueueQuery
 
 URL = "http://rabbitmq:15672"
@@ -208,3 +209,16 @@ async def test_an_instance_offers_its_configured_metrics(rabbit):
         "queue_messages", "queue_messages_ready", "queue_messages_unacknowledged", "shop", "two", "open", "minute",
         "queue_workers_to_clear", "queue_time_to_clear", "queue_growth", "queue_head_age",
     }  # fmt: skip
+
+
+def test_an_autoscaler_names_queues_within_what_the_settings_offer():
+    confined = Settings(url=URL, queues={"mail": "tasks:mail"}, only_queues=True, vhosts={"all": "*"})
+    own = testing.own_query(OwnQueues(queues=["mail"], mode="ready"))
+    plan = queue_query(own, confined)
+    assert (plan.queues, plan.vhosts, plan.mode) == (("tasks:mail",), ("/",), "ready")
+    for metric, error in (
+        (OwnQueues(queue="jobs"), 'the queue "jobs" is not one that hpad\'s configuration offers'),
+        (OwnQueues(queue="mail", vhost="all"), "only hpad's configuration can name all vhosts"),
+    ):
+        with pytest.raises(AdapterError, match=error):
+            queue_query(testing.own_query(metric), confined)

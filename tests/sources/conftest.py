@@ -8,7 +8,7 @@ import pytest
 CODE = """
 import asyncio
 import msgspec
-from hpad.adapter import ExternalSample
+from hpad.adapter import AdapterError, ExternalSample
 
 class Broker(msgspec.Struct, forbid_unknown_fields=True):
     host: str
@@ -49,6 +49,24 @@ class Numbers(Good):
         if self.url == "sad":
             raise RuntimeError("secret")
 
+class Own(msgspec.Struct, forbid_unknown_fields=True):
+    depth: int
+    def __post_init__(self):
+        if self.depth < 0:
+            raise ValueError("depth: must not be negative")
+
+class Open(Numbers):
+    QuerySchema = Own
+    @staticmethod
+    def closed(settings):
+        return "depth: must be 1" if settings.depth == 2 else ""
+    async def answer(self, queries):
+        return [self.deep(query.definition.metric.depth) for query in queries]
+    def deep(self, depth):
+        if depth == 13:
+            return AdapterError('no value for "own query"')
+        return ExternalSample((depth * 1000,), self.clock.now())
+
 class NoServes(Good):
     serves = frozenset({"Everything"})
 
@@ -60,6 +78,7 @@ function = lambda settings, context: None
 ENTRY_POINTS = """[hpad.adapters]
 good = outsider_adapters:Good
 numbers = outsider_adapters:Numbers
+open = outsider_adapters:Open
 no-serves = outsider_adapters:NoServes
 no-settings = outsider_adapters:NoSettings
 function = outsider_adapters:function

@@ -5,7 +5,8 @@ import pytest
 
 from hpad import settings, testing
 from hpad.adapter import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, AdapterError
-from hpad.sources.routes import Offer, RoutePlan
+from hpad.sources.offers import Offer
+from hpad.sources.routes import RoutePlan
 
 METRICS_SERVER = Offer(source="metrics-server", serves=frozenset({RESOURCE, CONTAINER_RESOURCE}))
 RABBITMQ = Offer(source="rabbit", serves=frozenset({EXTERNAL}), metrics=("queue_messages", "queue_messages_ready"))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from hpad.adapter import (
     EXTERNAL,
@@ -20,11 +21,12 @@ from hpad.adapter import (
     PodSample,
     PodValue,
     Query,
+    QueryDefinition,
     or_error,
 )
 from hpad_adapters.http_json import documents, fetching, paths
 from hpad_adapters.http_json.fetching import FetchedDocument, Part
-from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric
+from hpad_adapters.http_json.settings import EACH, HttpJsonSettings, Metric, OwnDocument
 from hpad_adapters.selection import attempt, no_metric
 
 Parts = Sequence[Part] | AdapterError
@@ -42,14 +44,22 @@ class HttpJson:
     metrics: Mapping[str, tuple[str, ...]] = MappingProxyType({EXTERNAL: (), PODS: ()})
     knows_members = True
     Settings = HttpJsonSettings
+    QuerySchema = OwnDocument
 
     def __init__(self, settings: HttpJsonSettings, context: Context) -> None:
         each = tuple([name for name, metric in settings.metrics.items() if metric.pods == EACH])
         self.parameters = frozenset(name for metric in settings.metrics.values() for name in metric.params)
         self.metrics = {EXTERNAL: tuple([name for name in settings.metrics if name not in each]), PODS: each}
         self._settings = settings
+        self._own: WeakKeyDictionary[QueryDefinition, Metric] = WeakKeyDictionary()
         self._clock = context.clock
         self._fetcher = fetching.Fetcher(settings, context)
+
+    @staticmethod
+    def closed(settings: HttpJsonSettings) -> str:
+        """Returns why the source takes no queries of Autoscalers; "" if it does."""
+        missing = 'base_url: is missing, the begin of the URLs that they may read, such as "http://host/path"'
+        return "" if settings.base_url else missing
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns a sample or an error per query; each document is fetched once."""
@@ -82,13 +92,24 @@ class HttpJson:
 
     def _document(self, query: Query) -> FetchedDocument:
         """Returns the document of a query; raises AdapterError."""
-        metric = self._settings.metrics.get(query.name)
-        if metric is None:
-            raise no_metric(query, self._settings.metrics)
+        metric = self._metric(query)
         if (metric.pods == EACH) != (query.members is not None):
             kind = "one value per pod, for hpad.io/busy-metric alone" if metric.pods == EACH else "no value per pod"
             raise AdapterError(f'metric "{query.name}" has {kind}', "spec")
         return fetching.document(query, metric)
+
+    def _metric(self, query: Query) -> Metric:
+        """Returns the metric of a query: of the configuration, or that it brings along; raises AdapterError."""
+        definition = query.definition
+        if definition is not None:
+            known = self._own.get(definition)
+            if known is None:
+                known = self._own[definition] = definition.metric.below(self._settings.base_url)
+            return known
+        metric = self._settings.metrics.get(query.name)
+        if metric is None:
+            raise no_metric(query, self._settings.metrics)
+        return metric
 
     def _samples(
         self,
@@ -117,7 +138,7 @@ class HttpJson:
     def _sample(self, query: Query, trees: Sequence[Tree] | AdapterError) -> Answer:
         if isinstance(trees, AdapterError):
             return trees
-        metric = self._settings.metrics[query.name]
+        metric = self._metric(query)
         found = [self._values(query.name, metric, tree) for tree in trees]
         if metric.pods is not None:
             return self._combined(query.name, metric, found)
@@ -142,7 +163,7 @@ class HttpJson:
         """Returns the value of each pod that has answered; the error of the first where none has."""
         now, nothing = self._clock.now(), timedelta(0)
         trees = [(part.name, self._tree(document, part)) for part in parts]
-        found = {tree[0]: self._values(query.name, self._settings.metrics[query.name], tree) for tree in trees}
+        found = {tree[0]: self._values(query.name, self._metric(query), tree) for tree in trees}
         failed = [each for each in found.values() if isinstance(each, AdapterError)]
         values = {
             name: PodValue(sum(each), now, nothing)

@@ -130,12 +130,15 @@ class ExposedSeries(msgspec.Struct, frozen=True):
         return all(test(labels.get(label, "")) for label, test in self.tests)
 
 
-def selector(text: str) -> ExposedSeries:
-    """Parses a selector such as `jobs{queue="mail",state!="done"}`; raises ValueError."""
+def selector(text: str, *, exact: bool = False) -> ExposedSeries:
+    """Parses a selector such as `jobs{queue="mail",state!="done"}`; raises ValueError.
+
+    With `exact` it may have no regular expressions: those of a stranger may take for ever.
+    """
     match = _SELECTOR.fullmatch(text)
     if match is None:
         raise ValueError(f"path: {shown(text)} is not of the form 'jobs{{queue=\"mail\"}}'")
-    return ExposedSeries(match[1], tuple(_tests(match[2] or "", text)))
+    return ExposedSeries(match[1], tuple(_tests(match[2] or "", text, exact)))
 
 
 def values(body: bytes, series: ExposedSeries, limit: int) -> list[int]:
@@ -162,13 +165,15 @@ def _parsed(lines: Sequence[bytes], series: ExposedSeries) -> Iterator[float]:
                 yield sample.value
 
 
-def _tests(text: str, whole: str) -> Iterator[tuple[str, Test]]:
+def _tests(text: str, whole: str, exact: bool) -> Iterator[tuple[str, Test]]:
     position = 0
     while text[position:].strip():
         match = _MATCHER.match(text, position)
         if match is None:
             raise ValueError(f"path: {shown(whole)}: {shown(text[position:])} is not of the form 'queue=\"mail\"'")
         label, operator, value = match.groups()
+        if exact and operator in ("=~", "!~"):
+            raise ValueError(f"path: {shown(whole)}: an own query takes = and != only, not {operator}")
         yield label, _test(operator, re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), value))
         position = match.end()
 

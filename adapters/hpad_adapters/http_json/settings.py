@@ -18,6 +18,7 @@ EACH: Final = "each"
 POD: Final = "pod"
 """The host that stands for the address of each pod."""
 
+_PATH: Final = re.compile(r"/[!-~]*")
 _SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)(?:\.svc(?:\..+)?)?")
 
 
@@ -95,9 +96,49 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
 
 
+class OwnDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The place of a number that an Autoscaler brings along, in a document of the server of `base_url`.
+
+    url: the document, behind base_url, such as "/queues/mail?state=ready"; with times as in the configuration.
+    path: the number in it; with format prometheus the series, without regular expressions.
+    params: the labels that the metric's selector must give, sent as parameters of the URL.
+    format: of the document: json, xml, yaml, or prometheus (its text format).
+    """
+
+    url: Annotated[str, msgspec.Meta(max_length=2000)]
+    path: Annotated[str, msgspec.Meta(max_length=500)]
+    params: list[str] = []
+    format: Format = "json"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError with a line for each error."""
+        if found := [*_below_errors(self.url), *time_errors("url", self.url), *self._path_errors()]:
+            raise ValueError("\n".join(found))
+
+    def _path_errors(self) -> Iterator[str]:
+        try:
+            documents.selector(self.path, exact=True) if self.format == "prometheus" else paths.steps(self.path)
+        except ValueError as error:
+            yield str(error)
+
+    def below(self, base_url: str) -> Metric:
+        """Returns the same as a metric of the configuration."""
+        return Metric(f"{base_url.rstrip('/')}{self.url}", self.path, self.params, self.format)
+
+
+def _below_errors(url: str) -> Iterator[str]:
+    """Yields an error unless the URL is a path that no server resolves to a place above its begin."""
+    text = _PLACE.sub("0", url)
+    path = text.partition("?")[0]
+    steps = {step.partition(";")[0] for step in re.split(r"[/\\]", urllib.parse.unquote(path))}
+    if not _PATH.fullmatch(text) or "#" in text or path.startswith("//") or "%25" in path or steps & {".", ".."}:
+        yield f'url: {shown(url)} is not a path behind base_url, such as "/queues/mail"'
+
+
 class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """metrics: name -> the place of its number.
 
+    base_url: the begin of the URLs that queries of Autoscalers may read, such as "http://stats.shop:8080/public".
     headers, params: sent with each request, params as parameters of the URL, such as {X-API-KEY: {file: …}} or
         {api_key: {file: …}}; a value may be {file: …} or {env: …}, which is read again for each request.
     username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
@@ -116,11 +157,20 @@ class HttpJsonSettings(HttpLoginSettings, frozen=True, forbid_unknown_fields=Tru
     needs_password: ClassVar[bool] = False
 
     metrics: dict[str, Metric]
+    base_url: str = ""
     params: dict[str, str | SecretRef] = msgspec.field(default_factory=dict)
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
     max_elements: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     max_pods: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
     request_timeout: str = "5s"
+
+    def errors(self) -> Iterator[str]:
+        """Yields the errors in the fields."""
+        if self.base_url and (error := url_error(self.base_url, ("http", "https"), "http://host/path")):
+            yield f"base_url: {error}"
+        elif "?" in self.base_url or "#" in self.base_url:
+            yield "base_url: ends in a query or fragment; write scheme, host, port and path only"
+        yield from super().errors()
 
     def __repr__(self) -> str:
         return f"HttpJsonSettings(metrics={self.metrics!r}, …)"

@@ -33,6 +33,7 @@ class Kafka:
     metrics: tuple[str, ...] = (LAG,)
     parameters = ("group", "topic")
     Settings = KafkaSettings
+    QuerySchema = Metric
 
     @staticmethod
     def lacks(settings: KafkaSettings) -> str:
@@ -68,7 +69,7 @@ class Kafka:
 
     def _wanted(self, query: Query) -> WantedLag:
         """Returns what a query asks for; raises AdapterError."""
-        metric = self._metrics.get(query.name)
+        metric: Metric | None = self._metrics.get(query.name) if query.definition is None else query.definition.metric
         if metric is None:
             raise no_metric(query, self._metrics)
         by_label = labels(query, () if metric.group else ("group",), () if metric.topics else ("topic",))

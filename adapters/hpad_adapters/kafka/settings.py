@@ -71,6 +71,8 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                     f'partition_limitation: {shown(self.partition_limitation)} is not of the form "1,2,10-12"'
                 )
             found.update(range(first, last + 1))
+            if len(found) > _MOST_PARTITIONS:
+                raise ValueError(f"partition_limitation: names more than {_MOST_PARTITIONS} partitions")
         return frozenset(found)
 
 

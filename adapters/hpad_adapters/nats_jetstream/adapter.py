@@ -36,6 +36,7 @@ class NatsJetStream:
     metrics: tuple[str, ...] = tuple(NAMES)
     parameters = ("stream", "consumer", "account")
     Settings = NatsSettings
+    QuerySchema = Metric
 
     def __init__(self, settings: NatsSettings, context: Context) -> None:
         self.metrics = (*NAMES, *settings.metrics)
@@ -60,7 +61,8 @@ class NatsJetStream:
 
     def _wanted(self, query: Query) -> Metric:
         """Returns what a query asks for, with its account; raises AdapterError."""
-        metric = self._settings.metrics.get(query.name)
+        own = query.definition
+        metric: Metric | None = self._settings.metrics.get(query.name) if own is None else own.metric
         if metric is not None:
             labels(query, ())
         elif query.name in NAMES:

@@ -18,6 +18,7 @@ from hpad.adapter import (
     ApiReader,
     Context,
     Query,
+    QueryDefinition,
     Selector,
     or_error,
     parse_duration,
@@ -27,6 +28,7 @@ from hpad_adapters.lists import LabelIndex
 from hpad_adapters.prometheus import batches, configuration, queries, rules, samples, settings
 from hpad_adapters.prometheus.connection import PrometheusConnection
 from hpad_adapters.prometheus.queries import QueryEntry
+from hpad_adapters.prometheus.settings import OwnPromQL
 
 _PAGE = "500"
 _SPLITS = 32
@@ -62,6 +64,7 @@ class Prometheus:
     ignores_containers = True
     metrics: Mapping[str, Sequence[str]] = {}
     Settings = settings.Settings
+    QuerySchema = OwnPromQL
 
     def __init__(self, settings: settings.Settings, context: Context) -> None:
         """Raises AdapterError for a wrong template or rule; `rules_file` is read with the first answer."""
@@ -113,9 +116,9 @@ class Prometheus:
         (batch,) = batches.planned([await self._entry(query, names)], 1)
         return batch.expression()
 
-    def group(self, query: Query) -> tuple[str, str, str]:
-        """Returns namespace, type and metric name; one request may serve all queries that agree in them."""
-        return query.namespace, query.type, query.name
+    def group(self, query: Query) -> tuple[str, str, str, QueryDefinition | None]:
+        """Returns namespace, type, metric name and definition; one request may serve queries that agree in them."""
+        return query.namespace, query.type, query.name, query.definition
 
     def personal(self, query: Query) -> bool:
         """Returns whether the PromQL depends on the HPA's name, its labels or its target."""

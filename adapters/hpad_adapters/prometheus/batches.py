@@ -91,7 +91,7 @@ def _batches(entries: list[QueryEntry], most: int) -> Iterator[Batch]:
     # Only a query that is narrowed to pods by their label differs between targets.
     if entries[0].by_pod_names and len({entry.names for entry in entries}) > 1:
         kept_apart.add(entries[0].item)
-    if kept_apart and not _is_separable(entries[0], frozenset(kept_apart)):
+    if kept_apart and (entries[0].recipe.own or not _is_separable(entries[0], frozenset(kept_apart))):
         yield from _equal_ones(entries)
         return
     for start in range(0, len(entries), most):

@@ -5,6 +5,7 @@ An entry is one metric of one HPA with its compiled query, from the operator or 
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -16,12 +17,13 @@ from hpad.adapter import (
     RESOURCE,
     AdapterError,
     Query,
+    QueryDefinition,
     Requirement,
     Selector,
     parse_duration,
 )
 from hpad_adapters.prometheus import template
-from hpad_adapters.prometheus.settings import Empty, Metric, QueryWindow, Reduce
+from hpad_adapters.prometheus.settings import OF_THE_HPA, OWN_VARIABLES, Empty, Metric, QueryWindow, Reduce
 from hpad_adapters.prometheus.template import Template, Value
 
 OF_PODS = (PODS, RESOURCE, CONTAINER_RESOURCE)
@@ -29,7 +31,10 @@ _EXACT = ("=", "==")
 
 
 class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors."""
+    """A compiled query and how its answer is read. `origin` is its place in the configuration, for errors.
+
+    `own`: an Autoscaler brings it along, so it is not parsed to be joined with others: nobody vouches for its text.
+    """
 
     origin: str
     template: Template
@@ -37,6 +42,7 @@ class QueryRecipe(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     reduce: Reduce
     window: QueryWindow | None
     span: timedelta
+    own: bool = False
 
 
 class QueryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,11 +137,10 @@ def rendered(
 _RESOURCES = ("cpu", "memory")
 _OF_THE_OBJECT = frozenset({"Object", "Kind"})
 _OF_THE_PODS = frozenset({"PodMatchers", "Container"})
-_OF_THE_HPA = frozenset({"HPA", "HPALabels", "Target", "TargetKind"})
 _VARIABLES = (
     _OF_THE_OBJECT
     | _OF_THE_PODS
-    | _OF_THE_HPA
+    | OF_THE_HPA
     | {"Namespace", "Metric", "LabelMatchers", "Labels", "LabelValuesByName", "GroupBy"}
 )
 
@@ -145,7 +150,8 @@ class ConfiguredQueries:
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         """Raises AdapterError for an invalid template."""
-        self._recipes = {name: (metric, _compiled(name, metric)) for name, metric in metrics.items()}
+        self._recipes = {name: (metric, _configured(name, metric)) for name, metric in metrics.items()}
+        self._own: WeakKeyDictionary[QueryDefinition, tuple[Metric, QueryRecipe]] = WeakKeyDictionary()
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -158,7 +164,7 @@ class ConfiguredQueries:
 
     def entry(self, query: Query, names: frozenset[str] | None) -> QueryEntry | None:
         """Returns the entry for this metric, None without a query of its name; raises AdapterError (blame "spec")."""
-        found = self._recipes.get(query.name)
+        found = self._found(query)
         if found is None or query.type not in _types(query.name, found[0]):
             return None
         metric, recipe = found
@@ -186,13 +192,25 @@ class ConfiguredQueries:
 
     def personal(self, query: Query) -> bool:
         """Returns whether the PromQL depends on the HPA."""
-        found = self._recipes.get(query.name)
-        return found is not None and bool(_OF_THE_HPA & found[1].template.variables)
+        found = self._found(query)
+        return found is not None and bool(OF_THE_HPA & found[1].template.variables)
 
     def needs_pods(self, query: Query) -> bool:
         """Returns whether the query needs the names of the target's pods, because its PromQL ignores their labels."""
         found = self._recipes.get(query.name)
         return found is None or "PodMatchers" not in found[1].template.variables
+
+    def _found(self, query: Query) -> tuple[Metric, QueryRecipe] | None:
+        """Returns the metric that answers a query: of the configuration, or that the query brings along."""
+        definition = query.definition
+        if definition is None:
+            return self._recipes.get(query.name)
+        known = self._own.get(definition)
+        if known is None:
+            metric: Metric = definition.metric.as_metric
+            recipe = _recipe("spec.queries", metric, OWN_VARIABLES, own=True)
+            known = self._own[definition] = (metric, recipe)
+        return known
 
 
 def _types(name: str, metric: Metric) -> Sequence[str]:
@@ -202,37 +220,28 @@ def _types(name: str, metric: Metric) -> Sequence[str]:
 def flaws(metrics: Mapping[str, Metric]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yields the errors of the queries, with their places."""
     for name, metric in metrics.items():
-        place = "metrics", name, "query"
-        try:
-            _query(metric)
-        except template.TemplateError as error:
-            yield place, str(error)
-            if not isinstance(error, template.UnknownVariableError):
-                continue
-        if wrong := template.promql_error(metric.query):
-            yield place, wrong
+        for text in template.flaws(metric.query, _VARIABLES):
+            yield ("metrics", name, "query"), text
 
 
-def _query(metric: Metric) -> template.Template:
-    """Returns the compiled query; raises template.TemplateError."""
-    compiled = template.compiled(metric.query, _VARIABLES)
-    if "None" in compiled.keys("HPALabels"):
-        raise template.TemplateError('<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one')
-    return compiled
-
-
-def _compiled(name: str, metric: Metric) -> QueryRecipe:
+def _configured(name: str, metric: Metric) -> QueryRecipe:
+    place = f'metrics: "{name}"'
     try:
-        compiled = _query(metric)
+        return _recipe(place, metric, _VARIABLES)
     except template.TemplateError as error:
-        raise AdapterError(f'metrics: "{name}": query: {error}', "spec") from None
+        raise AdapterError(f"{place}: query: {error}", "spec") from None
+
+
+def _recipe(origin: str, metric: Metric, variables: frozenset[str], *, own: bool = False) -> QueryRecipe:
+    """Compiles the query of a metric; raises template.TemplateError."""
     return QueryRecipe(
-        origin=f'metrics: "{name}"',
-        template=compiled,
+        origin=origin,
+        template=template.compiled(metric.query, variables),
         empty=metric.empty,
         reduce=metric.reduce,
         window=metric.window,
         span=parse_duration(metric.span),
+        own=own,
     )
 
 
@@ -290,6 +299,6 @@ def _check_variables(query: Query, used: frozenset[str]) -> None:
         raise AdapterError(
             f'the query for "{query.name}" uses .{min(other)}, so it answers no {query.type} metric', "spec"
         )
-    if query.hpa is None and used & _OF_THE_HPA:
-        what = min(used & _OF_THE_HPA)
+    if query.hpa is None and used & OF_THE_HPA:
+        what = min(used & OF_THE_HPA)
         raise AdapterError(f'the query for "{query.name}" uses .{what}: it needs an HPA', "spec")

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hpad.adapter import SOURCE_TYPES, parse_duration, positive_duration, shown
+from hpad.adapter import EXTERNAL, SOURCE_TYPES, parse_duration, positive_duration, shown
+from hpad_adapters.prometheus import template
 from hpad_adapters.prometheus.server import PrometheusServer
 
 Reduce = Literal["error", "sum", "max", "min", "avg"]
 Empty = Literal["missing", "zero"]
+OF_THE_HPA = frozenset({"HPA", "HPALabels", "Target", "TargetKind"})
+OWN_VARIABLES = OF_THE_HPA | {"Namespace", "LabelMatchers", "Labels"}
+"""The variables of a query that an Autoscaler brings along."""
 
 
 class QueryWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +89,32 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for kind in self.types:
             if kind not in SOURCE_TYPES:
                 raise ValueError(f"types: {shown(kind)} is not one of {', '.join(SOURCE_TYPES)}")
+
+
+class OwnPromQL(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query that an Autoscaler brings along. All values of its answer count, added up.
+
+    query: PromQL with variables between << and >>: .Namespace, .LabelMatchers (the metric's selector), index .Labels
+        "queue" (a value of that selector), .HPA (the Autoscaler's name), .Target and .TargetKind (what it scales),
+        index .HPALabels "team" (a label of the Autoscaler).
+    empty: an answer without values is missing, or zero.
+    window: reduces the samples of a time span to one value, in hpad rather than in PromQL.
+    """
+
+    query: Annotated[str, msgspec.Meta(max_length=4096)]
+    empty: Empty = "missing"
+    window: QueryWindow | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError with a line for each error."""
+        found = list(template.flaws(self.query, OWN_VARIABLES))
+        if found:
+            raise ValueError("\n".join(f"query: {text}" for text in found))
+
+    @property
+    def as_metric(self) -> Metric:
+        """The same as a metric of the configuration."""
+        return Metric(query=self.query, types=[EXTERNAL], empty=self.empty, window=self.window)
 
 
 class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -82,10 +82,10 @@ def from_requirement(term: Requirement, prefix: str = "") -> str:
     raise AdapterError(f'selector term "{term}" has no counterpart in PromQL', "spec")
 
 
-_ACTION = re.compile(r"<<(?P<left>-\s)?\s*(?P<body>.*?)\s*(?P<right>\s-)?>>", re.DOTALL)
+_ACTION = re.compile(r"<<(?P<left>-\s)?(?P<body>(?:(?!<<).)*?)(?P<right>\s-)?>>", re.DOTALL)
 _FIELD = re.compile(r"\.(\w+)(?:\.(\w+))?")
 _INDEX = re.compile(r"index\s+\.(\w+)\s+(?:\"([^\"]*)\"|`([^`]*)`|(\d+))")
-_REGEX_SIGN = re.compile(r"[=!]~\s*\Z")
+_REGEX_SIGNS = ("=~", "!~")
 _EMPTY_BEFORE = re.compile(r"\{\s*\Z")
 _COMMA_BEFORE = re.compile(r"\A\s*,")
 
@@ -154,13 +154,18 @@ def compiled(text: str, variables: frozenset[str]) -> Template:
     state = _Quotes()
     for piece in _pieces(text):
         if isinstance(piece, str):
+            if "<<" in piece:
+                raise TemplateError("a << is not closed")
             state.read(piece)
             parts.append(piece)
             continue
-        action = _action(piece["body"], variables)
+        body = piece["body"].strip()
+        action = _action(body, variables)
         parts.append(msgspec.structs.replace(action, quote=state.quote, regex=bool(state.quote) and state.regex))
         if state.quote and action.variable in READY_MADE:
-            raise TemplateError(f"<<{piece['body']}>> stands inside quotes")
+            raise TemplateError(f"<<{body}>> stands inside quotes")
+        if action.variable == "HPALabels" and action.key is None:
+            raise TemplateError('<<.HPALabels>> names no label: <<index .HPALabels "team">> is the value of one')
     if state.quote:
         raise TemplateError(f"a quote {state.quote} is not closed")
     return Template(text, tuple(parts))
@@ -184,6 +189,19 @@ def promql_error(text: str) -> str | None:
     return f"the brackets do not match: a {opened[-1]} is never closed" if opened else None
 
 
+def flaws(text: str, variables: frozenset[str]) -> Iterator[str]:
+    """Yields the errors of a query with these variables: of the template, and of the PromQL around them."""
+    try:
+        compiled(text, variables)
+    except UnknownVariableError as error:
+        yield str(error)
+    except TemplateError as error:
+        yield str(error)
+        return
+    if wrong := promql_error(text):
+        yield wrong
+
+
 class _Quotes:
     """Whether the text read so far ends inside quotes, and whether those hold a regular expression."""
 
@@ -202,7 +220,7 @@ class _Quotes:
                 self._comment = True
             elif not self.quote and character in "\"'`":
                 self.quote = character
-                self.regex = bool(_REGEX_SIGN.search(self._before + text[:position]))
+                self.regex = (self._before + text[:position]).rstrip().endswith(_REGEX_SIGNS)
             elif self.quote and character == "\\" and self.quote != "`":
                 skip = True
             elif character == self.quote:
@@ -219,10 +237,7 @@ def _pieces(text: str) -> Iterator[str | re.Match[str]]:
         yield literal.rstrip() if match["left"] else literal
         yield match
         position, trim = match.end(), bool(match["right"])
-    rest = text[position:].lstrip() if trim else text[position:]
-    if "<<" in rest:
-        raise TemplateError("a << is not closed")
-    yield rest
+    yield text[position:].lstrip() if trim else text[position:]
 
 
 def _action(body: str, variables: frozenset[str]) -> Action:

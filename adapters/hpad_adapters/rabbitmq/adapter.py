@@ -5,6 +5,8 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
+import msgspec
+
 from hpad.adapter import EXTERNAL, AdapterError, Answer, Context, ExternalSample, Operator, Query, or_error
 from hpad_adapters import extras
 from hpad_adapters.rabbitmq import settings
@@ -12,7 +14,17 @@ from hpad_adapters.rabbitmq.amqp import Amqp
 from hpad_adapters.rabbitmq.clearing import ClearingGoal
 from hpad_adapters.rabbitmq.consumers import Plan, PodWork, Unconsumed
 from hpad_adapters.rabbitmq.management import Management
-from hpad_adapters.rabbitmq.metric import AGGREGATES, ANY_VHOST, CLEARING, GOAL, MODES, UNSUMMABLE, Metric, compiled
+from hpad_adapters.rabbitmq.metric import (
+    AGGREGATES,
+    ANY_VHOST,
+    CLEARING,
+    GOAL,
+    MODES,
+    UNSUMMABLE,
+    Metric,
+    OwnQueues,
+    compiled,
+)
 from hpad_adapters.rabbitmq.queues import RabbitmqQueue
 from hpad_adapters.rabbitmq.settings import Settings
 from hpad_adapters.rabbitmq.values import Lookup, QueueQuery, TooManyQueuesError, ValueReader, Values
@@ -54,6 +66,7 @@ class RabbitMQ:
     metrics: Sequence[str] = tuple(METRICS)
     parameters = tuple(_EXAMPLES)
     Settings: ClassVar[type[settings.Settings]] = settings.Settings
+    QuerySchema = OwnQueues
 
     @staticmethod
     def lacks(settings: settings.Settings) -> str:
@@ -162,7 +175,9 @@ def queue_query(query: Query, settings: Settings) -> QueueQuery:
 
     Without `mode` the name of the metric determines it; a name that only a route sends here stands for all messages.
     """
-    metric = settings.metrics.get(query.name, _DEFAULTS)
+    metric = (
+        settings.metrics.get(query.name, _DEFAULTS) if query.definition is None else _of_definition(query, settings)
+    )
     parameters = _parameters(query, metric)
     pattern = _pattern(query, parameters, metric, settings)
     queues = metric.names or tuple(_real_name(query, "queue", name, settings) for name in parameters.get("queue", ()))
@@ -204,6 +219,18 @@ def _parameters(query: Query, metric: Metric) -> dict[str, tuple[str, ...]]:
         if found.setdefault(key, tuple(term.values)) != tuple(term.values):
             raise _wrong(query, f'"{key}" occurs twice')
     return found
+
+
+def _of_definition(query: Query, settings: Settings) -> Metric:
+    """Returns the metric that a query brings along, with the real names; raises AdapterError for excluded ones."""
+    assert query.definition is not None
+    metric: Metric = query.definition.metric.as_metric
+    return msgspec.structs.replace(
+        metric,
+        queue="",
+        queues=[_real_name(query, "queue", name, settings) for name in metric.names],
+        vhost=[_real_name(query, "vhost", name, settings) for name in metric.vhosts],
+    )
 
 
 def _fixed(metric: Metric, key: str) -> bool:
@@ -277,4 +304,5 @@ def _aggregate(query: Query, parameters: Mapping[str, tuple[str, ...]], metric: 
 
 
 def _wrong(query: Query, message: str) -> AdapterError:
-    return AdapterError(f'selector of External metric "{query.name}": {message}', "spec")
+    where = "" if query.definition is not None else f'selector of External metric "{query.name}": '
+    return AdapterError(f"{where}{message}", "spec")

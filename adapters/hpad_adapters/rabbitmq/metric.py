@@ -113,6 +113,39 @@ class Metric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return parsed_goal({name: selected.get(name) or str(getattr(self, name) or "") for name in GOAL})
 
 
+class OwnQueues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A metric that an Autoscaler brings along.
+
+    queue: one queue, by its name; queues: several. vhost: one, or a list. Names in `queues` and `vhosts` of the source
+        stand for others there, as in selectors, and only_queues and only_vhosts hold.
+    All other fields are those of a metric that the operator defines.
+    """
+
+    queue: str = ""
+    queues: list[str] = []
+    vhost: str | list[str] = []
+    mode: Mode | None = None
+    include_unacked: bool = True
+    aggregate: Aggregate | None = None
+    on_missing_queue: OnMissing | None = None
+    on_stalled: OnStalled | None = None
+    goal: str = ""
+    startup: str = ""
+    service_time: str = ""
+    prefetch: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if not self.as_metric.names:
+            raise ValueError("queue: is missing; write queue or queues")
+
+    @property
+    def as_metric(self) -> Metric:
+        """The same as a metric of the configuration; raises ValueError."""
+        return Metric(**msgspec.structs.asdict(self))
+
+
 def compiled(field: str, pattern: str) -> re.Pattern[str] | None:
     """Returns the compiled pattern, None for an empty one; raises ValueError."""
     try:

@@ -1,0 +1,101 @@
+"""Queries that Autoscalers bring along: which sources take them, and their parameters as the adapters get them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from hpad.adapter import AdapterError, Answer, Query, QueryDefinition
+from hpad.api.sample import DEFINED
+from hpad.api.text import meant
+from hpad.sources import settings_errors
+from hpad.sources.offers import Offer, one_of
+
+A = TypeVar("A", bound=Answer)
+_READ: Final = "read"
+"""Where a definition of an Autoscaler keeps what was read of it: both have the same lifetime."""
+
+
+class OwnQueries:
+    """Reads the definitions of queries for the sources of `offers`.
+
+    Equal definitions of all Autoscalers become one, whose parameters are checked once. It is forgotten when no
+    Autoscaler has it any more and its last answer is forgotten.
+    """
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        self._offers = {offer.source: offer for offer in offers}
+        self._known: WeakValueDictionary[tuple[str, str], QueryDefinition] = WeakValueDictionary()
+
+    def source(self, query: Query, definition: QueryDefinition) -> str:
+        """Returns the name of the source; raises AdapterError if it takes no queries of this namespace."""
+        offer, namespace = self._offers.get(definition.source), query.namespace
+        if offer is None:
+            opened = [each.source for each in self._offers.values() if _is_open(each, query)]
+            near = meant(definition.source, opened)
+            there = f'open to queries of namespace "{namespace}": {", ".join(opened) or "none"}'
+            raise AdapterError(f'there is no source "{definition.source}"{near}; {there}', "spec")
+        if not offer.admits(query):
+            raise AdapterError(f'source "{offer.source}" is not offered to namespace "{namespace}"', "spec")
+        if not _is_open(offer, query):
+            needed = f"its configuration would need queries: {{namespaces: [{namespace}]}}"
+            raise AdapterError(
+                f'source "{offer.source}" is not open to queries of namespace "{namespace}": {needed}', "spec"
+            )
+        return offer.source
+
+    def handed(self, query: Query, definition: QueryDefinition) -> Query:
+        """Returns the query as the adapter of its source gets it; raises AdapterError for wrong parameters.
+
+        The definition keeps it, so that the same object is asked for in each turn.
+        """
+        # Not under the query itself, which holds the definition: structs without garbage collection must form no cycle.
+        place = self, query.namespace, query.selector
+        kept = definition.__dict__.get(_READ)
+        if kept is None or kept[0] != place:
+            kept = definition.__dict__[_READ] = place, self._read(query, definition)
+        found: Query | str = kept[1]
+        if isinstance(found, str):
+            raise AdapterError(found, "spec")
+        return found if query.members is None else msgspec.structs.replace(found, members=query.members)
+
+    def _read(self, query: Query, definition: QueryDefinition) -> Query | str:
+        """Returns the query, or what is wrong with its parameters."""
+        written = definition.source, definition.text
+        read = self._known.get(written)
+        if read is None:
+            metric = _metric(definition, self._offers[definition.source])
+            if isinstance(metric, str):
+                return metric
+            read = self._known[written] = QueryDefinition(*written, metric)
+        return msgspec.structs.replace(query, name=DEFINED, definition=read, members=None)
+
+
+def _is_open(offer: Offer, query: Query) -> bool:
+    opened = bool(offer.opened) and one_of(offer.opened, query.namespace)
+    return opened and offer.admits(query)
+
+
+def _metric(definition: QueryDefinition, offer: Offer) -> msgspec.Struct | str:
+    """Returns the parameters in the schema of the source's adapter, or what is wrong with them."""
+    schema = offer.query_schema
+    if isinstance(schema, str):
+        return f'source "{offer.source}" takes no queries: {schema}'
+    values: Mapping[str, Any] = msgspec.json.decode(definition.text)
+    try:
+        found = settings_errors.check(values, schema)
+    except RecursionError:
+        return "parameters: are nested too deeply"
+    if found:
+        return "; ".join(problem.text for problem in found)
+    return msgspec.convert(values, schema)
+
+
+def named(query: Query, answer: A) -> A | AdapterError:
+    """Returns the answer for the HPA that asked the query: an error names the query that it brought along."""
+    if query.definition is None or not isinstance(answer, AdapterError):
+        return answer
+    text = answer.message.replace(f'"{DEFINED}"', f'"{query.name}"')
+    text = f"spec.queries[{query.name}]: {text}"
+    return AdapterError(text, answer.blame, lasting=answer.lasting, alive=answer.alive)
