@@ -158,7 +158,7 @@ def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Check
     loaded = hpas.load(document, namespace=namespace, scale_to_zero=scale_to_zero)
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
-        errors += tuple(_annotation_errors(loaded.hpa))
+        errors += tuple(annotation_errors(loaded.hpa))
         defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
     errors += tuple(map(_unset, _placeholders(document.value)))
     warnings = (*_ignored_annotations(document.value), *_without_effect(loaded.hpa), *_unmatchable(loaded.hpa))
@@ -239,7 +239,7 @@ def _unset(place: Place) -> Problem:
     return Problem(field, f"{field}: {detail}")
 
 
-def _annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
+def annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
     """Errors in the annotations that the daemon reads; the API server accepts any value."""
     present = hpa.metadata.annotations or {}
     for error in PLAIN.of(hpa).errors:

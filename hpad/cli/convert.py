@@ -1,4 +1,7 @@
-"""`hpad convert`: rewrites HPAs of any version, and objects of KEDA and prometheus-adapter as HPAs and settings."""
+"""`hpad convert`: rewrites HPAs of any version, and objects of KEDA and prometheus-adapter, as HPAs or Autoscalers.
+
+What objects of KEDA and prometheus-adapter need besides goes into settings.
+"""
 
 import argparse
 import dataclasses
@@ -17,7 +20,8 @@ from hpad.api import hpa as v2
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.problem import Invalid, Problem
 from hpad.cli import check, output
-from hpad.manifests import documents, hpas, prometheus_adapter
+from hpad.cli.output import WrongUse
+from hpad.manifests import autoscalers, documents, hpas, prometheus_adapter
 from hpad.manifests.documents import Document
 from hpad.manifests.keda import authentication, scaledobject, unsupported
 from hpad.manifests.keda.authentication import Known
@@ -25,6 +29,7 @@ from hpad.manifests.keda.conversion import Converted, ConvertedSource, settings_
 from hpad.manifests.keda.fields import Note
 
 _PARTS: Final = ("apiVersion", "kind", "metadata", "spec")
+AUTOSCALER: Final = "autoscaler"
 SETTINGS: Final = "hpad.yaml"
 LOSSY: Final = 3
 """The exit status if something is lost."""
@@ -38,12 +43,15 @@ _EPILOG = """\
 examples:
   hpad convert old.yaml > new.yaml        autoscaling/v2, from v1, v2beta1, v2beta2 or v2
   hpad convert --to v1 web.yaml           autoscaling/v1; fields that v1 lacks go into annotations
+  hpad convert --to autoscaler web.yaml   an Autoscaler, the kind of hpad; annotations hpad.io/… become options
   hpad convert -o json hpas.jsonl         one object per line
   kubectl get hpa -A -o yaml | hpad convert -
+  kubectl get hpa -A -o yaml | hpad convert --to autoscaler --shadow - > autoscalers.yaml
 
   hpad convert scaledobject.yaml          KEDA: an HPA, then the settings of hpad for it
   kubectl get scaledobjects,triggerauthentications,clustertriggerauthentications,deployments,configmaps -A -o yaml |
-      hpad convert --out new -            new/hpas/NAMESPACE.NAME.yaml for each HPA, and new/hpad.yaml
+      hpad convert --out new -            new/hpas/NAMESPACE.NAME.yaml for each HPA (of Autoscalers new/autoscalers/…),
+                                          and new/hpad.yaml
   hpad convert --out new rules.yaml       the configuration of prometheus-adapter: a file, its ConfigMap, or the values
                                           of its Helm chart
 
@@ -80,9 +88,22 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a folder, or - for standard input")
     output.add_format(parser, "yaml", "json")
-    parser.add_argument("--to", choices=("v1", "v2"), default="v2", help="the version to write (default: v2)")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write DIR/hpas/NAMESPACE.NAME.yaml and DIR/hpad.yaml instead of stdout"
+        "--to",
+        choices=("v1", "v2", AUTOSCALER),
+        default="v2",
+        help="the version of HPAs to write, or Autoscalers in their place (default: v2)",
+    )
+    parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="write Autoscalers in shadow mode, which leave their targets alone (those that are paused stay paused)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write DIR/hpas/NAMESPACE.NAME.yaml (or DIR/autoscalers/…) and DIR/hpad.yaml instead of stdout",
     )
     parser.add_argument(
         "--secrets",
@@ -96,9 +117,12 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Converts all documents: 0, 1 if a document or the settings have errors, LOSSY if something is lost."""
+    if args.shadow and args.to != AUTOSCALER:
+        raise WrongUse("--shadow is for Autoscalers: add --to autoscaler")
     found = list(documents.read_all(args.files))
     known = authentication.collect((document.value for document in found), args.secrets)
-    work = _Work(args.to, args.output, None if args.out is None else args.out / "hpas", known)
+    folder = "autoscalers" if args.to == AUTOSCALER else "hpas"
+    work = _Work(args.to, args.output, None if args.out is None else args.out / folder, known, args.shadow)
     for document in found:
         work.convert(document)
     for document in work.authentications:
@@ -175,14 +199,15 @@ def settings_errors(settings: dict[str, Any], sources: Iterable[ConvertedSource]
 class _Work:
     """Converts documents one after the other; counts wrong and skipped documents, and losses.
 
-    `folder`: of the manifests; None if they go to standard output. `known`: what ScaledObjects may refer to.
-    `authentications`: to be noted once it is known which were used.
+    `folder`: of the manifests; None if they go to standard output. `known`: what ScaledObjects may refer to. `shadow`:
+    Autoscalers get the mode shadow. `authentications`: to be noted once it is known which were used.
     """
 
     version: str
     format: str
     folder: Path | None
     known: Known
+    shadow: bool = False
     authentications: list[Document] = dataclasses.field(default_factory=list)
     manifests: dict[Path, str] = dataclasses.field(default_factory=dict)
     wrong: int = 0
@@ -288,16 +313,25 @@ class _Work:
         """Writes the HPA of a document that `hpas.load` found valid."""
         hpa = decode.read(document.value).hpa
         assert hpa is not None
+        moved = self.version == AUTOSCALER
+        if moved and (
+            errors := list(check.annotation_errors(hpa))
+        ):  # an Autoscaler has no option with an invalid value
+            self._print_errors(document, subject, errors)
+            return
         if note := _old_group(hpa):
             self._print_notes(document, subject, [note])
         versioned = older.to_v1(v2.with_behavior(hpa)) if self.version == "v1" else hpa
         built: dict[str, Any] = hpas.with_whole_metadata(v2.to_builtins(versioned), document)
+        if moved:
+            self._print_notes(document, subject, autoscalers.notes(built["metadata"]))
+            built = autoscalers.from_hpa(built, shadow=self.shadow)
         if self.format == "yaml":  # the usual order; JSON is for programs
-            parts = [*_PARTS, *(["status"] if document.value.get("status") else [])]
+            parts = [*_PARTS, *(["status"] if document.value.get("status") and not moved else [])]
             built = {part: built[part] for part in parts}
         path = self._path(built["metadata"])
         if path in self.manifests:
-            problem = Problem("metadata.name", f"metadata.name: {path} holds an HPA of that name already")
+            problem = Problem("metadata.name", f"metadata.name: {path} holds an object of that name already")
             self._print_errors(document, f"{v2.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
         else:
             self.manifests[path] = dumped(built, self.format)

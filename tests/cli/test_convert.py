@@ -63,6 +63,78 @@ def test_v2_becomes_v1_again(old: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(V1)
 
 
+OPTIONS = {
+    "hpad.io/mode": "active",
+    "hpad.io/tolerance-up": "0.05",
+    "team": "a",
+    "kubectl.kubernetes.io/last-applied-configuration": "{}",
+}
+LIVE = {
+    **V2,
+    "metadata": {
+        "name": "web",
+        "namespace": "shop",
+        "uid": "1",
+        "resourceVersion": "5",
+        "generation": 2,
+        "labels": {"app": "web"},
+        "annotations": OPTIONS,
+        "managedFields": [],
+        "ownerReferences": [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "2"}],
+    },
+    "status": {"currentReplicas": 1, "desiredReplicas": 1, "currentMetrics": None},
+}
+Convert = Callable[..., tuple[int, list[Any], str]]
+
+
+@pytest.fixture
+def convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
+    """Runs the command on one document: its status, the documents printed, and standard error."""
+
+    def run(document: dict[str, Any], *options: str) -> tuple[int, list[Any], str]:
+        path = tmp_path / "in.yaml"
+        path.write_text(yaml.safe_dump(document))
+        status = main(["convert", *options, str(path)])
+        out, err = capsys.readouterr()
+        return status, list(yaml.safe_load_all(out)), err
+
+    return run
+
+
+def test_an_hpa_becomes_an_autoscaler_without_what_belongs_to_the_one_object(convert: Convert) -> None:
+    status, [made], err = convert(LIVE, "--to", "autoscaler")
+    assert (status, made) == (
+        0,
+        {
+            "apiVersion": "hpad.io/v1",
+            "kind": "Autoscaler",
+            "metadata": {
+                "name": "web",
+                "namespace": "shop",
+                "labels": {"app": "web"},
+                "annotations": {"team": "a"},
+            },
+            "spec": {**V2["spec"], "options": {"mode": "active", "tolerance-up": "0.05"}},
+        },
+    )
+    assert "metadata.ownerReferences[0]: is left out: ScaledObject web owns" in err
+
+
+@pytest.mark.parametrize(("mode", "made"), [(None, "shadow"), ("active", "shadow"), ("paused", "paused")])
+def test_shadow_leaves_the_target_alone_and_ends_no_pause(convert: Convert, mode: str | None, made: str) -> None:
+    annotations = {} if mode is None else {"hpad.io/mode": mode}
+    hpa = {**V2, "metadata": {"name": "web", "annotations": annotations}}
+    status, [found], _ = convert(hpa, "--to", "autoscaler", "--shadow")
+    assert (status, found["spec"]["options"]) == (0, {"mode": made})
+    assert convert(hpa, "--shadow")[0] == 2
+
+
+def test_an_annotation_that_no_option_may_have_is_an_error_of_the_hpa(convert: Convert) -> None:
+    hpa = {**V2, "metadata": {"name": "web", "annotations": {"hpad.io/mode": "of"}}}
+    status, made, err = convert(hpa, "--to", "autoscaler")
+    assert (status, made, 'metadata.annotations[hpad.io/mode]: Invalid value: "of"' in err) == (1, [], True)
+
+
 def test_documents_are_separated(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(old), str(old)]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == [V2, V2]

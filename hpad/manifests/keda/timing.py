@@ -37,7 +37,7 @@ def minimum(spec: Fields, conversion: Conversion, *, active: bool) -> int:
     conversion.note_change(
         "spec.minReplicaCount",
         "0 needs the feature gate HPAScaleToZero, which the configuration sets; an HPA of the cluster needs it on the "
-        "API server as well, one of --manifests does not; a target that KEDA has put to sleep is woken",
+        "API server as well, one of --manifests and an Autoscaler do not; a target that KEDA has put to sleep is woken",
     )
     _note_asleep(spec.object("scaleTargetRef"), conversion)
     return 0
