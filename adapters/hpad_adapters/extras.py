@@ -1,4 +1,4 @@
-"""Imports the parts of adapters that need an extra of hpad, such as `hpad[kafka]`, when a source uses them."""
+"""Imports the parts of adapters that need an extra of hpad, such as `kafka`, when a source uses them."""
 
 import importlib
 import importlib.util
@@ -33,4 +33,5 @@ def lacks(package: str, extra: str) -> str:
 
 
 def _missing(package: str, extra: str) -> AdapterError:
-    return AdapterError(f"the Python package \"{package}\" is missing: pip install 'hpad[{extra}]'", "spec")
+    install = f"pip install '.[{extra}]' in a clone of hpad"
+    return AdapterError(f'the Python package "{package}" is missing: {install}', "spec")

@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--workers",
         choices=("celery", "plain"),
-        help="of the second half: Celery's (default where it is installed, as with hpad[demo]), or a plain program",
+        help="of the second half: Celery's (default where it is installed, as with the extra demo), or a plain program",
     )
     parser.add_argument("--no-color", action="store_true", help="no colors (also: NO_COLOR in the environment)")
     parser.add_argument(

@@ -74,7 +74,7 @@ class Broker:
     @contextlib.asynccontextmanager
     async def holding(self, queue: str, count: int) -> AsyncIterator[list[Any]]:
         """Receives messages of a queue of vhost "/" and acknowledges none, as a busy consumer does; yields them."""
-        aiormq = pytest.importorskip("aiormq", reason="needs the extra hpad[amqp]")
+        aiormq = pytest.importorskip("aiormq", reason="needs the extra amqp")
         admin = self.server.admin
         connection = await aiormq.connect(f"amqp://{admin.name}:{admin.password}@127.0.0.1:{self.server.amqp_port}/")
         try:

@@ -48,7 +48,7 @@ async def test_without_the_extra_the_error_names_the_command(
     made = msgspec.convert(settings, adapter.Settings)
     hide(monkeypatch, package)
     async with testing.context("source") as context:
-        with pytest.raises(AdapterError, match=rf"\"{package}\" is missing: pip install 'hpad\[{extra}\]'") as raised:
+        with pytest.raises(AdapterError, match=rf"\"{package}\" is missing: pip install '\.\[{extra}\]'") as raised:
             adapter(made, context)
     assert raised.value.blame == "spec"
 
@@ -72,7 +72,8 @@ def test_what_is_missing_is_known_without_a_source(
     made = msgspec.convert(settings, adapter.Settings)
     assert adapter.lacks(made) == ""
     hide(monkeypatch, package)
-    assert adapter.lacks(made) == f"the Python package \"{package}\" is missing: pip install 'hpad[{extra}]'"
+    install = f"pip install '.[{extra}]' in a clone of hpad"
+    assert adapter.lacks(made) == f'the Python package "{package}" is missing: {install}'
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hpad.adapter import AdapterError, Answer, ExternalSample, Query
 from hpad_adapters.kafka import Kafka, lag
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka")
-pytest.importorskip("aiokafka", reason="needs the extra hpad[kafka]")
+pytest.importorskip("aiokafka", reason="needs the extra kafka")
 
 SHOP = testing.external("kafka_lag", "group=shop,topic=orders")
 _QUIET = {"log_level": 0}

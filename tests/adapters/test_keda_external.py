@@ -20,7 +20,7 @@ from hpad.adapter import Adapter, AdapterError, Answer, ExternalSample, HPAIdent
 from hpad.lab.servers import ports
 from hpad_adapters.keda_external import KedaExternal, messages
 
-pytest.importorskip("grpclib", reason="needs the extra hpad[keda-external]")
+pytest.importorskip("grpclib", reason="needs the extra keda-external")
 from grpclib import const, server
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError

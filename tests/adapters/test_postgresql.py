@@ -17,7 +17,7 @@ from hpad import testing
 from hpad.adapter import AdapterError, Answer, Context, ExternalSample, parse_milli
 from hpad.api.selector import Operator, Requirement, Selector
 
-pytest.importorskip("asyncpg", reason="needs the extra hpad[postgresql]")
+pytest.importorskip("asyncpg", reason="needs the extra postgresql")
 
 from support import postgresql_server
 from support.postgresql_server import DATABASE, PASSWORD, READER, Server
@@ -442,7 +442,7 @@ async def test_a_server_that_is_down_or_unknown() -> None:
 async def test_the_extra_is_named_where_it_is_missing(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "hpad_adapters.postgresql.connections", raising=False)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(AdapterError, match=r"pip install 'hpad\[postgresql\]'"):
+    with pytest.raises(AdapterError, match=r"pip install '\.\[postgresql\]'"):
         PostgreSQL(settings(1), context)
 
 

@@ -17,7 +17,7 @@ SETTLED = 180.0
 
 @pytest.fixture
 async def source(broker, rabbit):
-    pytest.importorskip("aiormq", reason="needs the extra hpad[amqp]")
+    pytest.importorskip("aiormq", reason="needs the extra amqp")
     made: list[rabbitmq.RabbitMQ] = []
 
     def make(**changed: object) -> rabbitmq.RabbitMQ:
@@ -197,5 +197,5 @@ async def test_the_adapter_keeps_the_contract(broker, source):
 
 async def test_the_error_without_the_extra_names_the_package(rabbit: Context, monkeypatch):
     monkeypatch.setitem(sys.modules, "aiormq", None)
-    with pytest.raises(AdapterError, match=r"pip install 'hpad\[amqp\]'"):
+    with pytest.raises(AdapterError, match=r"pip install '\.\[amqp\]'"):
         rabbitmq.RabbitMQ(rabbitmq.Settings(url="amqp://rabbitmq", source="amqp"), rabbit)

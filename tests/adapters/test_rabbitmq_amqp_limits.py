@@ -14,7 +14,7 @@ from hpad.adapter import AdapterError, Answer, ExternalSample
 from hpad_adapters import rabbitmq
 from hpad_adapters.rabbitmq import amqp
 
-commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[amqp]")
+commands = pytest.importorskip("pamqp.commands", reason="needs the extra amqp")
 marshal = pytest.importorskip("pamqp.frame").marshal
 MIB = 1 << 20
 HEARTBEAT = 8

@@ -76,7 +76,7 @@ async def test_statistics_tell_at_the_first_read(broker, rabbit):
 
 
 async def test_amqp_tells_at_the_first_read(broker, rabbit):
-    pytest.importorskip("aiormq", reason="needs the extra hpad[amqp]")
+    pytest.importorskip("aiormq", reason="needs the extra amqp")
     name, connection = await broker.declare(), await asyncio.to_thread(broker.connect)
     await broker.publish(name, 3)
     adapter = source(broker, rabbit, url=broker.amqp_url, source="amqp")

@@ -114,7 +114,7 @@ async def test_redis_passwords(context, file, content, secret):
 @CONTENTS
 @pytest.mark.parametrize("setting", ["password_file", "bearer_token_file"])
 async def test_amqp_passwords_and_tokens(context, file, content, secret, setting):
-    commands = pytest.importorskip("pamqp.commands", reason="needs the extra hpad[amqp]")
+    commands = pytest.importorskip("pamqp.commands", reason="needs the extra amqp")
     marshal = pytest.importorskip("pamqp.frame").marshal
     file.write_bytes(content)
     user = {"username": "hpad"} if setting == "password_file" else {}

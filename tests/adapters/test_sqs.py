@@ -26,7 +26,7 @@ from hpad.lab.servers import ports
 from hpad_adapters.sqs import Sqs
 from hpad_adapters.sqs.settings import SqsSettings
 
-pytest.importorskip("aiobotocore", reason="needs the extra hpad[sqs]")
+pytest.importorskip("aiobotocore", reason="needs the extra sqs")
 
 ACCOUNT = "123456789012"
 SECRET = "s3cr3tK3y"

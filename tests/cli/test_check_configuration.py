@@ -218,7 +218,7 @@ def test_a_package_that_this_installation_lacks_is_a_warning(
     (tmp_path / "hpad.yaml").write_text(
         "sources:\n  events: {adapter: kafka, bootstrap_servers: ['k:9092']}\n  other: {adapter: kafka}\n"
     )
-    text = "sources: events: the Python package \"aiokafka\" is missing: pip install 'hpad[kafka]'"
+    text = "sources: events: the Python package \"aiokafka\" is missing: pip install '.[kafka]' in a clone of hpad"
     assert main(["check", str(tmp_path / "hpad.yaml")]) == 1
     assert capsys.readouterr().out.splitlines()[-2:] == [
         f"{tmp_path}/hpad.yaml:2: configuration: warning: {text}",

@@ -22,6 +22,9 @@ CITED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^#+ (.+)$", re.M)
+INDEX_NAME = re.compile(
+    r"""\bhpad\[[a-z]|\b(?:pip|pipx|tool) install(?: [-\w.=<>]+)* ['"]?hpad(?:[-_]\w+)?(?=[\s'"`),]|$)""", re.M
+)
 NAMED = re.compile(
     r"`(hpad_spool\.py|test_hpad_spool\.py|pyproject\.toml|hpad\.yaml)`:\n\n```\w+\n(.*?)^```$", re.M | re.S
 )
@@ -66,7 +69,19 @@ def test_the_weight_of_each_extra_is_stated() -> None:
     text = " ".join(path.read_text("utf-8") for path in DOCUMENTS)
     extras = set(project["optional-dependencies"]) - {"dev", "fuzz"}
     assert len(extras) > 4
-    assert [name for name in extras if not re.search(rf"pip install 'hpad\[{name}\]'.* \d+ MB", text)] == []
+    assert [name for name in extras if not re.search(rf"pip install '\.\[{name}\]'.* \d+ MB", text)] == []
+
+
+def test_nothing_says_to_install_a_name_of_hpads_from_a_package_index() -> None:
+    """The project owns no name there, so that a package of this name is a stranger's."""
+    assert all(map(INDEX_NAME.search, ("pip install hpad", "pip install -U hpad-adapters", "the extra hpad[kafka]")))
+    assert not any(map(INDEX_NAME.search, ("pip install ./hpad-x", "pip install 'hpad-0.1.0-py3-none-any.whl[kafka]'")))
+    suffixes = {".md", ".py", ".yaml", ".toml", ".service", ".js", ".html", ""}
+    places = [ROOT, *(ROOT / name for name in ("docs", "config", "systemd", "hpad", "adapters", ".ci"))]
+    files = [path for place in places for path in (place.glob("*") if place == ROOT else place.rglob("*"))]
+    texts = {path: path.read_text("utf-8") for path in files if path.is_file() and path.suffix in suffixes}
+    assert ROOT / "Containerfile" in texts
+    assert {str(path): found[0] for path, text in texts.items() if (found := INDEX_NAME.search(text))} == {}
 
 
 def test_the_page_about_adapters_has_each_field_of_a_query() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-admin = pytest.importorskip("aiokafka.protocol.admin", reason="needs the extra hpad[kafka]")
+admin = pytest.importorskip("aiokafka.protocol.admin", reason="needs the extra kafka")
 commit = pytest.importorskip("aiokafka.protocol.commit")
 coordination = pytest.importorskip("aiokafka.protocol.coordination")
 metadata = pytest.importorskip("aiokafka.protocol.metadata")

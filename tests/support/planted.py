@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from support.raw_http2 import encoded, headers, settings
 
-pytest.importorskip("aiormq", reason="needs the extra hpad[amqp]")  # here: its import blocks the event loop
+pytest.importorskip("aiormq", reason="needs the extra amqp")  # here: its import blocks the event loop
 SECRET = 'pl4nted/of&the+"server"'
 VARIABLE = "HPAD_TEST_PLANTED"
 WAYS = ("inline", "file", "env")

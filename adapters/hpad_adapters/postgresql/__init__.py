@@ -1,4 +1,4 @@
-"""External metrics from queries of a PostgreSQL database. Needs the extra `hpad[postgresql]`."""
+"""External metrics from queries of a PostgreSQL database. Needs the extra `postgresql`."""
 
 from hpad_adapters.postgresql.adapter import PostgreSQL as PostgreSQL
 from hpad_adapters.postgresql.settings import Metric as Metric

@@ -2,7 +2,7 @@
 
 A passive declaration reports how many messages are ready, as of now, and how many consumers there are ("Queue.Declare,
 passive" in the AMQP 0-9-1 reference). Each vhost has one connection with one channel. Both are opened again when they
-are closed; the broker closes the channel after each queue that does not exist. The reader needs the extra `hpad[amqp]`:
+are closed; the broker closes the channel after each queue that does not exist. The reader needs the extra `amqp`:
 aiormq, because the channels of aio-pika answer a second declaration from memory.
 
 No request of AMQP 0-9-1 tells the type of a queue, but a refusal does: a consumer whose x-priority is a text is

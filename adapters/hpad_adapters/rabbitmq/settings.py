@@ -32,7 +32,7 @@ class Settings(HttpLoginSettings, frozen=True, forbid_unknown_fields=True, kw_on
     url: the address of the source, such as "http://rabbitmq:15672", without credentials; of a list, the first node that
         answers is used, and asked first from then on.
     source: management (the management API: all metrics), or amqp (a passive declaration of each queue, for brokers
-        whose management API is not reachable: ready and consumers only; needs the extra `hpad[amqp]`; of a quorum queue
+        whose management API is not reachable: ready and consumers only; needs the extra `amqp`; of a quorum queue
         without a leader AMQP reports that it is empty); prometheus was removed and is refused.
     metrics: name -> metric that the operator defines, beside queue_messages, queue_messages_ready,
         queue_messages_unacknowledged, queue_workers_to_clear, queue_time_to_clear, queue_growth and queue_head_age,

@@ -2,7 +2,7 @@
 
 Redis runs as one server, as a master that Redis Sentinel watches, or as a cluster. `servers` returns the one that the
 settings name; its `ask` sends commands of keys and returns their replies. redis-py, the client, comes with the extra
-`hpad[redis]`.
+`redis`.
 """
 
 # "import X as X" makes a name part of this package (PEP 484), from which adapters import it.

@@ -1,4 +1,4 @@
-"""One Redis server, the master that sentinels watch, or a cluster, by redis-py. Needs the extra `hpad[redis]`.
+"""One Redis server, the master that sentinels watch, or a cluster, by redis-py. Needs the extra `redis`.
 
 A batch opens its connections and closes them.
 """

@@ -1,4 +1,4 @@
-"""Connections to Redis by redis-py, with the login, TLS and trust of their source. Needs the extra `hpad[redis]`."""
+"""Connections to Redis by redis-py, with the login, TLS and trust of their source. Needs the extra `redis`."""
 
 import asyncio
 import contextlib

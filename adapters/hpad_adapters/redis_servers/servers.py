@@ -1,4 +1,4 @@
-"""What adapters ask of Redis, and what it replies; opens Redis by redis-py, which the extra `hpad[redis]` brings."""
+"""What adapters ask of Redis, and what it replies; opens Redis by redis-py, which the extra `redis` brings."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

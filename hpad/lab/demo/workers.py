@@ -28,7 +28,7 @@ class Workers(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == PLAIN:
-            return "plain Python; Celery with hpad[demo]"
+            return "plain Python; Celery with the extra demo"
         return f"Celery {importlib.metadata.version('celery')}"
 
     def fill_in(self, deployment: Document) -> None:
@@ -59,5 +59,5 @@ def chosen(kind: str | None) -> str:
     """Returns the kind of workers: the given one, or Celery where it is installed. Raises DemoError if it is not."""
     installed = importlib.util.find_spec("celery") is not None
     if kind == CELERY and not installed:
-        raise DemoError("Celery is not installed: pip install 'hpad[demo]'")
+        raise DemoError("Celery is not installed: pip install '.[demo]' in a clone of hpad")
     return kind or (CELERY if installed else PLAIN)

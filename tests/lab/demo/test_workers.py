@@ -15,7 +15,7 @@ def test_celery_is_chosen_where_it_is_installed(monkeypatch: pytest.MonkeyPatch)
     assert workers.chosen(workers.PLAIN) == workers.PLAIN
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert workers.chosen(None) == workers.PLAIN
-    with pytest.raises(DemoError, match=r"pip install 'hpad\[demo\]'"):
+    with pytest.raises(DemoError, match=r"pip install '\.\[demo\]'"):
         workers.chosen(workers.CELERY)
 
 
