@@ -47,22 +47,24 @@ WORKERS = $$(($$(nproc) * 2))
 test: install packages ## run every test, with the servers they need; ARGS="tests/engine -x" for some; SEED=7 for another order and other inputs
 	PYTHONHASHSEED=$(or $(SEED),1) $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(SEED),--randomly-seed=$(SEED) --hypothesis-seed=$(SEED)) $(ARGS)
 
-check: install ## run the linters, type checks and import rules; compare the generated docs; refuse a class name that stands for two things; list sizes
+check: install ## run the linters, type checks and import rules; compare what make docs writes; refuse a class name that stands for two things; list sizes
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.diagram --check
+	$(BIN)/python -m tools.overlays --check
 	@$(BIN)/python tools/sizes.py
 
 fix: install ## apply the fixes and the format of the linter
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: install ## write docs/reference, the comments of config/hpad.yaml and the diagram of docs/architecture.md from the code
+docs: install ## write docs/reference, the comments of config/hpad.yaml and the diagram of docs/architecture.md from the code, and config/install.yaml from its overlay
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.diagram --write
+	$(BIN)/python -m tools.overlays
 
 bench: install ## run the benchmarks
 	@for script in tools/bench/*.py; do PYTHONPATH=tests $(BIN)/python -m tools.bench.$$(basename $$script .py) || exit 1; done

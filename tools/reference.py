@@ -198,7 +198,7 @@ target: HPAs of a custom resource and of the Deployment that it owns would scale
 annotation that selects the same pods stays ambiguous, so both need it. Between a custom resource and its pods hpad
 follows Deployments, ReplicaSets, StatefulSets and ReplicationControllers; pods behind other kinds do not belong to it.
 
-For a Deployment hpad needs the right to list and watch ReplicaSets, which `config/rbac.yaml` grants. While it is not
+For a Deployment hpad needs the right to list and watch ReplicaSets, which `config/rbac` grants. While it is not
 known of a pod whether it belongs to the target, as before its ReplicaSet is seen or without that right, metrics of pods
 and those with a `Value` fail: leaving the pod out could remove replicas. So they do where no matching pod belongs to
 the target.

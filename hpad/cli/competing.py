@@ -83,7 +83,7 @@ async def check_targets(
             _competing_hpa(settings, target, ours[target], others[target]) for target in sorted(ours.keys() & others)
         ]
     except errors.ApiError as error:
-        do = "grant `list` and `watch` of horizontalpodautoscalers as config/rbac.yaml does"
+        do = "grant `list` and `watch` of horizontalpodautoscalers as config/rbac does"
         found.append(Finding("targets", NOTE, f"{competitors.UNKNOWN}: {error.message}", do))
     now = client.clock.now()
     found += [finding for state in states if (finding := _competing_client(state, now)) is not None]
@@ -253,7 +253,7 @@ async def check_idle_first(
         refused = [] if settings.dry_run else [each for each in sorted(others) if not await _may_patch(client, each)]
     except errors.ApiError as error:
         says = f"the API server does not report whether hpad may patch pods: {error.message}"
-        return [Finding(_CHECK, WARNING, says, "compare the rights of hpad's user with config/rbac-idle-first.yaml")]
+        return [Finding(_CHECK, WARNING, says, "compare the rights of hpad's user with config/rbac/idle-first")]
     findings = []
     if by_ordinal:
         names = listed([str(hpa.metadata.key) for hpa in by_ordinal])
@@ -263,7 +263,7 @@ async def check_idle_first(
         findings.append(Finding(_CHECK, NOTE, says, 'hpad.io/keep-busy: "true" keeps busy pods of a StatefulSet'))
     if refused:
         says = f"may not patch pods in {listed(refused)}: scale-downs there remove pods in any order"
-        findings.append(Finding(_CHECK, WARNING, says, "grant it as config/rbac-idle-first.yaml does"))
+        findings.append(Finding(_CHECK, WARNING, says, "grant it as config/rbac/idle-first does"))
     elif others:
         findings.append(Finding(_CHECK, OK, "hpad may patch pods wherever an HPA has hpad.io/scale-down-order"))
     return findings

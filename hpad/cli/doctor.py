@@ -1,7 +1,7 @@
 """`hpad doctor`: checks whether hpad can do its work here, and advises how to correct problems.
 
-The check `rights` requests a review of each right that hpad needs with its settings; config/rbac.yaml grants them for
-all namespaces, config/rbac-one-namespace.yaml for one.
+The check `rights` requests a review of each right that hpad needs with its settings; config/rbac grants them, for all
+namespaces or for one, as the overlays in config/overlays choose.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Need(NamedTuple):
     """A right, the level of its absence, and what fails without it.
 
     `names`: objects for which the right suffices if it is not granted for all; empty if it must be granted for all.
-    `file`: the sample that grants it, if it is neither config/rbac.yaml nor config/rbac-one-namespace.yaml.
+    `file`: the component that grants it, if no overlay does.
     """
 
     right: Right
@@ -63,7 +63,7 @@ def needs(settings: Settings, own_namespace: str, hpas: int = 0) -> list[Need]:
     if settings.serving.review and settings.listen is not None:
         without = "no client is admitted by its token of the cluster"
         reviews = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
-        found += [Need(Right("create", *review), ERROR, without, file="config/rbac-review.yaml") for review in reviews]
+        found += [Need(Right("create", *review), ERROR, without, file="config/rbac/review") for review in reviews]
     return found
 
 
@@ -120,12 +120,10 @@ async def check_rights(client: Client, settings: Settings, hpas: int = 0) -> lis
         only_namespace = await _only_namespace(review, client, settings, missing)
     except errors.ApiError as error:
         says = f"the API server does not report which rights hpad has: {error.message}"
-        return [Finding("rights", WARNING, says, "compare the rights of hpad's user with config/rbac.yaml")]
+        return [Finding("rights", WARNING, says, "compare the rights of hpad's user with config/rbac")]
     if only_namespace:
         says = f"hpad's rights are for namespace {only_namespace} only, but its settings name all namespaces"
-        do = (
-            f"run it with --namespace {only_namespace}, or grant the rights for all namespaces as config/rbac.yaml does"
-        )
+        do = f"run it with --namespace {only_namespace}, or grant the rights for all namespaces as config/rbac does"
         return [Finding("rights", ERROR, says, do)]
     found = [
         Finding("rights", need.level, f"may not {need.right}: {need.without}", _advice(need, settings))
@@ -167,12 +165,12 @@ async def _only_namespace(review: _Review, client: Client, settings: Settings, m
 
 def _advice(need: Need, settings: Settings) -> str:
     if need.right.name and need.names:
-        return "add the name to the Role, as config/rbac-one-namespace.yaml lists them"
+        return "add the name to the Role, as config/rbac/one-namespace lists them"
     if need.file:
         return f"grant it as {need.file} does"
     if need.right.namespace or settings.namespaces:
-        return "grant it as config/rbac-one-namespace.yaml does, or for all namespaces as config/rbac.yaml does"
-    return "grant it as config/rbac.yaml does, or limit hpad to the namespace that grants it with --namespace"
+        return "grant it as config/overlays/namespace does, or for all namespaces as config/rbac does"
+    return "grant it as config/rbac does, or limit hpad to the namespace that grants it with --namespace"
 
 
 _EPILOG = """\

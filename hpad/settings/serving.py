@@ -50,7 +50,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             parsers.flag,
             "admit clients whose bearer token the cluster allows to `get` the path (a non-resource URL); needs the "
-            "ClusterRole system:auth-delegator (rbac-review.yaml)",
+            "ClusterRole system:auth-delegator (config/rbac/review)",
             name="listen_review",
             group=Group.SERVING,
         ),

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from support import overlays
 
 from hpad.cli.kubectl import discovery
 from hpad.cli.kubectl.command import Forbidden
@@ -42,7 +41,6 @@ class Lister:
         return json.dumps({"items": matching}, default=str)
 
 
-CONFIG = Path(__file__).resolve().parents[2] / "config"
 LABELS = {"app.kubernetes.io/name": "hpad"}
 
 
@@ -166,10 +164,10 @@ def test_of_several_hpads_none_is_chosen_in_silence(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "namespace", "name"), [("deployment.yaml", "hpad", "hpad"), ("sidecar.yaml", "shop", "worker-hpad")]
+    ("overlay", "namespace", "name"), [("replace", "hpad", "hpad"), ("sidecar", "shop", "worker-hpad")]
 )
-def test_the_hpad_of_the_sample_manifests_is_found(file: str, namespace: str, name: str) -> None:
-    documents = list(yaml.safe_load_all((CONFIG / file).read_text("utf-8")))
+def test_the_hpad_of_the_sample_manifests_is_found(overlay: str, namespace: str, name: str) -> None:
+    documents = overlays.documents(overlay)
     services = [each for each in documents if each["kind"] == "Service"]
     template = next(each["spec"]["template"] for each in documents if each["kind"] == "Deployment")
     head = {"kind": "Pod", "status": {"phase": "Running"}}

@@ -1,4 +1,4 @@
-"""Idle pods first as the service account of config/rbac.yaml: what the right to patch pods changes."""
+"""Idle pods first as the service account of config/overlays/replace: what the right to patch pods changes."""
 
 import asyncio
 import contextlib
@@ -6,24 +6,23 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import yaml
 from adapters.test_rabbitmq_consumers import broker_of, channels, consumer
 from aiohttp import web
 from e2e.conftest import World, worlds
+from support import overlays
 from support.http_stub import serving
 
 from hpad import settings
 from hpad.kube.auth import kubeconfig
 from hpad.lab.cluster import Cluster, users
 
-CONFIG = Path(__file__).resolve().parents[2] / "config"
 COST = "controller.kubernetes.io/pod-deletion-cost"
 PODS = 5
 
 
 @contextlib.asynccontextmanager
-async def authorized(folder: Path, *files: str) -> AsyncIterator[tuple[World, set[str]]]:
-    """A cluster with these roles, where hpad runs as its service account, and an HPA of five pods, two of them busy.
+async def authorized(folder: Path, *components: str) -> AsyncIterator[tuple[World, set[str]]]:
+    """A cluster where hpad runs as its service account, with these components, and an HPA of five pods, two busy.
 
     The busy ones are two that the ReplicaSet controller would remove first: their user has given them the least cost.
     """
@@ -34,9 +33,8 @@ async def authorized(folder: Path, *files: str) -> AsyncIterator[tuple[World, se
         return await broker_of(consumers, channels(**dict.fromkeys(busy, 1)), len(busy))(request)
 
     async with serving(broker) as url, worlds(Cluster(auto_ready=True, authorization=True)) as world:
-        for file in files:
-            for each in yaml.safe_load_all((CONFIG / file).read_text("utf-8")):
-                world.cluster.apply(each)
+        for each in overlays.rights("replace", *components):
+            world.cluster.apply(each)
         world.workload("Deployment", "web", PODS)
         await world.until(lambda: len(world.pods("web")) == PODS)
         for pod in world.pods("web")[:2]:
@@ -57,7 +55,7 @@ async def authorized(folder: Path, *files: str) -> AsyncIterator[tuple[World, se
 
 
 async def test_with_the_sample_idle_pods_go_and_costs_of_users_stay(tmp_path: Path) -> None:
-    async with authorized(tmp_path, "rbac.yaml", "rbac-idle-first.yaml") as (world, busy):
+    async with authorized(tmp_path, "idle-first") as (world, busy):
         await world.until(lambda: len(world.pods("web")) == 2)
         assert {pod["metadata"]["name"] for pod in world.pods("web")} == busy
         costs = [{COST: "-100"}] * 2
@@ -66,7 +64,7 @@ async def test_with_the_sample_idle_pods_go_and_costs_of_users_stay(tmp_path: Pa
 
 
 async def test_without_it_pods_go_in_any_order_and_the_event_says_why(tmp_path: Path) -> None:
-    async with authorized(tmp_path, "rbac.yaml") as (world, _):
+    async with authorized(tmp_path) as (world, _):
         await world.until(lambda: world.replicas("deployments", "web") == 2)
         await world.until(lambda: "FailedDeletionCost" in dict(world.events("web")))
         assert 'cannot patch resource "pods"' in dict(world.events("web"))["FailedDeletionCost"]

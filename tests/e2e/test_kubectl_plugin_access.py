@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-import yaml
 from e2e.conftest import World, worlds
-from support import plugin
+from support import overlays, plugin
 from support.plugin import Plugin
 
 from hpad.kube.auth import kubeconfig
@@ -18,7 +17,6 @@ from hpad.lab.cluster import Cluster, tls, users
 from hpad.settings.model import Serving
 
 pytest_plugins = ("support.kubectl_fixtures",)
-CONFIG = Path(__file__).resolve().parents[2] / "config"
 JANE = users.named("jane", "hpad-users")
 NAME = "horizontalpodautoscaler.autoscaling/web\n"
 CALM = timedelta(seconds=1.5)
@@ -46,8 +44,8 @@ async def started(folder: Path, kubectl: str, **settings: Any) -> AsyncIterator[
 
 
 def grant(world: World, rules: Sequence[Json] | None = None) -> None:
-    """Applies config/rbac-kubectl.yaml, with other rules if they are given."""
-    for each in yaml.safe_load_all((CONFIG / "rbac-kubectl.yaml").read_text("utf-8")):
+    """Applies config/rbac/kubectl, with other rules if they are given."""
+    for each in overlays.component("kubectl"):
         if each["kind"] == "Role" and rules is not None:
             each["rules"] = list(rules)
         world.cluster.apply(each)

@@ -1,4 +1,4 @@
-"""hpad as the service account of config/rbac.yaml, on a cluster with authorization."""
+"""hpad as the service account of the overlays in config/, on a cluster with authorization."""
 
 import asyncio
 import contextlib
@@ -10,9 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog.testing
-import yaml
 from e2e.conftest import World, worlds
-from support import kubectl_binaries
+from support import kubectl_binaries, overlays
 
 from hpad import settings
 from hpad.cli import doctor
@@ -23,16 +22,11 @@ from hpad.settings.model import Election, Serving
 
 pytest_plugins = ("support.kubectl_fixtures",)
 Json = dict[str, Any]
-CONFIG = Path(__file__).resolve().parents[2] / "config"
 ACCOUNT = users.service_account("hpad", "hpad")
 SHARED = {
     "election": Election(enabled=True, namespace="hpad"),
     "store": settings.StoreSettings(kind="cluster", namespace="hpad"),
 }
-
-
-def documents(name: str) -> list[Json]:
-    return list(yaml.safe_load_all((CONFIG / name).read_text("utf-8")))
 
 
 @contextlib.asynccontextmanager
@@ -69,7 +63,7 @@ def without(manifests: list[Json], verb: str, resource: str) -> list[Json]:
 
 
 async def test_the_rights_of_the_manifest_are_sufficient(tmp_path: Path) -> None:
-    async with authorized(tmp_path, documents("rbac.yaml")) as (world, config):
+    async with authorized(tmp_path, overlays.rights("replace")) as (world, config):
         await world.hpad(cluster_config=config, **SHARED)
         await world.until(lambda: world.replicas("deployments", "web") == 2)
         await world.until(lambda: world.condition("web", "ScalingActive")[0] == "True")
@@ -88,7 +82,7 @@ async def checked(folder: Path) -> list[Any]:
 
 RIGHTS = [
     (verb, resource)
-    for role in documents("rbac.yaml")
+    for role in overlays.rights("replace")
     for rule in role.get("rules") or []
     if not {"custom.metrics.k8s.io", "external.metrics.k8s.io"} & set(rule["apiGroups"])
     for resource in rule["resources"]
@@ -97,7 +91,7 @@ RIGHTS = [
 
 
 async def test_each_missing_right_is_named(tmp_path: Path) -> None:
-    manifests = documents("rbac.yaml")
+    manifests = overlays.rights("replace")
     async with authorized(tmp_path, manifests) as (world, _):
         for verb, resource in dict.fromkeys(RIGHTS):
             for role in without(manifests, verb, resource):
@@ -126,7 +120,7 @@ async def test_each_missing_right_is_named(tmp_path: Path) -> None:
     ],
 )
 async def test_a_missing_right_is_reported_in_events(tmp_path: Path, verb: str, resource: str, message: str) -> None:
-    manifests = documents("rbac.yaml")
+    manifests = overlays.rights("replace")
     if resource == "pods":  # only the pods of metrics.k8s.io
         role = next(each for each in manifests if each["kind"] == "ClusterRole")
         role["rules"] = [rule for rule in role["rules"] if rule["apiGroups"] != ["metrics.k8s.io"]]
@@ -145,7 +139,7 @@ async def test_a_missing_right_is_reported_in_events(tmp_path: Path, verb: str, 
 )
 async def test_a_missing_right_is_logged(tmp_path: Path, verb: str, resource: str) -> None:
     with structlog.testing.capture_logs() as logs:
-        async with authorized(tmp_path, without(documents("rbac.yaml"), verb, resource)) as (world, config):
+        async with authorized(tmp_path, without(overlays.rights("replace"), verb, resource)) as (world, config):
             await world.hpad(ready=False, cluster_config=config, **SHARED)
             message = f'cannot {verb} resource "{resource}" in API group'
             await world.until(lambda: any(message in str(line) for line in logs))
@@ -153,7 +147,7 @@ async def test_a_missing_right_is_logged(tmp_path: Path, verb: str, resource: st
 
 @pytest.mark.parametrize("reviewing", [True, False])
 async def test_access_reviews_need_their_rights(tmp_path: Path, reviewing: bool) -> None:
-    manifests = documents("rbac.yaml") + (documents("rbac-review.yaml") if reviewing else [])
+    manifests = overlays.rights("replace") + (overlays.component("review") if reviewing else [])
     async with (
         authorized(tmp_path, manifests) as (world, config),
         aiohttp.ClientSession(trust_env=False) as session,
@@ -188,10 +182,10 @@ async def test_kubectl_creates_roles_and_reviews_access(kubectl_path: str, tmp_p
 
 
 async def one_namespace(folder: Path, hpas: int, **options: Any) -> list[Any]:
-    """Returns the findings of `hpad doctor` as the account of config/rbac-one-namespace.yaml, with a number of HPAs."""
+    """Returns the findings of `hpad doctor` as the account of one namespace, with a number of HPAs."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     async with Cluster(authorization=True) as cluster:
-        for each in documents("rbac-one-namespace.yaml"):
+        for each in overlays.rights("namespace", "status-hpas"):
             cluster.apply(each)
         for number in range(hpas):
             head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
@@ -224,7 +218,7 @@ async def test_a_config_map_missing_in_the_role_is_named(tmp_path: Path) -> None
     (finding,) = await one_namespace(tmp_path, 129, namespaces=("shop",))
     assert finding.level == "warning"
     assert finding.says.startswith("may not get configmaps hpad-history-4 in namespace shop: ")
-    assert "rbac-one-namespace.yaml" in finding.do
+    assert "config/rbac/one-namespace" in finding.do
 
 
 async def test_the_advice_on_rights_for_reviews_names_the_file_that_grants_them(tmp_path: Path) -> None:
@@ -234,7 +228,7 @@ async def test_the_advice_on_rights_for_reviews_names_the_file_that_grants_them(
         "may not create tokenreviews.authentication.k8s.io in all namespaces",
         "may not create subjectaccessreviews.authorization.k8s.io in all namespaces",
     ]
-    assert {finding.do for finding in reviews} == {"grant it as config/rbac-review.yaml does"}
+    assert {finding.do for finding in reviews} == {"grant it as config/rbac/review does"}
 
 
 async def test_rights_for_one_namespace_suggest_the_flag(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 import pytest
-import yaml
 from msgspec.inspect import CollectionType, StructType, Type, UnionType, VarTupleType
+from support import overlays
 
 from hpad.engine.outlook.types import Outlook
 from hpad.engine.trace import Trace
@@ -74,7 +74,7 @@ def test_each_example_is_an_answer(index: int) -> None:
 
 
 def test_the_sample_role_may_read_every_path_and_nothing_else_of_the_port() -> None:
-    documents = yaml.safe_load_all((ROOT / "config" / "rbac-review.yaml").read_text("utf-8"))
-    [rule] = next(each["rules"] for each in documents if each["metadata"]["name"] == "hpad-reader")
+    roles = overlays.component("review")
+    [rule] = next(each["rules"] for each in roles if each["metadata"]["name"] == "hpad-reader")
     assert rule == {"nonResourceURLs": ["/", f"{PREFIX}*"], "verbs": ["get"]}
     assert all(operation.path.startswith(PREFIX) for operation in OPERATIONS)

@@ -1,30 +1,33 @@
-"""hpad's own manifests: valid arguments, pods that a strict cluster admits, names that agree."""
+"""hpad's own manifests, as their overlays give them: pods that a strict cluster admits, names that agree."""
 
+import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
+from support import kubectl_binaries, overlays
 
 from hpad import __version__, settings
 from hpad.daemon import app
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
-from hpad.lab.cluster.resources import BUILT_IN
 from hpad.manifests import documents as files
 from hpad.manifests import hpas
+from tools import overlays as render
 
+pytest_plugins = ("support.kubectl_fixtures",)
+ROOT = Path(__file__).resolve().parents[2]
 Json = dict[str, Any]
 Documents = Callable[[str], list[Json]]
 Only = Callable[..., Json]
-MANIFESTS = (
-    "config/rbac.yaml", "config/rbac-one-namespace.yaml", "config/deployment.yaml",
-    "config/sidecar.yaml", "config/rbac-kubectl.yaml", "config/rbac-idle-first.yaml",
-)  # fmt: skip
-PODS = ("config/deployment.yaml", "config/sidecar.yaml")
-ACCOUNTS = {"config/deployment.yaml": "config/rbac.yaml", "config/sidecar.yaml": "config/rbac-one-namespace.yaml"}
+FILES = {name: str(path.relative_to(ROOT)) for name, path in overlays.FILES.items()}
+PODS = tuple(FILES.values())
+ELECTING = tuple(file for name, file in FILES.items() if name != "shadow")
 NO_SERVER = ClusterConfig(server="http://127.0.0.1:9")
 
 
@@ -48,7 +51,9 @@ def mounted(only: Only, file: str, path: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def started(only: Only, parsed: Callable[[list[str]], settings.Settings], tmp_path: Path) -> Callable[[str], Any]:
+def started(
+    only: Only, parsed: Callable[[list[str]], settings.Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Any]:
     """The settings with which the container of a manifest starts: its arguments, variables and mounted files."""
 
     def read(file: str) -> settings.Settings:
@@ -56,14 +61,15 @@ def started(only: Only, parsed: Callable[[list[str]], settings.Settings], tmp_pa
         for path, text in mounted(only, file, "/etc/hpad").items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text, encoding="utf-8")
-        variables = {each["name"]: namespace for each in container.get("env", ())}
-        filled = [re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], each) for each in container["args"]]
-        return parsed([each.replace("/etc/hpad/", f"{tmp_path}/") for each in filled])
+        for variable in container["env"]:
+            value = variable.get("value", namespace)
+            monkeypatch.setenv(variable["name"], value.replace("/etc/hpad/", f"{tmp_path}/"))
+        return parsed(container["args"])
 
     return read
 
 
-@pytest.mark.parametrize("file", MANIFESTS)
+@pytest.mark.parametrize("file", PODS)
 def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None:
     found = list(documents(file))
     assert found
@@ -74,24 +80,33 @@ def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None
 
 
 @pytest.mark.parametrize("file", PODS)
-def test_hpad_accepts_the_arguments_of_the_container(started: Callable[[str], Any], only: Only, file: str) -> None:
+def test_hpad_accepts_the_settings_of_the_container(
+    started: Callable[[str], Any], only: Only, file: str, documents: Documents
+) -> None:
     read = started(file)
     container = own_container(only, file)
+    [named] = documents("config/image/kustomization.yaml")[0]["images"]
+    image = f"{named['newName']}:{named['newTag']}"
     host, port = read.listen
     assert host == "0.0.0.0"
     assert [each["containerPort"] for each in container["ports"]] == [port]
     assert read.election.enabled
-    assert container["image"].endswith(f":{__version__}")
+    assert container["image"] == image
 
 
-@pytest.mark.parametrize("file", PODS)
+def test_the_image_tag_is_the_version(documents: Documents) -> None:
+    [image] = documents("config/image/kustomization.yaml")[0]["images"]
+    assert image["newTag"] == __version__
+
+
+@pytest.mark.parametrize("file", ELECTING)
 def test_hpad_may_write_the_lease_of_the_manifest(
     started: Callable[[str], Any], documents: Documents, file: str
 ) -> None:
     election = started(file).election
     rules = [
         (role["metadata"]["namespace"], rule)
-        for role in documents(ACCOUNTS[file])
+        for role in documents(file)
         if role["kind"] == "Role"
         for rule in role["rules"]
         if rule["resources"] == ["leases"]
@@ -102,7 +117,7 @@ def test_hpad_may_write_the_lease_of_the_manifest(
 
 @pytest.mark.parametrize("file", PODS)
 def test_the_service_account_has_the_permissions(only: Only, file: str) -> None:
-    account = only(ACCOUNTS[file], "ServiceAccount")["metadata"]
+    account = only(file, "ServiceAccount")["metadata"]
     assert pod(only, file)["serviceAccountName"] == account["name"]
     assert only(file, "Deployment")["metadata"]["namespace"] == account["namespace"]
 
@@ -132,7 +147,7 @@ def test_the_restricted_pod_security_profile_admits_the_pods(only: Only, file: s
     assert not [one for one in paths for other in paths if one.startswith(f"{other}/")], "mounts inside of mounts"
 
 
-@pytest.mark.parametrize("file", PODS)
+@pytest.mark.parametrize("file", [FILES["replace"], FILES["sidecar"]])
 async def test_probes_request_paths_that_hpad_serves(only: Only, file: str) -> None:
     container = own_container(only, file)
     ports = {each["name"] for each in container["ports"]}
@@ -151,7 +166,7 @@ async def test_probes_request_paths_that_hpad_serves(only: Only, file: str) -> N
 
 
 def test_one_of_two_replicas_stays_during_disruptions(only: Only) -> None:
-    file = "config/deployment.yaml"
+    file = FILES["replace"]
     deployment, budget, service = (only(file, kind) for kind in ("Deployment", "PodDisruptionBudget", "Service"))
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["replicas"] == 2
@@ -170,7 +185,7 @@ def test_one_of_two_replicas_stays_during_disruptions(only: Only) -> None:
 
 
 def test_the_hpa_of_the_sidecar_is_valid_and_scales_its_deployment(started: Callable[[str], Any], only: Only) -> None:
-    file = "config/sidecar.yaml"
+    file = FILES["sidecar"]
     read = started(file)
     [document] = files.read(read.manifests / "worker.yaml")
     result = hpas.load(document)
@@ -187,19 +202,52 @@ def test_the_hpa_of_the_sidecar_is_valid_and_scales_its_deployment(started: Call
     assert metrics <= {name for source in read.sources for match in source.match for name in match.metrics}
 
 
-@pytest.fixture
-def served(documents: Documents) -> list[Json]:
-    """The objects whose kinds the embedded cluster serves."""
-    kinds = {(each.api_version, each.kind) for each in BUILT_IN}
-    return [each for file in MANIFESTS for each in documents(file) if (each["apiVersion"], each["kind"]) in kinds]
+def test_in_shadow_hpad_writes_nothing_and_has_names_of_its_own(
+    started: Callable[[str], Any], documents: Documents
+) -> None:
+    assert started(FILES["shadow"]).dry_run
+    names = {(each["kind"], each["metadata"]["name"]) for each in documents(FILES["shadow"])}
+    assert not names & {(each["kind"], each["metadata"]["name"]) for each in documents(FILES["hosted"])}
 
 
-async def test_a_cluster_accepts_the_manifests(served: list[Json]) -> None:
-    assert {"Deployment", "Namespace"} <= {each["kind"] for each in served}
+async def test_kubectl_applies_each_overlay(kubectl_path: str, tmp_path: Path) -> None:
+    """By `apply -k` where kubectl can, else what was rendered."""
+    kubectl = kubectl_binaries.Kubectl(kubectl_path, tmp_path)
+    renders = render.minor(kubectl_path) >= render.OLDEST
     async with Cluster(auto_ready=True) as cluster:
-        for each in served:
-            cluster.apply(each)
-        for namespace, name, replicas in (("hpad", "hpad", 2), ("shop", "worker", 1)):
+        await cluster.kubeconfig(tmp_path / "kubeconfig")
+        await kubectl("create namespace shop")
+        for name, file in overlays.FILES.items():
+            how = f"-k {render.OVERLAYS / name}" if renders else f"-f {file}"
+            applied = (await kubectl(f"apply {how}")).splitlines()
+            assert len(applied) == len(overlays.documents(name))
+            assert await kubectl(f"diff {how}") == ""
+        for namespace, name, replicas in (
+            ("hpad", "hpad", 2), ("shop", "hpad", 2), ("shop", "worker", 1), ("hpad-shadow", "hpad-shadow", 1)
+        ):  # fmt: skip
             made = cluster.get("deployments", name, namespace)
             assert made is not None
             assert made["spec"]["replicas"] == replicas
+    if renders:
+        extended = kustomization(tmp_path, "autoscalers-of-a-team", "hosted")
+        text = await kubectl(f"kustomize {extended}")
+        kinds = Counter(each["kind"] for each in yaml.safe_load_all(text))
+        assert (kinds["ServiceMonitor"], kinds["PrometheusRule"], kinds["Role"]) == (1, 1, 2)
+        assert "registry.example.com/hpad" not in text
+        assert "namespace: hpad\n" not in text
+
+
+def kustomization(folder: Path, namespace: str, overlay: str) -> Path:
+    """Writes an overlay of a user's own: another namespace and image, and all components that can be added."""
+    made = folder / "own"
+    made.mkdir()
+    config = os.path.relpath(ROOT / "config", made)
+    rights = ("idle-first", "endpointslices", "review", "kubectl")
+    body = {
+        "namespace": namespace,
+        "resources": [f"{config}/overlays/{overlay}"],
+        "components": [*(f"{config}/rbac/{each}" for each in rights), f"{config}/monitoring"],
+        "images": [{"name": "registry.example.com/hpad", "newName": "images.example.org/hpad", "newTag": "mine"}],
+    }
+    (made / "kustomization.yaml").write_text(yaml.safe_dump(body), encoding="utf-8")
+    return made

@@ -193,16 +193,14 @@ def filled(query: str) -> str:
 
 
 def test_monitors_select_the_pods_and_services_of_the_manifests(only: Callable[..., Json]) -> None:
-    service = only("config/deployment.yaml", "Service")
+    service = only("config/base/service.yaml", "Service")
     monitor = only(f"{FOLDER}/servicemonitor.yaml", "ServiceMonitor")["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert monitor["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
     assert {each["port"] for each in monitor["endpoints"]} == {each["name"] for each in service["spec"]["ports"]}
-    deployment = only("config/sidecar.yaml", "Deployment")
-    beside = only(f"{FOLDER}/podmonitor.yaml", "PodMonitor")["spec"]
+    deployment = only("config/overlays/sidecar/deployment.yaml", "Deployment")
+    beside = only("config/overlays/sidecar/podmonitor.yaml", "PodMonitor")["spec"]
     template = deployment["spec"]["template"]
     assert beside["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert beside["namespaceSelector"]["matchNames"] == [deployment["metadata"]["namespace"]]
     ports = {port["name"] for container in template["spec"]["containers"] for port in container.get("ports", ())}
     assert (len(monitor["endpoints"]), len(beside["podMetricsEndpoints"])) == (1, 1)
     for endpoint in (*monitor["endpoints"], *beside["podMetricsEndpoints"]):

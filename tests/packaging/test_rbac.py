@@ -1,4 +1,4 @@
-"""hpad behind an authorizer with the rules of config/rbac*.yaml: no request is refused, and each rule is used.
+"""hpad behind an authorizer with the rules of config/rbac: no request is refused, and each rule is used.
 
 The authorizer reads requests as the API server does (k8s.io/apiserver, pkg/endpoints/request/requestinfo.go) and rules
 as RBAC does (pkg/registry/rbac/validation and the API reference of rbac.authorization.k8s.io/v1).
@@ -7,6 +7,7 @@ as RBAC does (pkg/registry/rbac/validation and the API reference of rbac.authori
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from aiohttp import web
+from support import overlays
 
 from hpad import settings
 from hpad.daemon import app
@@ -26,6 +28,7 @@ from hpad.settings.model import Election
 Json = dict[str, Any]
 RABBITS = Resource("example.com", ("v1",), "rabbits", "Rabbit", scale=ScalePaths(selector=".status.selector"))
 IMPATIENT = Tunables(cpu_initialization_period=timedelta(0), initial_readiness_delay=timedelta(0))
+ROLES = {"ClusterRole": {"hpad", "hpad-shadow"}, "Role": {"hpad", "hpad-replicas"}}
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 DISCOVERY = ("/api", "/apis", "/version", "/openapi", "/livez", "/readyz", "/healthz")
 """Paths that the ClusterRole system:discovery grants to all users, with everything below them."""
@@ -243,27 +246,28 @@ def scaled(cluster: Cluster, name: str) -> bool:
     return any(each["reason"] == "SuccessfulRescale" for each in events)
 
 
-def cluster_rules(only: Callable[..., Json]) -> list[tuple[str, Json]]:
-    file = "config/rbac.yaml"
-    everywhere = [("", rule) for rule in only(file, "ClusterRole")["rules"]]
-    return [*everywhere, *(("hpad", rule) for rule in only(file, "Role")["rules"])]
+def granted_by(overlay: str, *components: str) -> list[tuple[str, Json]]:
+    """Returns the rules of an overlay's roles, each with its namespace, "" for all."""
+    every = overlays.rights(overlay, *components)
+    roles = [each for each in every if each["metadata"]["name"] in ROLES.get(each["kind"], ())]
+    return [(role["metadata"].get("namespace", ""), rule) for role in roles for rule in role["rules"]]
 
 
-def namespace_rules(only: Callable[..., Json]) -> list[tuple[str, Json]]:
-    return [("shop", rule) for rule in only("config/rbac-one-namespace.yaml", "Role")["rules"]]
+def for_hpas(overlay: str) -> list[tuple[str, Json]]:
+    """Returns the rules of an overlay for Autoscalers as it would have them for HPAs."""
+    return [each for each in granted_by(overlay, "status-hpas") if each[1]["apiGroups"] != ["hpad.io"]]
 
 
 SCOPES = [
-    pytest.param(cluster_rules, (), "hpad", id="all-namespaces"),
-    pytest.param(namespace_rules, ("shop",), "shop", id="one-namespace"),
+    pytest.param(granted_by("replace"), (), "hpad", id="all-namespaces"),
+    pytest.param(for_hpas("namespace"), ("shop",), "shop", id="one-namespace"),
 ]
 
 
-@pytest.mark.parametrize(("scope", "namespaces", "own"), SCOPES)
+@pytest.mark.parametrize(("rules", "namespaces", "own"), SCOPES)
 async def test_the_permissions_suffice_and_each_is_used(
-    only: Callable[..., Json], scope: Callable[..., Any], namespaces: tuple[str, ...], own: str
+    rules: list[tuple[str, Json]], namespaces: tuple[str, ...], own: str
 ) -> None:
-    rules = scope(only)
     built_in = tuple(
         settings.SourceSettings(name=name, adapter=name)
         for name in ("custom-metrics", "external-metrics")
@@ -287,11 +291,11 @@ async def test_the_permissions_suffice_and_each_is_used(
 
 @pytest.mark.parametrize("sees_others", [True, False])
 async def test_with_hpas_from_files_hpas_of_the_cluster_are_read_only_to_detect_competitors(
-    only: Callable[..., Json], tmp_path: Path, sees_others: bool
+    tmp_path: Path, sees_others: bool
 ) -> None:
-    removed = ["horizontalpodautoscalers/status", *([] if sees_others else ["horizontalpodautoscalers"])]
-    rules = [pair for pair in namespace_rules(only) if pair[1]["resources"][0] not in removed]
-    assert len(rules) == len(namespace_rules(only)) - len(removed)
+    every = granted_by("sidecar")
+    rules = [pair for pair in every if sees_others or pair[1]["resources"] != ["horizontalpodautoscalers"]]
+    assert len(every) - len(rules) == (0 if sees_others else 1)
     async with scaled_workloads(rules, namespaces=("shop",), manifests=tmp_path) as (_, gate):
         await until(lambda: sees_others or gate.refused)
         refused = {each if isinstance(each, str) else each.full for each in gate.refused}
@@ -313,27 +317,43 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def test_each_rule_says_what_it_is_for(root: Path) -> None:
-    lines = (root / "config/rbac.yaml").read_text(encoding="utf-8").splitlines()
-    rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
-    assert rules
-    for number in rules:
-        explained = lines[number - 1].startswith("  # ")
-        covered = lines[number - 3].startswith("  - apiGroups:")  # two rules may share a comment, which says so
-        assert explained or covered, f"config/rbac.yaml:{number + 1}"
+    files = sorted((root / "config" / "rbac").glob("*/*.yaml"))
+    assert len(files) > 10
+    for file in files:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines):
+            if re.match(r"  - apiGroups: \[[^r]|- op: (add|test)", line):
+                explained = lines[number - 1].lstrip().startswith("# ")
+                covered = lines[number - 3].startswith("  - apiGroups:")  # two rules may share a comment, which says so
+                assert explained or covered, f"{file}:{number + 1}"
 
 
-def test_one_namespace_gets_the_same_rights_as_all(only: Callable[..., Json]) -> None:
+def test_one_namespace_gets_the_same_rights_as_all() -> None:
     """But for its ConfigMaps: where others have theirs, hpad's are named."""
 
-    def rights(rules: list[tuple[str, Json]]) -> list[Json]:
-        return [rule for _, rule in rules if rule["resources"] != ["configmaps"]]
+    def rights(rules: list[tuple[str, Json]]) -> list[str]:
+        return sorted(json.dumps(rule) for _, rule in rules if rule["resources"] != ["configmaps"])
 
-    assert rights(namespace_rules(only)) == rights(cluster_rules(only))
+    assert rights(granted_by("namespace")) == rights(granted_by("hosted"))
+    assert {namespace for namespace, _ in granted_by("namespace")} == {"shop"}
 
 
-@pytest.mark.parametrize("file", ["config/rbac.yaml", "config/rbac-one-namespace.yaml"])
-def test_bindings_bind_what_is_there(documents: Callable[[str], list[Json]], file: str) -> None:
-    read = documents(file)
+def verbs(overlay: str, resource: str) -> set[str]:
+    return {verb for _, rule in granted_by(overlay) if resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def test_beside_the_built_in_controller_hpas_are_only_read() -> None:
+    reading = {"list", "watch"}
+    for overlay in ("hosted", "namespace"):
+        assert verbs(overlay, "horizontalpodautoscalers") == verbs(overlay, "autoscalers") == reading
+        assert verbs(overlay, "horizontalpodautoscalers/status") == set()
+        assert verbs(overlay, "autoscalers/status") == {"update"}
+    assert {verb for _, rule in granted_by("shadow") for verb in rule["verbs"]} == {"get", *reading}
+
+
+@pytest.mark.parametrize("overlay", overlays.FILES)
+def test_bindings_bind_what_is_there(overlay: str) -> None:
+    read = overlays.documents(overlay)
     made = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in read}
     bindings = [each for each in read if each["kind"].endswith("Binding")]
     assert bindings

@@ -88,7 +88,7 @@ def pod(cluster: Cluster, name: str, port: int, *, namespace: str = "hpad", sche
 
 
 def service(cluster: Cluster, *, name: str = "hpad", namespace: str = "hpad", **port: Any) -> None:
-    """Adds the Service of config/deployment.yaml to the cluster."""
+    """Adds the Service of config/base to the cluster."""
     ports = [{"name": "http", "port": 8473, "targetPort": "http", **port}]
     metadata = {"name": name, "namespace": namespace, "labels": LABELS}
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": LABELS, "ports": ports}

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kube.contract.conftest import Api
+from support import overlays
 from support.plugin import LABELS, Plugin
 
 from hpad.kube.errors import ApiError
 
 pytest_plugins = ("support.kubectl_fixtures",)
-ROLES = Path(__file__).resolve().parents[3] / "config" / "rbac-kubectl.yaml"
 SERVICES, PODS, ENDPOINTS = "/api/v1/{ns}/services", "/api/v1/{ns}/pods", "/api/v1/{ns}/endpoints"
 REAL_ONLY = pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.real_kube_apiserver)], indirect=True)
 
@@ -63,7 +62,7 @@ async def test_the_role_of_the_manifest_is_sufficient(hpad: Plugin, api: Api) ->
     refused = await hpad.refused(f"status {flags}")
     what = f'in API group "" in the namespace "{api.namespace}"'
     assert f'User "jane" cannot get resource "services" {what}' in refused
-    roles = list(yaml.safe_load_all(ROLES.read_text("utf-8")))
+    roles = overlays.component("kubectl")
     assert [each["kind"] for each in roles] == ["Role", "RoleBinding"]
     for each in roles:
         each["metadata"]["namespace"] = api.namespace
