@@ -52,6 +52,7 @@ check: install ## run the linters, type checks and import rules; compare what ma
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.kind --check
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.diagram --check
 	$(BIN)/python -m tools.overlays --check
@@ -61,7 +62,8 @@ fix: install ## apply the fixes and the format of the linter
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: install ## write docs/reference, the comments of config/hpad.yaml and the diagram of docs/architecture.md from the code, and config/install.yaml from its overlay
+docs: install ## write docs/reference, config/crd, the comments of config/hpad.yaml and the diagram of docs/architecture.md from the code, and config/install.yaml from its overlay
+	$(BIN)/python -m tools.kind
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.diagram --write
 	$(BIN)/python -m tools.overlays

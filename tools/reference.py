@@ -18,10 +18,11 @@ import yaml
 
 from hpad.cli import COMMANDS, kubectl, main
 from hpad.engine import annotations, stage
+from hpad.lab.autoscaler import options
 from hpad.settings import TABLE, Match, OpenedQueries, SourceLimits, SourceSettings
 from hpad.settings.rows import settings_in
 from hpad.telemetry import Telemetry
-from tools import api_reference, sample
+from tools import api_reference, kind, sample
 from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,89 +34,6 @@ _BUILT_IN = (
     *("nats-jetstream", "kafka", "sqs", "keda-external", "postgresql", "cron", "seasonal", "static"),
 )
 
-_ANNOTATIONS = {
-    annotations.FALLBACK: (
-        "POLICY, or `METRIC=POLICY,…`",
-        "what replaces the proposal of a metric that cannot be read",
-    ),
-    annotations.FAILURE_DURATION: (
-        "a whole number, 180 by default, or `METRIC=NUMBER,…`",
-        "seconds that a metric must have failed before its fallback applies",
-    ),
-    annotations.ACTIVATION: (
-        "a number, or `METRIC=NUMBER,…`",
-        "where `minReplicas` is 0: an Object or External metric asks for replicas only while it is above this number",
-    ),
-    "hpad.io/schedule": (
-        "windows with semicolons between",
-        "another minimum or maximum at certain times, such as `0 8 * * 1-5 for 10h in Europe/Berlin: min=5`"
-        " ([schedules](#schedules))",
-    ),
-    "hpad.io/mode": (
-        "`active`, `shadow` or `paused`",
-        "shadow: hpad decides for a count of its own ([shadow mode](../shadow.md)); paused: metrics are read and"
-        " remembered ([pausing](#pausing)). Neither writes anything to the target",
-    ),
-    "hpad.io/paused-until": (
-        "a time with its zone, such as `2026-11-30T08:00:00Z`",
-        "paused until then, with `hpad.io/mode: paused` or without; active afterwards",
-    ),
-    "hpad.io/tolerance-up": (
-        "a number of 0 or more such as `0.05`",
-        "by how much the ratio of usage to target must exceed 1 for more replicas, where `spec.behavior.scaleUp` has no"
-        " `tolerance`; for servers without that field",
-    ),
-    "hpad.io/tolerance-down": (
-        "a number of 0 or more",
-        "the same below 1, for fewer replicas, where `spec.behavior.scaleDown` has no `tolerance`",
-    ),
-    "hpad.io/metric-policy": (
-        "an expression such as `cpu and queue_messages{queue=orders}`",
-        "how the proposals of the metrics give one count, instead of the largest proposal; see [Metric"
-        " policies](#metric-policies)",
-    ),
-    "hpad.io/ignore-containers": (
-        "names with commas between, such as `istio-proxy,log-agent`",
-        "containers whose usage and requests are no part of Resource metrics (CPU and memory of the whole pod); metrics"
-        " of type ContainerResource stay as they are",
-    ),
-    "hpad.io/pod-selection": (
-        "`selector` (the default) or `owner`",
-        "owner: of the pods that match the target's selector, only those count that belong to the target; see [Pods"
-        " that share labels](#pods-that-share-labels)",
-    ),
-    "hpad.io/scale-down-order": (
-        "`default` or `idle-first`",
-        "idle-first: a scale-down of a Deployment or ReplicaSet removes the pods with the least unfinished work"
-        " ([idle workers first](../idle-first.md))",
-    ),
-    "hpad.io/keep-busy": (
-        "`true` or `false` (the default)",
-        "true: never fewer replicas than pods with unfinished work ([a floor at busy"
-        " workers](../idle-first.md#a-floor-at-busy-workers))",
-    ),
-    "hpad.io/busy-metric": (
-        "`NAME`, `NAME{SELECTOR}` or `#INDEX`, with ` above NUMBER` or without",
-        "the metric of each pod's unfinished work for the two annotations before: an External metric of the HPA whose"
-        " source knows it, or a Pods metric; by default all External metrics of the HPA ([where the work is"
-        " read](../idle-first.md#where-the-work-is-read))",
-    ),
-    "hpad.io/sync-period": (
-        "a duration from `1s` to `1h`",
-        "how often this HPA is reconciled, instead of `sync_period`; see [Periods of single"
-        " HPAs](#periods-of-single-hpas)",
-    ),
-    "hpad.io/initialization-period": (
-        "a duration from `0s` to `24h`",
-        "how long after its start the CPU usage of a pod counts only while it is ready, instead of"
-        " `cpu_initialization_period`; for workloads that start slowly",
-    ),
-    "hpad.io/readiness-delay": (
-        "a duration from `0s` to `24h`",
-        "how long after its start a pod that is not ready counts as never ready yet, instead of"
-        " `initial_readiness_delay`",
-    ),
-}
 _SCHEDULES = """## Schedules
 
 `hpad.io/schedule` sets minimum, maximum or both while a window is open. Each window is a start in five fields as in
@@ -413,6 +331,7 @@ def pages() -> dict[str, str]:
         "conditions.md": _conditions(),
         "sources.md": _sources(),
         "api.md": _page("Paths and fields of the JSON API", *api_reference.parts()),
+        "autoscaler.md": _page("Autoscaler", *kind.page()),
     }
 
 
@@ -523,10 +442,12 @@ def _help(action: argparse.Action) -> str:
 
 
 def _annotations() -> str:
-    if set(_ANNOTATIONS) != set(annotations.ANNOTATIONS):
-        raise SystemExit(f"tools/reference.py lacks annotations: {set(annotations.ANNOTATIONS) ^ set(_ANNOTATIONS)}")
+    if set(options.MEANINGS) != set(annotations.ANNOTATIONS):
+        lacking = set(annotations.ANNOTATIONS) ^ set(options.MEANINGS)
+        raise SystemExit(f"hpad/lab/autoscaler/options.py lacks annotations: {lacking}")
     rows = [
-        [f"`{name}`", value, text, f"{annotations.ANNOTATIONS[name]:,}"] for name, (value, text) in _ANNOTATIONS.items()
+        [f"`{name}`", value, text, f"{annotations.ANNOTATIONS[name]:,}"]
+        for name, (value, text) in options.MEANINGS.items()
     ]
     text = (
         "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes. The last"

@@ -4,13 +4,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tools import diagram, reference, sample
+from tools import diagram, kind, reference, sample
 
 
 def test_the_reference_pages_are_current() -> None:
     """`make docs` writes them."""
-    assert len(reference.pages()) == 7
+    assert len(reference.pages()) == 8
     assert reference.stale() == []
+
+
+def test_the_definition_of_the_kind_is_current() -> None:
+    """`make docs` writes it."""
+    assert kind.FILE.read_text("utf-8") == kind.text()
 
 
 def test_the_diagram_of_the_imports_is_current() -> None:

@@ -9,7 +9,7 @@ from support import kubectl_binaries
 
 pytest_plugins = ("support.kubectl_fixtures",)
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("hpas", "manifests")
+FOLDERS = ("hpas", "manifests", "autoscalers")
 
 
 def samples(folder: str) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def samples(folder: str) -> list[dict[str, Any]]:
 
 def test_names_and_targets_of_samples_are_unique() -> None:
     every = [each for folder in FOLDERS for each in samples(folder)]
-    assert len(every) >= 13
+    assert len(every) >= 19
     names = Counter(each["metadata"]["name"] for each in every)
     targets = Counter(tuple(sorted(each["spec"]["scaleTargetRef"].items())) for each in every)
     assert {name: count for name, count in (names | targets).items() if count > 1} == {}
@@ -30,8 +30,8 @@ def test_the_workloads_to_try_keep_names_that_no_other_sample_scales() -> None:
     """docs/getting-started.md applies config/lab, and gives its Deployments HPAs of its own."""
     workloads = {each["metadata"]["name"] for each in samples("lab")}
     assert {"web", "worker"} <= workloads
-    hpas = samples("hpas") + samples("manifests")
-    scaled = {each["spec"]["scaleTargetRef"]["name"]: each["metadata"]["name"] for each in hpas}
+    scalers = [each for folder in FOLDERS for each in samples(folder)]
+    scaled = {each["spec"]["scaleTargetRef"]["name"]: each["metadata"]["name"] for each in scalers}
     assert {name: scaled[name] for name in workloads & set(scaled)} == {"worker": "worker"}
 
 

@@ -1,0 +1,158 @@
+"""The schema of the kind Autoscaler: it takes what Kubernetes takes in an HPA, and refuses what Kubernetes refuses.
+
+Rules in CEL run in cel-python here; a server compiles them itself, and estimates their cost.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from support.crd_rules import refusals
+
+from hpad.api import hpa, strict, validation
+from hpad.engine import annotations, controls
+from hpad.lab.autoscaler import definition, options
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = {"apiVersion": "hpad.io/v1", "kind": "Autoscaler"}
+[VERSION] = definition()["spec"]["versions"]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+METRIC = "spec.metrics[0]"
+REFUSED = {
+    "01_min_gt_max": ["spec.maxReplicas"],
+    "02_max_zero": ["spec.maxReplicas"],
+    "04_min_negative": ["spec.minReplicas"],
+    "05_target_missing": ["spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"],
+    "06_utilization_and_value": [f"{METRIC}.resource.target"],
+    "07_resource_no_target": [f"{METRIC}.resource.target"],
+    "08_utilization_zero": [f"{METRIC}.resource.target.averageUtilization"],
+    "09_window_too_long": ["spec.behavior.scaleDown.stabilizationWindowSeconds"],
+    "10_window_negative": ["spec.behavior.scaleUp.stabilizationWindowSeconds"],
+    "11_policy_bad": [f"spec.behavior.scaleUp.policies[0].{each}" for each in ("type", "value", "periodSeconds")],
+    "12_policy_period_too_long": ["spec.behavior.scaleUp.policies[0].periodSeconds"],
+    "13_select_policy_unknown": ["spec.behavior.scaleUp.selectPolicy"],
+    "14_policies_empty": ["spec.behavior.scaleUp.policies"],
+    "15_metric_type_unknown": [f"{METRIC}.type"],
+    "16_metric_type_source_mismatch": [f"{METRIC}.pods", f"{METRIC}.resource"],
+    "17_metric_name_slash": [f"{METRIC}.pods.metric.name"],
+    "18_container_missing": [f"{METRIC}.containerResource"],
+    "19_object_no_described": [f"{METRIC}.object"],
+    "20_external_both_targets": [f"{METRIC}.external.target"],
+    "22_tolerance_negative": ["spec.behavior.scaleUp.tolerance"],
+    "23_pods_value_negative": [f"{METRIC}.pods.target.averageValue"],
+    "24_pods_utilization_target": [f"{METRIC}.pods.target.averageValue"],
+    "26_many_errors": [
+        "spec.scaleTargetRef.kind",
+        "spec.scaleTargetRef.name",
+        f"{METRIC}.resource.target.averageUtilization",
+        "spec.metrics[1].type",
+    ],
+    "27_target_apiversion_bad": ["spec.scaleTargetRef.apiVersion"],
+    "28_target_kind_slash": ["spec.scaleTargetRef.kind"],
+    "29_resource_name_empty": [f"{METRIC}.resource.name"],
+    "30_target_type_missing": [f"{METRIC}.resource.target"],
+    "31_put_spec_invalid": ["spec.maxReplicas"],
+}
+"""The recorded objects that the schema refuses, and where."""
+ELSEWHERE = {
+    "03_min_zero_gate_off": "hpad: its gate HPAScaleToZero decides",
+    "21_name_bad": "the API server, which checks the names of all objects",
+    "32_v1_behavior_annotation_partial": "the API server: targetCPUUtilizationPercentage is no field of the kind",
+}
+"""The recorded objects that others than the schema refuse."""
+
+
+def autoscaler(value):
+    """The Autoscaler of an HPA as sent, by two other lines."""
+    return {**value, **HEAD}
+
+
+def fields(schema, path=""):
+    for name, each in schema.get("properties", {}).items():
+        yield f"{path}{name}", each
+        yield from fields(each.get("items", each), f"{path}{name}.")
+
+
+def test_spec_and_status_have_the_fields_of_an_hpa_and_their_own():
+    spec, status = (SCHEMA["properties"][part]["properties"] for part in ("spec", "status"))
+    assert set(spec) == {*strict.fields_of(hpa.HorizontalPodAutoscalerSpec), "options", "queries"}
+    assert set(status) == {*strict.fields_of(hpa.HorizontalPodAutoscalerStatus), "decision", "targets"}
+
+
+def test_every_field_has_a_description_and_no_default():
+    found = dict(fields(SCHEMA))
+    assert {"spec.metrics.external.target.averageValue", "spec.options.mode", "status.decision"} <= found.keys()
+    assert [path for path, each in found.items() if len(each.get("description", "")) < 5] == []
+    assert [path for path, each in found.items() if "default" in each] == []
+
+
+def test_the_options_are_the_annotations_with_their_choices():
+    known = SCHEMA["properties"]["spec"]["properties"]["options"]["properties"]
+    assert [f"hpad.io/{name}" for name in known] == list(annotations.ANNOTATIONS)
+    for name, choices in options.CHOICES.items():
+        for choice in choices:
+            controls.parse(name, choice)
+        with pytest.raises(ValueError, match="other"):
+            controls.parse(name, "other")
+    assert {name for name, each in known.items() if "enum" in each} == {
+        name.removeprefix("hpad.io/") for name in options.CHOICES
+    }
+    assert [name for name, each in known.items() if "`" in each["description"] or "](" in each["description"]] == []
+
+
+def test_the_schema_agrees_with_kubernetes_about_hpas(vectors):
+    taken = refused = 0
+    for row in list(vectors("admission_v2"))[::10]:
+        value = {name: each for name, each in row["in"].items() if name != "status"}
+        found = refusals(SCHEMA, autoscaler(value))
+        # what has no place in the schema: names of objects, `.` and `..`, and an empty list that the vector lacks
+        errors = [
+            each
+            for each in row["errorsScaleToZero"]
+            if not each["field"].startswith("metadata.")
+            and "may not be '." not in each["message"]
+            and "must specify at least one Policy" not in each["message"]
+        ]
+        assert bool(found) == bool(errors), (found, errors, row["in"])
+        taken, refused = taken + (not found), refused + bool(found)
+    assert min(taken, refused) > 30
+
+
+@pytest.mark.parametrize(("name", "places"), REFUSED.items(), ids=REFUSED)
+def test_what_a_real_server_refuses_in_an_hpa_the_schema_refuses(recordings, name, places):
+    exchange = json.loads((recordings / "invalid" / f"{name}.json").read_text("utf-8"))
+    assert refusals(SCHEMA, autoscaler(exchange["request"]["body"])) == places
+
+
+def test_every_recorded_refusal_is_accounted_for(recordings):
+    assert {path.stem for path in (recordings / "invalid").glob("*.json")} == REFUSED.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_taken"),
+    [
+        ({"type": "Value", "value": "10"}, True),
+        ({"type": "AverageValue", "averageValue": "500m"}, True),
+        ({"type": "AverageValue", "value": "10"}, False),
+        ({"type": "Value", "averageValue": "10"}, False),
+    ],
+)
+def test_the_type_of_an_object_target_names_its_value(metric, is_taken):
+    source = {"metric": {"name": "m"}, "describedObject": {"kind": "Service", "name": "s"}, "target": metric}
+    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 2}
+    value = {**HEAD, "spec": {**spec, "metrics": [{"type": "Object", "object": source}]}}
+    assert (refusals(SCHEMA, value) == []) is is_taken
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config" / "autoscalers").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_samples_are_valid(path):
+    for value in yaml.safe_load_all(path.read_text("utf-8")):
+        assert {name: value[name] for name in HEAD} == HEAD
+        assert refusals(SCHEMA, value) == []
+        spec = {name: each for name, each in value["spec"].items() if name not in ("options", "queries")}
+        own = {f"hpad.io/{name}": text for name, text in value["spec"].get("options", {}).items()}
+        metadata = {**value["metadata"], "namespace": "shop", "annotations": own}
+        decoded = hpa.defaulted(hpa.from_builtins({"metadata": metadata, "spec": spec}))
+        assert validation.validate(decoded, scale_to_zero=True) == []
+        assert annotations.PLAIN.of(decoded).errors == ()
