@@ -149,10 +149,10 @@ class Http:
             context.log.warning("server certificates are not verified", source=context.name)
 
     async def fetch(
-        self, url: str, *, name: str, method: str = "GET", form: Mapping[str, str] | None = None
+        self, url: str, *, name: str, method: str = "GET", form: Mapping[str, str] | None = None, max_bytes: int = 0
     ) -> Response:
         """Returns the answer to a request without headers of its own, as `send` does."""
-        return await self.send(Request(url=url, name=name, method=method, form=form))
+        return await self.send(Request(url=url, name=name, method=method, form=form, max_bytes=max_bytes))
 
     async def send(self, request: Request) -> Response:
         """Returns the answer to a request with the credentials, headers and parameters of the settings.

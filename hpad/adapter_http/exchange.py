@@ -66,7 +66,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request. `url` is percent-encoded; `name` is the server's in errors.
 
     `form` or `content` is the body. `headers` are those of this request; headers of the settings replace them.
-    `server_name` is the name on the server's certificate, if not the host of the URL.
+    `server_name` is the name on the server's certificate, if not the host of the URL. A longer answer than `max_bytes`,
+    or than that of the options, is refused (0: the options alone count).
     """
 
     url: str
@@ -76,6 +77,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes | None = None
     headers: Mapping[str, str] = {}
     server_name: str = ""
+    max_bytes: int = 0
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -120,7 +122,7 @@ class Exchange:
                     timeout=self._timeout,
                 ) as answer,
             ):
-                body = await self._body(answer, request.name)
+                body = await self._body(answer, request)
         except TimeoutError:
             raise RequestFailedError(f"{request.name} did not answer within {options.timeout:g}s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -128,13 +130,14 @@ class Exchange:
         location = answer.headers.get("Location", "")
         return Response(answer.status, answer.reason or "", answer.content_type, location, body)
 
-    async def _body(self, answer: aiohttp.ClientResponse, name: str) -> bytes:
-        body = bytearray()
+    async def _body(self, answer: aiohttp.ClientResponse, request: Request) -> bytes:
+        body, most = bytearray(), self._options.max_bytes
+        most = min(most, request.max_bytes or most)
         # Not by Content-Length, which a server may omit or get wrong.
         while part := await read_part(answer):
             body += part
-            if len(body) > self._options.max_bytes:
-                raise TooLargeError(name, self._options.max_bytes)
+            if len(body) > most:
+                raise TooLargeError(request.name, most)
         return bytes(body)
 
 

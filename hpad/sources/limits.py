@@ -176,11 +176,14 @@ class SlowQueries:
         return timeout is not None and not timeout.alone and self._batch_size() == 1
 
     def next_batch(self, waiting: Iterable[Query]) -> list[Query]:
-        """Returns the queries for the next call: all that are not slow; if there are none, some of the slow ones."""
+        """Returns the queries for the next call: all that are not slow; if there are none, some of the slow ones.
+
+        Queries that Autoscalers bring along do not share a call with others, which would wait for them.
+        """
         keys = {query: self._key(query) for query in waiting}
         prompt = [query for query, key in keys.items() if key not in self._timeouts]
         if prompt:
-            return prompt
+            return [query for query in prompt if query.definition is None] or prompt
         slow = list(dict.fromkeys(keys.values()))
         chosen = set(self._dice.sample(slow, min(self._batch_size(), len(slow))))
         return [query for query, key in keys.items() if key in chosen]

@@ -260,8 +260,9 @@ class QueriedSource:
             batch = self._slow.next_batch(self._waiting) if self._waiting else []
             if not batch:
                 return
-            if batch[0] in self._slow and len(self._calls) >= max(self._limits.concurrency - 1, 1):
-                return  # slow queries leave one call to the others
+            last = batch[0] in self._slow or batch[0].definition is not None
+            if last and len(self._calls) >= max(self._limits.concurrency - 1, 1):
+                return  # slow queries, and those of Autoscalers, leave one call to the others
             delay = self._rate_limit.take(now)
             self._rate_limited_until = now + delay
             if delay:

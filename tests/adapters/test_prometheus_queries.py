@@ -417,3 +417,9 @@ async def test_an_autoscaler_brings_promql_along(prom: Client) -> None:
     assert values[:3] + values[4:] == [(80_000,), (80_000,), (0,), (7000,), (80_000,), (7000,)]
     assert values[3].startswith(missing)
     assert len(prom.requests) == 6  # equal PromQL is asked for once, also for two namespaces
+
+
+async def test_an_autoscaler_gets_no_long_answer(prom: Client) -> None:
+    (answer,) = await prom.answers({}, own('queue_depth{queue="orders"}[1m:1ms]'))
+    assert isinstance(answer, AdapterError)
+    assert answer.message.endswith("answers more than max_bytes (1048576)")

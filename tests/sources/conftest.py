@@ -51,6 +51,7 @@ class Numbers(Good):
 
 class Own(msgspec.Struct, forbid_unknown_fields=True):
     depth: int
+    number: int = 0
     def __post_init__(self):
         if self.depth < 0:
             raise ValueError("depth: must not be negative")
@@ -61,8 +62,11 @@ class Open(Numbers):
     def closed(settings):
         return "depth: must be 1" if settings.depth == 2 else ""
     async def answer(self, queries):
-        return [self.deep(query.definition.metric.depth) for query in queries]
-    def deep(self, depth):
+        return [await self.one() if query.definition is None else await self.deep(query) for query in queries]
+    async def deep(self, query):
+        depth = query.definition.metric.depth
+        if depth == 99:
+            await asyncio.Event().wait()
         if depth == 13:
             return AdapterError('no value for "own query"')
         return ExternalSample((depth * 1000,), self.clock.now())

@@ -1,5 +1,6 @@
 """Queries that Autoscalers bring along: which sources take them, who shares a call, and what is left of them."""
 
+import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Sequence
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from hpad import clock as clocks
-from hpad import settings
+from hpad import settings, testing
 from hpad.adapter import EXTERNAL, ExternalSample, Query, QueryDefinition
 from hpad.sources import plugins
 from hpad.sources.manager import Gatherer
@@ -103,6 +104,23 @@ async def test_equal_parameters_share_a_call_whatever_the_names_and_other_ones_d
         assert len(calls) == 1
         await asked.gather([own(depth=2)], deadline=60)
         assert len(calls) == 2
+
+
+async def test_queries_that_hang_delay_none_of_the_configuration() -> None:
+    hanging = [own(depth=99, number=number) for number in range(10)]
+    patient = msgspec.structs.replace(PROM, timeout=timedelta(minutes=5))
+    asked = Gatherer([patient], contexts=Contexts(clocks.SystemClock()), period=1000.0)
+    await asked.start()
+    async with asyncio.TaskGroup() as group:
+        for each in hanging:  # each is a call of its own
+            group.create_task(asked.gather([each], deadline=300))
+            await asyncio.sleep(0.01)
+        together = [own(depth=99, number=11), testing.external("depth")]
+        answers = group.create_task(asked.gather([together[1]], deadline=60))
+        waiting = group.create_task(asked.gather(together, deadline=300))
+        assert isinstance((await answers)[0], ExternalSample)
+        await asked.aclose()
+    assert isinstance((await waiting)[1], ExternalSample)
 
 
 async def test_what_was_read_of_a_query_goes_with_the_last_autoscaler_that_has_it() -> None:

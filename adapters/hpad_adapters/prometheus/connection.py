@@ -73,14 +73,17 @@ class PrometheusConnection:
         self.name = f'Prometheus "{context.name}" ({self._base})'
         self._http = Http(context, settings.http_options(self._seconds))
 
-    async def query(self, expression: str, at: float) -> list[samples.PrometheusSeries]:
-        """Returns the series of an instant query at that time (seconds since 1970)."""
+    async def query(self, expression: str, at: float, max_bytes: int = 0) -> list[samples.PrometheusSeries]:
+        """Returns the series of an instant query at that time (seconds since 1970).
+
+        A longer answer than `max_bytes`, or than that of the settings, is refused (0: the settings alone count).
+        """
         form = {"query": expression, "time": f"{at:.3f}", "timeout": self._timeout}
         try:
             # The wait for the semaphore is part of the timeout: otherwise slow queries in a row exceed the timeout of
             # the batch, and the answers received so far are lost with it.
             async with asyncio.timeout(self._seconds), self._semaphore:
-                data = await self._data("query", form, self._settings.method)
+                data = await self._data("query", form, self._settings.method, max_bytes)
         except TimeoutError:
             raise AdapterError(f"{self.name} did not answer within {self._seconds:g}s") from None
         return samples.series(data, self.name)
@@ -91,13 +94,14 @@ class PrometheusConnection:
         data = await self._data("label/__name__/values", form, "GET")
         return decoded(_NAMES, data, self.name, samples.ANSWER) or []
 
-    async def _data(self, call: str, form: Mapping[str, str], method: str) -> msgspec.Raw:
+    async def _data(self, call: str, form: Mapping[str, str], method: str, max_bytes: int = 0) -> msgspec.Raw:
         post = method == "POST"
         parameters = dict(self._settings.params) if post else {**self._settings.params, **form}
         url = f"{self._base}/api/v1/{call}"
         if parameters:
             url = f"{url}?{urllib.parse.urlencode(parameters)}"
-        response = await self._http.fetch(url, name=self.name, method=method, form=form if post else None)
+        body = form if post else None
+        response = await self._http.fetch(url, name=self.name, method=method, form=body, max_bytes=max_bytes)
         return self.checked(response.status, response.content_type, response.body)
 
     def checked(self, status: int, content_type: str, body: bytes) -> msgspec.Raw:
