@@ -1,4 +1,4 @@
-# demo, test, check, fix, docs, bench, bench-cluster, fuzz, soak, dist: each sets up what it needs first. `uv` is used
+# demo, test, check, fix, docs, bench, bench-cluster, fuzz, soak, dist, image: each sets up what it needs first. `uv` is used
 # where it is installed, else venv and pip.
 
 PYTHON ?= python3
@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 RUNS   := $(VENV)/.runs
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs bench bench-cluster fuzz soak dist install packages clean help
+.PHONY: demo test check fix docs bench bench-cluster fuzz soak dist image install packages clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,19 +16,19 @@ help: ## list the targets
 install: $(STAMP)
 
 # Targets that only run hpad do without the development tools, which double the time to install.
-$(STAMP): EXTRAS := [dev]
-$(RUNS): EXTRAS := [demo]
+$(STAMP): NEEDS := [dev]
+$(RUNS): NEEDS := [demo]
 $(STAMP) $(RUNS): pyproject.toml hpad/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "hpad needs Python 3.11 or newer; $(PYTHON) is older: try make PYTHON=python3.11"; exit 1; }
 ifneq ($(UV),)
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.$(EXTRAS)'
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.$(NEEDS)'
 else
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(EXTRAS)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(NEEDS)'
 endif
 	@touch $@
 
@@ -86,6 +86,9 @@ endif
 
 dist: install ## build the sdist and the wheel in dist/
 	@$(BIN)/python .ci/dist.py
+
+image: install ## build hpad's wheel in dist/, which needs no registry, and the image of all wheels there by podman, docker or buildah, if one works here; EXTRAS=kafka,redis
+	@EXTRAS=$(EXTRAS) IMAGE=$(IMAGE) $(BIN)/python .ci/image.py
 
 MINUTES ?= 30
 HPAS    ?= 1000

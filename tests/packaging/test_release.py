@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,6 +96,16 @@ def unpacked(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / f"hpad-{__version__}"
 
 
+def install_of_the_image(wheels: Path, environment: Path) -> str:
+    """Returns the command by which the Containerfile installs the wheels, for other folders."""
+    text = (ROOT / "Containerfile").read_text("utf-8").replace("\\\n", "")
+    found = re.search(r"^RUN (python -m venv .*)$", text, re.M)
+    assert found is not None
+    command = found[1].replace("--no-cache-dir", "--quiet --no-compile --disable-pip-version-check")
+    here = command.replace("/opt/hpad", str(environment)).replace("/wheels", str(wheels))
+    return re.sub(r"(^| )python -m", rf"\1{sys.executable} -m", here)
+
+
 @pytest.fixture(scope="module")
 def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the folder of programs of an environment with only hpad and its dependencies."""
@@ -106,9 +115,7 @@ def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Pat
         output(["uv", "venv", "--quiet", "--python", sys.executable, folder / "env"], folder)
         output(["uv", "pip", "install", "--quiet", "--python", python, release.wheel], folder)
     else:
-        venv.create(folder / "env")
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile"]
-        output([*pip, "--disable-pip-version-check", release.wheel], folder)
+        output(["sh", "-e", "-c", install_of_the_image(release.wheel.parent, folder / "env")], folder, EXTRAS="")
     return folder / "env/bin"
 
 
