@@ -76,7 +76,7 @@ def test_objects_have_a_kind_and_a_name(documents: Documents, file: str) -> None
     for each in found:
         assert each["apiVersion"]
         assert each["kind"]
-        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", each["metadata"]["name"])
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", each["metadata"]["name"])
 
 
 @pytest.mark.parametrize("file", PODS)
