@@ -23,8 +23,8 @@ DESCRIPTION = """\
 Start an API server on 127.0.0.1 with the controllers of Deployments, ReplicaSets, ReplicationControllers and
 StatefulSets, and run pods as processes of this machine: a container's `command` is started, its `image` is not. A
 container without a command is simulated: it is running and ready, but has no process, as an event of its pod notes.
-Apply the manifests of each FILE (a folder: of all its files; -: of standard input), print how to reach the cluster
-with kubectl, and run until Ctrl-C, which stops everything.
+The kind Autoscaler is installed; its rules in CEL are not run. Apply the manifests of each FILE (a folder: of all its
+files; -: of standard input), print how to reach the cluster with kubectl, and run until Ctrl-C, which stops everything.
 
 This is a place to try things, not a replacement for Kubernetes: it has no authentication (unless --rbac), no isolation
 (a pod has all rights of your user), no scheduler, no network of its own and no images, and keeps nothing after its end.
@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
-    from hpad.lab.cluster import Cluster, tls, users  # imported late, so that --help is quick
+    from hpad.lab import autoscaler  # imported late, so that --help is quick
+    from hpad.lab.cluster import Cluster, tls, users
 
     if args.user and not (args.rbac and args.hpad):
         raise WrongUse("--as names hpad's user: it needs --hpad and --rbac")
@@ -116,6 +117,7 @@ async def _serve(args: argparse.Namespace) -> None:
         except OSError as error:
             taken = f"another process listens on port {args.port} already" if error.errno == errno.EADDRINUSE else ""
             raise Failure(f"the cluster cannot be started: {taken or error.strerror or error}") from error
+        cluster.apply(autoscaler.definition())
         _print_address(cluster.url, path, rbac=args.rbac)
         for document in documents:
             _apply(cluster, document)

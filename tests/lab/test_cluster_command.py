@@ -94,7 +94,11 @@ async def test_the_command_prints_its_kubeconfig_and_limits_and_runs_hpad(tmp_pa
     manifest["spec"] = {"replicas": 7, "selector": {"matchLabels": labels}, "template": template}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "web"}}
     hpa["spec"] = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3}
-    (tmp_path / "web.jsonl").write_text(f"{json.dumps(manifest)}\n{json.dumps(hpa)}\n")
+    asr = {"apiVersion": "hpad.io/v1", "kind": "Autoscaler", "metadata": {"name": "asleep"}}
+    target = {"metric": {"name": "orders"}, "target": {"type": "AverageValue", "averageValue": 5}}
+    asr["spec"] = {"scaleTargetRef": {**hpa["spec"]["scaleTargetRef"], "name": "asleep"}, "maxReplicas": 3}
+    asr["spec"] |= {"minReplicas": 0, "metrics": [{"type": "External", "external": target}]}
+    (tmp_path / "web.jsonl").write_text("\n".join(map(json.dumps, (manifest, asr, hpa))))
     kubeconfig = tmp_path / "kubeconfig"
     arguments = ("--pretend", "--hpad", "--kubeconfig", str(kubeconfig), str(tmp_path / "web.jsonl"))
     async with command(*arguments, HPAD_LISTEN="none") as process:
@@ -112,7 +116,8 @@ async def test_the_command_prints_its_kubeconfig_and_limits_and_runs_hpad(tmp_pa
     output = raw.decode()
     assert "not a replacement for Kubernetes" in output
     assert f"kubeconfig: {kubeconfig}" in output
-    assert "applied:    deployment/web\napplied:    horizontalpodautoscaler/web\n" in output
+    names = ("deployment/web", "autoscaler/asleep", "horizontalpodautoscaler/web")
+    assert "".join(f"applied:    {name}\n" for name in names) in output
     assert process.returncode == 0
 
 

@@ -2,8 +2,13 @@
 
 import pytest
 
+from hpad.lab import autoscaler
+
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
+AUTOSCALERS = "/apis/hpad.io/v1/namespaces/default/autoscalers"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MERGE = {"Content_Type": "application/merge-patch+json"}
 
 
 def definition(**version):
@@ -66,3 +71,87 @@ async def test_a_deleted_definition_takes_its_objects_along(client, until):
     assert (await client.ask("GET", WIDGETS))[0] == 404
     await client.ask("POST", CRDS, definition())
     assert (await client.get(WIDGETS))["items"] == []
+
+
+def scaler(name="web", **spec):
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {"metadata": {"name": name}, "spec": {"scaleTargetRef": target, "maxReplicas": 3, **spec}}
+
+
+@pytest.fixture
+async def scalers(start):
+    client = await start(controllers=False, kubelet=False)
+    client.cluster.apply(autoscaler.definition())
+    return client
+
+
+async def test_unknown_fields_are_pruned_with_a_warning_or_refused(scalers):
+    odd = scaler(options={"mode": "shadow", "mod": "x"}, replicas=3, behavior=None)
+    odd["spec"]["queries"] = [{"name": "q", "source": "s", "parameters": {"query": "up", "deep": {"any": [None]}}}]
+    unknown = ['unknown field "spec.options.mod"', 'unknown field "spec.replicas"']
+    status, body = await scalers.ask("POST", f"{AUTOSCALERS}?fieldValidation=Strict", odd)
+    cannot = 'Autoscaler in version "v1" cannot be handled as a Autoscaler'
+    assert (status, body["message"]) == (400, f"{cannot}: strict decoding error: {', '.join(unknown)}")
+    assert (await scalers.ask("POST", AUTOSCALERS, odd))[0] == 201
+    stored = (await scalers.get(f"{AUTOSCALERS}/web"))["spec"]
+    assert stored == scaler(options={"mode": "shadow"}, queries=odd["spec"]["queries"])["spec"]
+    patch = {"spec": {"replicas": 4, "minReplicas": 0}}
+    assert (await scalers.ask("PATCH", f"{AUTOSCALERS}/web?fieldValidation=Strict", patch, **MERGE))[0] == 422
+    _, patched = await scalers.ask("PATCH", f"{AUTOSCALERS}/web", patch, **MERGE)
+    assert patched["spec"] == {**stored, "minReplicas": 0}
+
+
+async def test_what_violates_the_schema_is_refused_in_the_words_of_a_server(scalers):
+    values = {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": 0.5}}}
+    query = {"name": "a", "source": "b", "parameters": {}}
+    bad = scaler(minReplicas=-1, metrics=[values, {}], queries=[query, query], options={"mode": "of" * 60})
+    bad["spec"]["scaleTargetRef"] |= {"kind": "a/b", "name": "", "apiVersion": "v" * 1025}
+    bad["spec"]["behavior"] = {"scaleUp": {"policies": []}, "scaleDown": {"policies": [None] * 101}}
+    status, body = await scalers.ask("POST", AUTOSCALERS, bad)
+    assert status == 422
+    within, policies = "in body should", "spec.behavior.scaleUp.policies"
+    found = [f"{each['field']}: {each['message']}" for each in body["details"]["causes"]]
+    assert [each for each in found if "scaleDown.policies[" not in each] == [
+        f"spec.scaleTargetRef.kind: Invalid value: \"a/b\": spec.scaleTargetRef.kind {within} match '^[^/%]*$'",
+        f'spec.scaleTargetRef.name: Invalid value: "": spec.scaleTargetRef.name {within} be at least 1 chars long',
+        "spec.scaleTargetRef.apiVersion: Too long: may not be more than 1024 bytes",
+        f"spec.minReplicas: Invalid value: -1: spec.minReplicas {within} be greater than or equal to 0",
+        'spec.metrics[0].external.target.value: Invalid value: "number": spec.metrics[0].external.target.value in body '
+        'must be of type integer,string: "number"',
+        "spec.metrics[1].type: Required value",
+        f"{policies}: Invalid value: 0: {policies} {within} have at least 1 items",
+        "spec.behavior.scaleDown.policies: Too many: 101: must have at most 100 items",
+        f'spec.options.mode: Unsupported value: "{"of" * 60}": supported values: "active", "shadow", "paused"',
+        'spec.queries[1]: Duplicate value: {"name":"a"}',
+    ]
+
+
+async def test_a_status_is_pruned_and_validated(scalers):
+    await scalers.ask("POST", AUTOSCALERS, scaler())
+    condition = {"type": "AbleToScale", "status": "True", "lastTransitionTime": None}
+    status = {"desiredReplicas": 2, "currentMetrics": None, "decision": "up", "conditions": [condition], "odd": 1}
+    code, body = await scalers.ask("PATCH", f"{AUTOSCALERS}/web/status", {"status": status}, **MERGE)
+    assert code == 200
+    assert body["status"] == {
+        "desiredReplicas": 2,
+        "decision": "up",
+        "conditions": [{"type": "AbleToScale", "status": "True"}],
+    }
+    bad = {"status": {"conditions": [{"type": "AbleToScale", "status": "yes"}]}}
+    assert (await scalers.ask("PATCH", f"{AUTOSCALERS}/web/status", bad, **MERGE))[0] == 422
+
+
+async def test_columns_and_descriptions_are_those_of_the_definition(scalers):
+    await scalers.ask("POST", AUTOSCALERS, scaler(minReplicas=0))
+    status = {"currentReplicas": 2, "desiredReplicas": 3, "targets": "cpu: 90%/60%", "decision": "2 -> 3"}
+    await scalers.ask("PATCH", f"{AUTOSCALERS}/web/status", {"status": status}, **MERGE)
+    _, table = await scalers.ask("GET", AUTOSCALERS, Accept=TABLE)
+    names = ["Name", "Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age", "Kind", "Decision"]
+    assert [each["name"] for each in table["columnDefinitions"]] == names
+    assert [each["priority"] for each in table["columnDefinitions"]] == [0] * 7 + [1] * 2
+    cells = table["rows"][0]["cells"]
+    assert cells[:6] + cells[7:] == ["web", "web", "cpu: 90%/60%", 0, 3, 2, "Deployment", "2 -> 3"]
+    assert cells[6].endswith("s")
+    document = await scalers.get("/openapi/v3/apis/hpad.io/v1")
+    spec = document["components"]["schemas"]["io.hpad.v1.Autoscaler"]["properties"]["spec"]
+    assert spec["properties"]["maxReplicas"]["description"].startswith("The largest number")

@@ -35,6 +35,17 @@ def test_the_workloads_to_try_keep_names_that_no_other_sample_scales() -> None:
     assert {name: scaled[name] for name in workloads & set(scaled)} == {"worker": "worker"}
 
 
+async def test_autoscalers_can_be_applied_and_are_shown_as_hpas_are(processes: kubectl_binaries.Kubectl) -> None:
+    await processes(f"apply -f {ROOT / 'config' / 'crd' / 'autoscalers.hpad.io.yaml'}")
+    for outcome in ("created", "unchanged"):
+        text = await processes(f"apply -f {ROOT / 'config' / 'autoscalers'}")
+        assert all(line.endswith(outcome) for line in text.splitlines()), text
+    assert await processes.names("asr") == {each["metadata"]["name"] for each in samples("autoscalers")}
+    head, *rows = (await processes("get autoscalers")).splitlines()
+    assert head.split() == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
+    assert [row.split()[:4] for row in rows if row.startswith("orders")] == [["orders", "orders", "0", "20"]]
+
+
 async def test_all_samples_can_be_applied_at_once(processes: kubectl_binaries.Kubectl) -> None:
     text = await processes(f"apply -f {ROOT / 'config' / 'hpas'}")
     expected = {each["metadata"]["name"] for each in samples("hpas")}

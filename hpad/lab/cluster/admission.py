@@ -1,16 +1,17 @@
 """Admission of HPAs: defaulting, validation, and conversion between v1 and the stored version v2.
 
-The rules are those of `hpad.api`. Events are converted to core/v1; objects of other kinds stay as sent.
+The rules are those of `hpad.api`. Events are converted to core/v1, custom objects are pruned by their schema, and
+objects of other kinds stay as sent.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from hpad.api import decode, hpa, older, problem, quantity, validation
+from hpad.api import hpa, older, problem, quantity, validation
 from hpad.api import metadata as meta
 from hpad.api.quantity import QuantityError
-from hpad.lab.cluster import errors
+from hpad.lab.cluster import customs, errors, schemas
 from hpad.lab.cluster.resources import EVENTS, EVENTS_V1, HPAS, Object, Resource
 
 _FILLED: Final = {"v1": hpa.with_minimum_and_metrics, "v2": hpa.defaulted}
@@ -35,7 +36,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
     """Returns the object in its stored version, with defaults; raises ApiError 400 or 422 for an invalid HPA."""
     if resource == EVENTS:
         obj = _core_event(obj)
-    stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    stored = _stored(resource, obj)
     if resource != HPAS:
         return stored
     decoded = _decoded(obj)
@@ -49,7 +50,7 @@ def admit(resource: Resource, obj: Object, *, scale_to_zero: bool = False) -> Ob
 
 def admit_status(resource: Resource, obj: Object) -> Object:
     """Returns the body of a PUT on `/status` in the stored version; ignores its spec. Raises ApiError 400 or 422."""
-    stored = {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+    stored = _stored(resource, obj)
     if resource != HPAS:
         return stored
     status = _decoded({**obj, "spec": {}}).status
@@ -78,11 +79,17 @@ def present(resource: Resource, obj: Object, version: str) -> Object:
     return {"kind": resource.kind, "apiVersion": resource.group_version(version), **rest}
 
 
+def _stored(resource: Resource, obj: Object) -> Object:
+    kept = obj if resource.schema is None else customs.pruned(resource.schema, obj)
+    return {**kept, "apiVersion": resource.api_version, "kind": resource.kind}
+
+
 def unknown_fields(resource: Resource, obj: Object) -> list[str]:
-    """Returns the paths of the fields of an HPA that its version does not define; empty for other kinds."""
-    if resource != HPAS:
-        return []
-    return [fault.path for fault in decode.read(obj).errors if fault.reason == problem.UNKNOWN]
+    """Returns the paths of the fields that the kind of an object, or of its scale, does not have."""
+    schema = schemas.of_kind(str(obj["apiVersion"]), str(obj["kind"]))
+    if schema is not None:
+        return list(schemas.unknown(schema, obj))
+    return [] if resource.schema is None else customs.unknown(resource.schema, obj)
 
 
 def empty_status() -> Object:

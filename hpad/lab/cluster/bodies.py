@@ -8,7 +8,7 @@ import yaml
 from multidict import CIMultiDict
 
 from hpad.api.text import shown
-from hpad.lab.cluster import decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
+from hpad.lab.cluster import admission, decoding, errors, gojson, options, paths, protobuf, reads, schemas, writes
 from hpad.lab.cluster.resources import Object
 
 ACCEPTED: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
@@ -53,7 +53,7 @@ def read(media_type: str, raw: bytes, address: paths.Address, query: reads.Query
     for part in unchecked if schema is None else ():
         if not isinstance(body.get(part) or {}, dict):
             raise errors.bad_request(f"{cannot}json: {part} must be an object, not {shown(body[part])}")
-    strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, body)] if schema else []
+    strict = [f'unknown field "{each}"' for each in admission.unknown_fields(address.resource, body)]
     if media_type == ACCEPTED[0]:
         strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw)]
     return Body(body, warnings(strict, query, cannot))

@@ -4,7 +4,7 @@ Names, types and priorities are those of Kubernetes 1.36, pkg/printers/internalv
 descriptions are empty. Kinds that are missing below have a name and an age.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -30,7 +30,7 @@ class Column:
 def of(resource: Resource) -> tuple[Column, ...]:
     """Returns all columns of a kind: its name, the narrow columns of `_COLUMNS`, its age, then the wide ones."""
     if resource.is_custom:
-        return (_NAME, _CUSTOM_AGE)
+        return (_NAME, *map(_printed, resource.columns)) if resource.columns else (_NAME, _CUSTOM_AGE)
     if resource.kind in _DATED:
         return (_NAME, _CREATED_AT)
     own = _COLUMNS.get(resource.kind, ())
@@ -223,6 +223,19 @@ def _created(obj: Object, now: datetime) -> str:
 
 def _selector(obj: Object) -> str:
     return selectors.written((obj.get("spec") or {}).get("selector")) or "<none>"
+
+
+def _printed(column: Mapping[str, Any]) -> Column:
+    """Returns a column of a CustomResourceDefinition: the value at its path, and of a date the time since."""
+    name, path, kind = str(column["name"]), str(column["jsonPath"]), str(column.get("type", "string"))
+    wide = column.get("priority", 0) > 0
+
+    def since(obj: Object, now: datetime) -> Any:
+        found = selectors.read_path(obj, path)
+        return None if found is None else age(found, now)
+
+    cell = since if kind == "date" else _at(path, None)
+    return Column(name, cell, wide=wide, type=kind, timed=kind == "date")
 
 
 _NAME = Column("Name", _name)

@@ -1,6 +1,6 @@
 """Serves the kinds of CustomResourceDefinitions from their creation until their deletion.
 
-The schemas in them are ignored: custom objects are not validated.
+Of several served versions, schema and columns of the storage version hold for all.
 """
 
 import asyncio
@@ -76,6 +76,8 @@ def defined_by(definition: Mapping[str, Any]) -> Resource | None:
         categories=tuple(names.get("categories") or ()),
         has_status="status" in subresources,
         scale=_scale(subresources.get("scale")),
+        schema=(versions[0].get("schema") or {}).get("openAPIV3Schema"),
+        columns=tuple(versions[0].get("additionalPrinterColumns") or ()),
     )
 
 

@@ -1,7 +1,8 @@
 """OpenAPI v3 documents: the types of the served kinds, and the parts of the operations that kubectl reads.
 
-Types have no descriptions. Types missing in `schemas.txt`, such as custom kinds, are objects of any content. Each
-operation names its kind; PATCH also lists the parameters `dryRun`, `fieldManager` and `fieldValidation`.
+Only custom kinds have descriptions, those of their definitions. Without a schema there, or in `schemas.txt`, a kind is
+an object of any content. Each operation names its kind; PATCH also lists the parameters `dryRun`, `fieldManager` and
+`fieldValidation`.
 """
 
 import hashlib
@@ -87,19 +88,17 @@ def _components(group: str, version: str, resources: list[Resource]) -> Object:
     }
     for each in resources:
         if schemas.of_kind(each.group_version(version), each.kind) is None:
-            shown[f"{'.'.join(reversed(group.split('.')))}.{version}.{each.kind}"] = _untyped(each, version)
+            shown[f"{'.'.join(reversed(group.split('.')))}.{version}.{each.kind}"] = _custom(each, version)
     return shown
 
 
-def _untyped(resource: Resource, version: str) -> Object:
+def _custom(resource: Resource, version: str) -> Object:
+    """Returns the type of a kind that `schemas.txt` lacks."""
     head: Object = {name: dict(_SCALARS["string"]) for name in ("apiVersion", "kind")}
     metadata = {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]}
-    return {
-        "type": "object",
-        "properties": {**head, "metadata": metadata},
-        "x-kubernetes-preserve-unknown-fields": True,
-        _KIND: [_kind(resource, version)],
-    }
+    known = resource.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    properties = {**head, **known.get("properties", {}), "metadata": metadata}
+    return {**known, "properties": properties, _KIND: [_kind(resource, version)]}
 
 
 def _rendered(schema: schemas.Schema) -> Object:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from multidict import CIMultiDict
 
-from hpad.lab.cluster import bodies, decoding, errors, gojson, patches, paths, reads, schemas
+from hpad.lab.cluster import admission, bodies, decoding, errors, gojson, patches, paths, reads, schemas
 from hpad.lab.cluster.resources import Object
 
 _ARRAY_OF: Final = "[]handlers.jsonPatchOp"
@@ -30,18 +30,17 @@ def patched(media_type: str, raw: bytes, address: paths.Address, live: Object, q
     if head != bodies.expected(address) and not by_key and schemas.of_kind(*head) is None:
         raise refused(f'no kind "{head[1]}" is registered for version "{head[0]}" {bodies.SCHEME}')
     result = {**result, "apiVersion": live["apiVersion"], "kind": live["kind"]}
-    if schema is None:
-        return bodies.Body(result)
-    if problem := decoding.fault(schema, result):
+    if schema is not None and (problem := decoding.fault(schema, result)):
         raise refused(_restored(problem) if by_key else problem)
-    return bodies.Body(result, _warnings(schema, result, refused, raw, query))
+    unknown = admission.unknown_fields(address.resource, result)
+    return bodies.Body(result, _warnings(unknown, refused, raw, query))
 
 
 def _warnings(
-    schema: schemas.Schema, result: Object, refused: Callable[[str], errors.ApiError], raw: bytes, query: reads.Query
+    unknown: list[str], refused: Callable[[str], errors.ApiError], raw: bytes, query: reads.Query
 ) -> CIMultiDict[str]:
     """Returns warnings of unknown and duplicate fields; raises ApiError 422 with fieldValidation=Strict."""
-    strict = [f'unknown field "{each}"' for each in schemas.unknown(schema, result)]
+    strict = [f'unknown field "{each}"' for each in unknown]
     strict += [f'duplicate field "{each}"' for each in gojson.duplicates(raw) if not each.startswith("[")]
     if strict and query.get("fieldValidation") == "Strict":
         raise refused(f"strict decoding error: {', '.join(strict)}")
@@ -123,7 +122,7 @@ def applied(raw: bytes, address: paths.Address) -> Object:
     schema = schemas.of_kind(*got)
     where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {got[0]}, Kind={got[1]}"
     untyped = f"failed to create typed patch object ({where})"
-    for path in schemas.unknown(schema, body) if schema else ():
+    for path in admission.unknown_fields(address.resource, body):
         raise errors.without_reason(f"{untyped}: .{path}: field not declared in schema")
     if schema and (type_error := decoding.fault(schema, body)):
         raise errors.without_reason(f"{untyped}: {type_error}")

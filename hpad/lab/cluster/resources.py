@@ -38,6 +38,7 @@ class Resource:
     - `subresources`: those besides `status` and `scale`.
     - `is_shown_when_deleted`: a DELETE returns the object instead of a Status.
     - `schema`: the OpenAPI v3 schema of a custom kind, with the parts that `customs` supports.
+    - `columns`: the additionalPrinterColumns of a custom kind; empty: name and age.
     """
 
     group: str
@@ -56,6 +57,7 @@ class Resource:
     stored_as: str = ""
     is_shown_when_deleted: bool = False
     schema: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural

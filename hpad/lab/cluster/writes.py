@@ -68,6 +68,7 @@ class Writer:
         if subresource == "status":
             admitted = admission.admit_status(resource, body)
             new = strategy.prepare_status(resource, admitted, old)
+            rules.check_schema(resource, new)
             return self.store.update(resource, self._stamped(resource, old, new, subresource))
         body = strategy.placed(resource, body, key_of(old)[0])
         strategy.check_identity(resource, body["metadata"], old)
