@@ -4,15 +4,17 @@ Rules in CEL run in cel-python here; a server compiles them itself, and estimate
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from support.crd_rules import refusals
 
-from hpad.api import hpa, strict, validation
+from hpad.api import hpa, quantity, strict, validation
 from hpad.engine import annotations, controls
 from hpad.lab.autoscaler import definition, options
+from hpad.lab.cluster import customs
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = {"apiVersion": "hpad.io/v1", "kind": "Autoscaler"}
@@ -74,6 +76,15 @@ def fields(schema, path=""):
         yield from fields(each.get("items", each), f"{path}{name}.")
 
 
+def nodes(schema, path=""):
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from nodes(each, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            yield from nodes(schema[name], f"{path}[]")
+
+
 def test_spec_and_status_have_the_fields_of_an_hpa_and_their_own():
     spec, status = (SCHEMA["properties"][part]["properties"] for part in ("spec", "status"))
     assert set(spec) == {*strict.fields_of(hpa.HorizontalPodAutoscalerSpec), "options", "queries"}
@@ -83,8 +94,37 @@ def test_spec_and_status_have_the_fields_of_an_hpa_and_their_own():
 def test_every_field_has_a_description_and_no_default():
     found = dict(fields(SCHEMA))
     assert {"spec.metrics.external.target.averageValue", "spec.options.mode", "status.decision"} <= found.keys()
-    assert [path for path, each in found.items() if len(each.get("description", "")) < 5] == []
+    assert [path for path, each in found.items() if len(each.get("description", "")) < 5] == ["metadata"]
     assert [path for path, each in found.items() if "default" in each] == []
+
+
+def test_the_schema_is_structural():
+    """The rules of an API server that a mistake here would break: apiextensions-apiserver, schema/validation.go."""
+    assert SCHEMA["properties"]["metadata"] == {"type": "object"}
+    found = dict(nodes(SCHEMA))
+    assert {".spec.metrics[]", ".spec.queries[].parameters[]"} <= found.keys()
+    for path, each in found.items():
+        kinds = ("type", "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+        assert len([kind for kind in kinds if each.get(kind)]) == 1, path
+        assert (each.get("type") == "array") is ("items" in each), path
+        assert not {"properties", "additionalProperties"} <= each.keys(), path
+        keys = each.get("x-kubernetes-list-map-keys", ())
+        assert set(keys) <= set(each.get("items", {}).get("required", ())), path
+        for rule in each.get("x-kubernetes-validations", ()):
+            assert rule.get("fieldPath", ".type").removeprefix(".") in {*each["properties"], "type"}, (path, rule)
+
+
+@pytest.mark.parametrize("text", ["30", "500m", "0.5", "+1", "1.5Gi", ".5", "5.", "2e3", "1E-2", "000.001", "9" * 64])
+def test_a_quantity_that_the_schema_takes_can_be_read(text):
+    target = dict(fields(SCHEMA))["spec.metrics.external.target.averageValue"]
+    assert re.search(target["pattern"], text)
+    assert quantity.Quantity.parse(text).sign == 1
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0", "-1", "1x", "1 ", "1e100", "Ki", ".", "0m", "1\n"])
+def test_a_quantity_that_is_no_target_is_refused(text):
+    target = dict(fields(SCHEMA))["spec.metrics.external.target.averageValue"]
+    assert list(customs.causes(target, text, "value"))
 
 
 def test_the_options_are_the_annotations_with_their_choices():

@@ -15,7 +15,7 @@ _MOST_QUERIES: Final = 20
 _MOST_PARAMETERS: Final = 100
 _LABEL: Final = 63
 """Characters of a DNS label."""
-_SUFFIX: Final = "([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
+_SUFFIX: Final = "([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
 _NOT_NEGATIVE: Final[Schema] = {
     "minimum": 0,
     "pattern": rf"^(\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)|-(0+(\.0*)?|\.0+)){_SUFFIX}$",
@@ -111,6 +111,7 @@ BOUNDS: Final[Mapping[str, Schema]] = {
         _rule("has(self.value) != has(self.averageValue)", _ONE_OF.format("value", "averageValue"))
     ),
     "MetricIdentifier.name": _PART_OF_URL,
+    "MetricIdentifier.selector": {"x-kubernetes-map-type": "atomic"},
     "LabelSelector.matchLabels": {"maxProperties": selector_syntax.MOST_REQUIREMENTS},
     "LabelSelector.matchExpressions": {
         "maxItems": selector_syntax.MOST_REQUIREMENTS,

@@ -23,7 +23,7 @@ from hpad.lab.autoscaler.bounds import BOUNDS, Schema
 _SPEC: Final = "AutoscalerSpec"
 _STATUS: Final = "AutoscalerStatus"
 _QUERY: Final = "OwnQuery"
-_LONGEST_QUANTITY: Final = 512
+_LONGEST_QUANTITY: Final = 64
 _QUANTITY: Final[Schema] = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 _INTEGER: Final[Schema] = {"type": "integer", "format": "int32"}
 _ANYTHING: Final[Schema] = {"x-kubernetes-preserve-unknown-fields": True}
@@ -34,8 +34,9 @@ _REQUIRED: Final = frozenset({"LabelSelectorRequirement.key", "LabelSelectorRequ
 def schema() -> Schema:
     """Returns the schema of a whole object."""
     properties = {name: {"type": "string"} for name in ("apiVersion", "kind")}
-    parts = {"metadata": {"type": "object"}, "spec": _spec(), "status": _status()}
+    parts = {"spec": _spec(), "status": _status()}
     made = _described("Autoscaler", {"type": "object", "required": ["spec"], "properties": {**properties, **parts}})
+    made["properties"]["metadata"] = {"type": "object"}  # an API server takes no description of it
     return {"description": DESCRIPTIONS["Autoscaler"], **made}
 
 
