@@ -1,9 +1,9 @@
-"""Opens files that others may replace at any time."""
+"""Opens files that others may replace at any time, and recognizes that they were replaced."""
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO
@@ -29,3 +29,26 @@ def _open_at_once(path: str, flags: int) -> int:
 def _check_regular(stat: os.stat_result) -> None:
     if not S_ISREG(stat.st_mode):
         raise OSError(errno.EINVAL, "not a file")
+
+
+Stamps = Mapping[str, tuple[int, ...]]
+"""The stamp of each file by its path: it changes when the file is written, replaced, removed, or gets other rights."""
+
+
+def stamps(paths: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Returns the stamp of each file. Never raises. Blocks.
+
+    Links are followed: a mounted ConfigMap replaces the link to the folder of its files. The new file may have size and
+    time of the old one, but not its inode.
+    """
+    return {path: _stamp(path) for path in paths}
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return (error.errno or 0,)
+    except ValueError:  # a null character in the path
+        return (errno.ENOENT,)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -92,6 +92,11 @@ def load(option: Path | None, flags: Mapping[str, tuple[str, Any]] | None = None
     return settings.load(_path(option), os.environ, flags or {})
 
 
+def config_file(args: argparse.Namespace) -> Path | None:
+    """Returns the configuration file, None without one."""
+    return _path(args.config)
+
+
 def _path(option: Path | None) -> Path | None:
     """Returns the configuration file: the value of --config, else that of HPAD_CONFIG, else none."""
     name = os.environ.get("HPAD_CONFIG")

@@ -18,13 +18,14 @@ from hpad.cli import flags
 from hpad.clock import LoopClock
 from hpad.daemon import app, logs, process
 from hpad.daemon.logs import Writer
+from hpad.daemon.reload import Reloader
+from hpad.files import Stamps, stamps
 from hpad.kube.auth.credentials import ConfigError
 from hpad.manifests import folder
 from hpad.records import save
 from hpad.records.format import RecordingError
 from hpad.serve import server
 from hpad.settings import Settings, SettingsError
-from hpad.sources import manager
 from hpad.store.store import StoreError
 
 _OTHER_VARIABLES: Final = ("config", "rabbitmq_url", "rabbitmq_username", "rabbitmq_password_file")
@@ -33,7 +34,8 @@ _SIMILARITY: Final = 0.85
 _DESCRIPTION = """\
 Scale the targets of HorizontalPodAutoscalers, as kube-controller-manager's HPA controller does, until stopped by
 SIGTERM or SIGINT. The HPAs come from the API server, or from the files of a folder (--manifests).
-SIGHUP reloads the settings: sources, routes, intervals, tunables and log level change without a restart.
+The settings are read again within seconds after their file, or a file that they name, has changed, and on SIGHUP:
+sources, routes, intervals, tunables and log level change without a restart. Invalid ones change nothing.
 SIGUSR1 saves the decisions of the last minutes with their inputs as a recording, for `hpad replay`.
 
 Turn the built-in controller off first (kube-controller-manager --controllers=*,-horizontal-pod-autoscaler-controller),
@@ -66,12 +68,15 @@ def add_parser(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the daemon; 0 after an orderly stop, 2 if it cannot start."""
+    config = flags.config_file(args)
+    files = stamps([] if config is None else [str(config)])  # before it is read, so that a later change is noticed
     try:
         settings = flags.read(args)
         check_manifests(settings)
     except (SettingsError, folder.FolderError) as error:
         print(f"hpad: {error}".replace("\n", "\nhpad: "), file=sys.stderr)
         return 2
+    files |= stamps(map(str, settings.serving.files))
     process.configure_allocator()
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # until the daemon can act on it; by default it ends the process
@@ -80,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             logs.configure(settings.log_level, settings.log_format, writer=writer)
             for name, meant in misspelt(os.environ):
                 structlog.get_logger("hpad").warning("unknown environment variable", variable=name, meant=meant)
-            runner.run(_serve(settings, functools.partial(flags.read, args), writer))
+            runner.run(_serve(settings, functools.partial(flags.read, args), files, writer))
     except (ConfigError, server.ServeError, StoreError, RecordingError) as error:
         print(f"hpad: {error}", file=sys.stderr)
         return 2
@@ -102,7 +107,7 @@ def check_manifests(settings: Settings) -> None:
         folder.check(settings.manifests, may_come="KUBERNETES_SERVICE_HOST" in os.environ)
 
 
-async def _serve(settings: Settings, read: Callable[[], Settings], writer: Writer) -> None:
+async def _serve(settings: Settings, read: Callable[[], Settings], files: Stamps, writer: Writer) -> None:
     daemon = app.App(settings, clock=LoopClock(asyncio.get_running_loop().time))
     daemon.telemetry.before_scrape(lambda: daemon.telemetry.process.log_lines_dropped(writer.dropped))
     notifier = process.Notifier()
@@ -117,8 +122,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], writer: Write
             return
         process.keep_all()
         stack.push_async_callback(daemon.stop)
-        reload = functools.partial(_reload, daemon, read, writer, notifier)
-        await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reload))
+        reloader = Reloader(daemon, read, files, applied=functools.partial(_log_as_set, writer), notifier=notifier)
+        await stack.enter_async_context(process.running(reloader.run(), "reload of changed files"))
+        await stack.enter_async_context(process.call_on_signal(signal.SIGHUP, reloader.reload))
         await stack.enter_async_context(process.call_on_signal(signal.SIGUSR1, lambda: _save_recent(daemon)))
         await daemon.wait(stop)
         notifier.stopping()
@@ -128,17 +134,5 @@ async def _save_recent(daemon: app.App) -> None:
     await save.save_recent(daemon.components.recent, daemon.settings.recent_folder, daemon.clock)
 
 
-async def _reload(daemon: app.App, read: Callable[[], Settings], writer: Writer, notifier: process.Notifier) -> None:
-    """Applies the settings of file, environment and flags as they are now; none of them if they are invalid."""
-    log = structlog.get_logger("hpad.reload")
-    with notifier.reloading():
-        try:
-            settings = await asyncio.to_thread(read)
-            await daemon.reload(settings)
-        except (SettingsError, manager.SourcesRejected) as error:
-            problems = str(error).splitlines()
-            log.error("reload rejected: the settings are invalid; the previous ones stay in force", problems=problems)
-        except Exception:  # a failed reload must not end the daemon
-            log.exception("bug: the reload failed with an unexpected exception")
-        else:
-            logs.configure(daemon.settings.log_level, daemon.settings.log_format, writer=writer)
+def _log_as_set(writer: Writer, settings: Settings) -> None:
+    logs.configure(settings.log_level, settings.log_format, writer=writer)

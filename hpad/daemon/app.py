@@ -1,4 +1,4 @@
-"""The daemon: start and stop order, reload, and the start of the controller once the caches have synced."""
+"""The daemon: start and stop order, changed settings, and the start of the controller once the caches have synced."""
 
 import asyncio
 import functools
@@ -36,15 +36,27 @@ FLUSH_SECONDS = 2.0
 _FIRST_REMINDER, _NEXT_REMINDERS = 5.0, 30.0
 """Seconds until the first log line about a cluster that does not answer, and between later ones."""
 WAITING = "waiting for the cluster and the HPAs"
+_SHOWN_ERRORS = 5
+"""Errors of rejected settings that the page and the API show."""
 
 
 class DaemonStatus:
-    """Reads the components. `settings` returns the settings in force; `started` is set once the controller runs."""
+    """Reads the components. `settings` returns the settings in force; `started` is set once the controller runs.
 
-    def __init__(self, components: Components, settings: Callable[[], Settings], started: asyncio.Event) -> None:
+    `of_settings` returns the problems with changed settings, one sentence each.
+    """
+
+    def __init__(
+        self,
+        components: Components,
+        settings: Callable[[], Settings],
+        started: asyncio.Event,
+        of_settings: Callable[[], list[str]],
+    ) -> None:
         self._components = components
         self._settings = settings
         self._started = started
+        self._of_settings = of_settings
 
     def sentence(self) -> str:
         """Returns one sentence on the activity of hpad, with the first problem."""
@@ -80,7 +92,7 @@ class DaemonStatus:
         return [coordinator.trouble]
 
     def problems(self) -> list[str]:
-        """Returns problems with watches, the Lease, the store and manifest files, one sentence each."""
+        """Returns problems with watches, the Lease, the store, manifests and changed settings, one sentence each."""
         coordinator, store, files = self._components.coordinator, self._components.store, self._components.folder
         found = list(self._components.cluster.troubles)
         if coordinator is not None and coordinator.trouble is not None:
@@ -90,6 +102,7 @@ class DaemonStatus:
         if files is not None:
             found += [files.trouble] if files.trouble else []
             found += [problem.at(file) for file, problems in files.errors.items() for problem in problems]
+        found += self._of_settings()
         return [text.encode("utf-8", "backslashreplace").decode() for text in found]  # file names are arbitrary bytes
 
     def _activity(self) -> str:
@@ -106,7 +119,8 @@ class App:
 
     `cluster_config` names the API server; by default the settings' kubeconfig is read at the start.
     `reflector_options` are the timeouts and backoffs of lists and watches. `components`, and `server` if the settings
-    have an address, are set by the start.
+    have an address, are set by the start. `rejected` are the errors of changed settings that were rejected, and
+    `needs_restart` the names of changed ones that only a restart applies.
     """
 
     def __init__(
@@ -122,6 +136,8 @@ class App:
         self.telemetry = Telemetry()
         self.components: assembly.Components
         self.server: Server | None = None
+        self.rejected: tuple[str, ...] = ()
+        self.needs_restart: tuple[str, ...] = ()
         self._status: DaemonStatus
         self._versions: access.VersionFollower
         self._version: tuple[int, int] | None = None
@@ -168,7 +184,8 @@ class App:
     async def reload(self, settings: Settings) -> list[str]:
         """Applies all RELOADABLE settings, and returns the names of other changed ones, which need a restart.
 
-        Raises SourcesRejected if a new source does not work; nothing has changed then.
+        Metric sources whose settings and files have not changed go on as they are. Raises SourcesRejected if a new or
+        changed source does not work; nothing has changed then.
         """
         settings = settings.on_server(self._version)
         names = Settings.__struct_fields__
@@ -177,16 +194,19 @@ class App:
         }
         applied = {name: value for name, value in changed.items() if name in RELOADABLE}
         new = msgspec.structs.replace(self.settings, **applied)
+        metrics = self.components.metrics
+        outdated = await metrics.outdated()
         # First the sources, the only step that can fail.
-        if {"sources", "routes", "sync_period"} & applied.keys():
+        if outdated or {"sources", "routes", "sync_period"} & applied.keys():
             gatherer = assembly.gatherer(new, self.components.cluster, self.clock, self.telemetry)
-            await self.components.metrics.replace(gatherer, patience=self.settings.sync_period.total_seconds())
+            await metrics.replace(gatherer, patience=self.settings.sync_period.total_seconds())
         self.settings = new
-        assembly.apply(new, self.components)
-        if self.server is not None:
-            await self.server.refresh()
+        if applied:
+            assembly.apply(new, self.components)
         needs_restart = [name for name in changed if name not in RELOADABLE]
-        self._log.info("settings reloaded", changed=list(applied), needs_restart=needs_restart)
+        self.needs_restart = tuple(needs_restart)
+        reported = dict.fromkeys((*applied, "sources") if outdated else applied)
+        self._log.info("settings reloaded", changed=list(reported), needs_restart=needs_restart)
         return needs_restart
 
     async def ready(self) -> None:
@@ -210,7 +230,7 @@ class App:
         self.components = made = assembly.build(
             settings, cluster_config, self.clock, self.telemetry, self._reflector_options
         )
-        self._status = DaemonStatus(made, lambda: self.settings, self._controller_started)
+        self._status = DaemonStatus(made, lambda: self.settings, self._controller_started, self._problems_of_settings)
         self._versions = access.VersionFollower(made.api, self._follow_version)
         self.telemetry.before_scrape(self._refresh_series)
         if settings.listen is not None:
@@ -270,6 +290,14 @@ class App:
             ordered.append(background("removal of deletion costs", made.costs.run))
         ordered.append(background("controller", self._run_controller, before_end=self._drain))
         return ordered
+
+    def _problems_of_settings(self) -> list[str]:
+        found = [f"changed settings are rejected, the previous ones stay in force: {each}" for each in self.rejected]
+        if len(found) > _SHOWN_ERRORS:
+            found[_SHOWN_ERRORS:] = [f"changed settings have {len(found) - _SHOWN_ERRORS} more errors; the log has all"]
+        if self.needs_restart:
+            found.append(f"changed settings need a restart: {', '.join(self.needs_restart)}")
+        return [*found, *(self.server.troubles if self.server is not None else ())]
 
     async def _follow_manifests(self) -> None:
         assert self.components.folder is not None
@@ -334,6 +362,8 @@ class App:
 
     def _refresh_series(self) -> None:
         self.telemetry.sources.report(self.components.metrics.reports(), SOURCE_STATES)
+        troubles = self.server.troubles if self.server is not None else []
+        self.telemetry.settings.rejected(bool(self.rejected or troubles))
         kept = self.components.decisions.usage()
         self.telemetry.decision_history.report(
             memory=kept.memory, disk=kept.disk, dropped=kept.dropped, saved=not kept.trouble

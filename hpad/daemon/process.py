@@ -112,6 +112,17 @@ async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> b
 
 
 @asynccontextmanager
+async def running(work: Coroutine[Any, Any, object], name: str) -> AsyncIterator[None]:
+    """Runs `work` as a task, and cancels it at the end."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
 async def call_on_signal(number: signal.Signals, call: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Calls `call` for each such signal, one at a time. Several signals during a call count as one.
 
@@ -126,14 +137,12 @@ async def call_on_signal(number: signal.Signals, call: Callable[[], Awaitable[No
             await call()
 
     loop.add_signal_handler(number, requested.set)
-    task = asyncio.create_task(call_when_requested(), name=f"on {number.name}")
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)  # the default action would end the process before it has drained
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with running(call_when_requested(), f"on {number.name}"):
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)  # the default action would end the process before it has drained
 
 
 class Notifier:

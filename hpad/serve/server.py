@@ -27,8 +27,6 @@ from hpad.telemetry import CONTENT_TYPE, Telemetry
 DOCUMENT: Final = document.document()
 PROBES: Final = ("/livez", "/readyz", "/healthz")
 """Paths that need no authentication, because a kubelet has no credentials. Any Host header will do."""
-REFRESH_SECONDS: Final = 10.0
-"""How often the files of certificates and tokens are checked for changes."""
 _ERROR_HEADERS: Final = ("WWW-Authenticate", "Allow", "Retry-After")
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -82,7 +80,6 @@ class Server:
         self._local_names_only = False
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
-        self._refreshing: asyncio.Task[None] | None = None
         self._errors: dict[str, str] = {}
         self._log = structlog.get_logger("hpad.serve")
         self.url = ""
@@ -106,8 +103,6 @@ class Server:
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         await self._listen(self._runner)
-        if self._files:
-            self._refreshing = asyncio.create_task(self._refresh_regularly(), name="serve files")
 
     async def _listen(self, runner: web.AppRunner) -> None:
         host, port = self._address
@@ -134,8 +129,6 @@ class Server:
 
     async def stop(self) -> None:
         """Stops listening and ends the streams of decisions. Responses being sent get one second."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
         if self._listener is not None:
             self._listener.close()
         self.streams.close()
@@ -159,10 +152,10 @@ class Server:
                     self._log.error(f"reload of {kind} rejected: the previous ones stay in use", error=str(error))
                 self._errors[kind] = str(error)
 
-    async def _refresh_regularly(self) -> None:
-        while True:
-            await self._clock.sleep(REFRESH_SECONDS)
-            await self.refresh()
+    @property
+    def troubles(self) -> list[str]:
+        """Which files of certificates and tokens were rejected when they were read last, one sentence each."""
+        return [f"the previous {kind} stay in use: {error}" for kind, error in self._errors.items()]
 
     @property
     def streams(self) -> stream.Streams:

@@ -28,13 +28,13 @@ class Certificates:
     def refresh(self) -> bool:
         """Loads the files if they changed, and returns whether they did. Blocks.
 
-        Raises ServeError for an unusable version, once unless a file is missing; the previous version stays in use.
+        Raises ServeError for an unusable version; the previous version stays in use.
         """
         stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         self._latest = self._load()
+        self._stamp = stamp
         if self.context is None:
             self.context = self._latest
             # Called in each handshake, also without a server name in it: the listener keeps its first context for good.

@@ -56,6 +56,11 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the certificate, its key and the tokens, as far as they are configured."""
+        return tuple(file for file in (self.certificate, self.private_key, self.token_file) if file is not None)
+
 
 def serving_problems(serving: Serving, host: str) -> list[Problem]:
     """Returns combinations of fields that cannot work; `host` is the address to listen on."""

@@ -1,7 +1,8 @@
-"""All metric sources together: opens them, sends each query to its source, and replaces them on a reload."""
+"""All metric sources together: opens them, sends each query to its source, and replaces changed ones on a reload."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from hpad import settings
 from hpad.adapter import Adapter, AdapterError, Answer, Context, HPAIdentity, Query
 from hpad.clock import Clock
 from hpad.engine.fallback_policy import Fallback
+from hpad.files import Stamps, stamps
 from hpad.sources import limits, own_queries, plugins
 from hpad.sources.call import BLOCKING_SECONDS
 from hpad.sources.limits import BROKEN, SourceReport
@@ -18,15 +20,22 @@ from hpad.sources.redact import Redactor
 from hpad.sources.routes import RoutePlan
 from hpad.sources.source import Observer, QueriedSource
 
+_NOT_BUILT: Final[dict[str, Any]] = {"match": (), "namespaces": (), "fallback": None, "origin": ""}
+"""Fields of a source's settings that its adapter is not built of: they take effect in the one that is open."""
+
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A source after start(): it works (`source` and `context`), or it could not be set up (`error`)."""
+    """A source after start(): it works (`source` and `context`), or it could not be set up (`error`).
+
+    `files` are those whose content its adapter keeps, as they were before they were read.
+    """
 
     settings: settings.SourceSettings
     offer: Offer
     source: QueriedSource | None = None
     context: Context | None = None
     error: AdapterError | None = None
+    files: Stamps = {}
 
     def report(self) -> SourceReport:
         name, adapter = self.settings.name, self.settings.adapter
@@ -34,6 +43,13 @@ class _Opened(msgspec.Struct, frozen=True):
             return self.source.report(adapter)
         why = None if self.error is None else self.error.message
         return SourceReport(name=name, adapter=adapter, state=BROKEN, last_error=why)
+
+
+async def _serves(opened: _Opened, source: settings.SourceSettings) -> bool:
+    """Returns whether a source works, and would be built of these settings and of the present files in the same way."""
+    if opened.source is None or replace(opened.settings, **_NOT_BUILT) != replace(source, **_NOT_BUILT):
+        return False
+    return not opened.files or await asyncio.to_thread(stamps, opened.files) == opened.files
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -70,10 +86,11 @@ class Gatherer:
         self._plan = RoutePlan(self._routes, ())
         self._has_fallbacks = any(source.fallback is not None for source in sources)
 
-    async def start(self) -> None:
+    async def start(self, former: "Gatherer | None" = None) -> None:
         """Imports and builds the adapters. Never fails: a source that cannot be built answers with the reason.
 
-        After a cancellation, aclose() closes what was opened.
+        Shares the sources of `former` that are still as configured here, with their connections and answers, until one
+        of the two releases them. After a cancellation, aclose() closes what was opened.
         """
         configured = {source.name for source in self._settings}
         installed = await asyncio.to_thread(plugins.names)
@@ -83,7 +100,7 @@ class Gatherer:
             if name in installed and name not in configured
         ]
         configured_first = (*self._settings, *implicit)
-        await asyncio.gather(*map(self._enter, configured_first))
+        await asyncio.gather(*(self._enter(source, former) for source in configured_first))
         self._opened = {source.name: self._opened[source.name] for source in configured_first}
         self._plan = RoutePlan(self._routes, self.offers())
 
@@ -94,6 +111,27 @@ class Gatherer:
             if each.context is not None:
                 await each.context.http.close()
         self._opened = {}
+
+    def release(self, other: "Gatherer") -> None:
+        """Leaves the sources that `other` shares to it."""
+        self._opened = {name: each for name, each in self._opened.items() if not other.shares(each)}
+
+    def shares(self, opened: _Opened) -> bool:
+        """Returns whether the source is one of these."""
+        own = self._opened.get(opened.settings.name)
+        return own is not None and own.source is not None and own.source is opened.source
+
+    def changed(self, former: "Gatherer") -> Iterator[settings.SourceSettings]:
+        """Yields the configured sources that work, and whose settings or files are not those of `former`."""
+        for name, each in self._opened.items():
+            known = former._opened.get(name)
+            same = known is not None and (known.settings, known.files) == (each.settings, each.files)
+            if each.source is not None and not each.offer.implicit and not same:
+                yield each.settings
+
+    def kept_files(self) -> Stamps:
+        """Returns the files whose content the adapters keep, as they were before they were read."""
+        return {path: stamp for each in self._opened.values() for path, stamp in each.files.items()}
 
     def problems(self) -> dict[str, AdapterError]:
         """Returns the sources that could not be built, and why."""
@@ -185,9 +223,20 @@ class Gatherer:
         except AdapterError as error:
             return error
 
-    async def _enter(self, source: settings.SourceSettings) -> None:
+    async def _enter(self, source: settings.SourceSettings, former: "Gatherer | None") -> None:
         # Each source is kept as soon as it is open: aclose() closes it even if a slower one is cancelled.
-        self._opened[source.name] = await self._open(source)
+        shared = None if former is None else await self._shared(source, former)
+        self._opened[source.name] = shared or await self._open(source)
+
+    async def _shared(self, source: settings.SourceSettings, former: "Gatherer") -> _Opened | None:
+        """Returns the open source of `former` if it serves these settings. The sync period limits all calls."""
+        opened, implicit = former._opened.get(source.name), source not in self._settings
+        if opened is None or former._period != self._period or opened.offer.implicit != implicit:
+            return None
+        if not await _serves(opened, source):
+            return None
+        offer = replace(opened.offer, match=source.match, namespaces=source.namespaces)
+        return replace(opened, settings=source, offer=offer)
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
         offer = Offer(
@@ -211,6 +260,7 @@ class Gatherer:
             offered, parameters = plugins.offered(source.name, built), plugins.parameters(source.name, built)
             schema = plugins.query_schema(source, adapter)
             offer = replace(offer, metrics=offered, parameters=parameters, query_schema=schema)
+            kept = await asyncio.to_thread(stamps, plugins.kept_files(source.name, built))
         except AdapterError as error:
             await context.http.close()
             return _broken(source, offer, redactor, error.message, error.blame)
@@ -224,7 +274,16 @@ class Gatherer:
             redact=redactor,
             plain=offer.implicit,
         )
-        return _Opened(source, offer, working, context)
+        try:
+            with redactor.active():
+                await plugins.prepare(source, built, context)
+        except BaseException as error:
+            await working.aclose()
+            await context.http.close()
+            if not isinstance(error, AdapterError):
+                raise
+            return replace(_broken(source, offer, redactor, error.message, error.blame), files=kept)
+        return _Opened(source, offer, working, context, files=kept)
 
 
 def _built(source: settings.SourceSettings, adapter: type[Adapter], context: Context) -> Adapter:
@@ -285,7 +344,14 @@ def _read(waiting: _Waiting, identity: HPAIdentity | None, deadline: float) -> A
 
 
 class SourcesRejected(ValueError):
-    """A reload is rejected because of sources that do not work; the message has a line for each."""
+    """A reload is rejected because of sources that do not work; the message has a line for each.
+
+    `files` are those that the rejected sources have read: one of them may be the cause.
+    """
+
+    def __init__(self, problems: Sequence[str], kept: Stamps) -> None:
+        super().__init__("\n".join(problems))
+        self.files = kept
 
 
 class Sources:
@@ -316,32 +382,45 @@ class Sources:
         except AdapterError:
             return ""
 
-    async def replace(self, new: Gatherer, *, patience: float) -> None:
-        """Starts `new` and uses it from now on; closes the old one after `patience` seconds, when no HPA waits for it.
+    async def outdated(self) -> bool:
+        """Returns whether a file that a source has read is another one now."""
+        kept = self.current.kept_files()
+        return bool(kept) and await asyncio.to_thread(stamps, kept) != kept
 
-        Raises SourcesRejected, closes `new` and keeps the old one, if a source of `new` does not work for a reason that
-        the old one did not have.
+    async def replace(self, new: Gatherer, *, patience: float) -> None:
+        """Starts `new` and uses it from now on. Unchanged sources go on with their connections and answers.
+
+        The others are closed after `patience` seconds, when no HPA waits for them.
+
+        Raises SourcesRejected, closes what `new` has opened and keeps the old one, if a source of `new` does not work
+        for a reason that the old one did not have, or has errors that `hpad check` finds.
         """
         try:
-            await new.start()
-            self._check(new)
+            await new.start(self.current)
+            await self._check(new)
         except BaseException:  # also a cancellation: the adapters of `new` hold connections
+            new.release(self.current)
             await new.aclose()
             raise
         old, self.current = self.current, new
+        old.release(new)
         task = asyncio.create_task(self._retire(old, patience), name="old sources")
         self._retiring[task] = old
         task.add_done_callback(self._retiring.pop)
 
-    def _check(self, new: Gatherer) -> None:
+    async def _check(self, new: Gatherer) -> None:
         before = {(name, error.message) for name, error in self.current.problems().items()}
         problems = [
             f"{new.origin(name) or 'built in'}: {error.message}"
             for name, error in new.problems().items()
             if (name, error.message) not in before
         ]
+        for source in new.changed(self.current):
+            wrong = await asyncio.to_thread(plugins.check_settings, source)
+            redactor = Redactor(source.settings)
+            problems += [f'{source.origin}: source "{source.name}": {redactor(problem.text)}' for problem in wrong]
         if problems:
-            raise SourcesRejected("\n".join(problems))
+            raise SourcesRejected(problems, new.kept_files())
 
     def ask(
         self,

@@ -29,6 +29,8 @@ GROUP = "hpad.adapters"
 
 IMPORT_SECONDS = 10.0
 """Time limit for the import of an adapter."""
+PREPARE_SECONDS = 10.0
+"""Time limit for an adapter that reads what it keeps."""
 
 
 def names() -> tuple[str, ...]:
@@ -172,13 +174,41 @@ def instance(source: settings.SourceSettings, adapter: type[Adapter], context: C
     decoded = decode(source, adapter.Settings)
     try:
         return adapter(decoded, context)
-    except AdapterError as error:
-        raise AdapterError(f'source "{source.name}": {error.message}', error.blame) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything, and its text may hold a secret
-        context.log.error("the adapter could not be set up", source=source.name, **redact.exception_fields(error))
-        redact.log_traceback(context.log, source.name, error)
-        failed = "could not be set up: it raised an exception, a bug of the adapter"
-        raise AdapterError(f'source "{source.name}": adapter "{source.adapter}" {failed}', "bug") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
+        raise _not_set_up(source, context, error) from None
+
+
+def kept_files(name: str, adapter: Adapter) -> tuple[str, ...]:
+    """Returns the files whose content the adapter keeps; raises AdapterError if its attribute `files` is wrong."""
+    try:
+        return _patterns(getattr(adapter, "files", ()))
+    except Exception:  # noqa: BLE001 - foreign code may raise anything
+        raise AdapterError(f'source "{name}": `files` of its adapter is not a tuple of paths', "bug") from None
+
+
+async def prepare(source: settings.SourceSettings, adapter: Adapter, context: Context) -> None:
+    """Lets the adapter read what it keeps, such as `files`; raises AdapterError."""
+    own: Any = getattr(adapter, "prepare", None)
+    if own is None:
+        return
+    try:
+        async with asyncio.timeout(PREPARE_SECONDS):
+            await own()
+    except TimeoutError:
+        text = f'source "{source.name}": adapter "{source.adapter}" was not prepared within {PREPARE_SECONDS:g}s'
+        raise AdapterError(text) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
+        raise _not_set_up(source, context, error) from None
+
+
+def _not_set_up(source: settings.SourceSettings, context: Context, error: BaseException) -> AdapterError:
+    """Returns the error of a source whose adapter raised `error`, the text of which may hold a secret."""
+    if isinstance(error, AdapterError):
+        return AdapterError(f'source "{source.name}": {error.message}', error.blame)
+    context.log.error("the adapter could not be set up", source=source.name, **redact.exception_fields(error))
+    redact.log_traceback(context.log, source.name, error)
+    failed = "could not be set up: it raised an exception, a bug of the adapter"
+    return AdapterError(f'source "{source.name}": adapter "{source.adapter}" {failed}', "bug")
 
 
 def offered(name: str, adapter: Adapter | type[Adapter]) -> tuple[str, ...] | dict[str, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from hpad.telemetry.series import (
     ElectionSeries,
     ProcessSeries,
     SeriesFactory,
+    SettingsSeries,
     SourceSeries,
     StoreSeries,
 )
@@ -42,6 +43,7 @@ class Telemetry:
         self.election = ElectionSeries(make)
         self.store = StoreSeries(make)
         self.decision_history = DecisionHistorySeries(make)
+        self.settings = SettingsSeries(make)
         self.process = ProcessSeries(make)
 
     def before_scrape(self, callback: Callable[[], None]) -> None:

@@ -220,6 +220,29 @@ class ProcessSeries(registry.Collector):
         self._staleness.labels(resource).set(seconds)
 
 
+RELOADS: Final = ("applied", "rejected")
+
+
+class SettingsSeries:
+    """The settings that are read again while hpad runs."""
+
+    def __init__(self, make: SeriesFactory) -> None:
+        text = "How often the settings were read again, and what became of them"
+        self._reloads = make.counter("hpad_settings_reloads", text, ["result"])
+        for result in RELOADS:
+            self._reloads.labels(result)
+        text = "1 while changed settings, or files that they name, are rejected"
+        self._rejected = make.gauge("hpad_settings_rejected", text)
+
+    def reloaded(self, result: str) -> None:
+        """Counts a reload; `result` is one of RELOADS."""
+        self._reloads.labels(result).inc()
+
+    def rejected(self, rejected: bool) -> None:
+        """Sets whether the present files are rejected."""
+        self._rejected.set(int(rejected))
+
+
 class ElectionSeries:
     """Leader election."""
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import gc
 import os
 import signal
 import socket
@@ -15,16 +17,21 @@ from unittest import mock
 import aiohttp
 import msgspec
 import pytest
+import yaml
+from support import free_ports
 
 from hpad import settings
+from hpad.api.sample import AdapterError
 from hpad.clock import SystemClock
-from hpad.daemon import app, assembly, lifecycle
+from hpad.daemon import app, assembly, lifecycle, process
+from hpad.daemon.reload import Reloader
 from hpad.engine.view import Tunables
+from hpad.files import stamps
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.records import replay
-from hpad.settings.model import Serving
 from hpad.sources.manager import SourcesRejected
+from hpad.sources.source import QueriedSource
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
 
@@ -47,15 +54,25 @@ def static(path: Path, value: int) -> tuple[settings.SourceSettings, ...]:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with Cluster(auto_ready=True) as made:
-        container = {"name": "app", "resources": {"requests": {"cpu": "100m"}}}
-        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
-        spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-        head = {"metadata": {"name": "web"}}
-        made.apply({"apiVersion": "apps/v1", "kind": "Deployment", **head, "spec": spec})
-        ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-        hpa = {"scaleTargetRef": ref, "maxReplicas": 8, "metrics": [METRIC]}
-        made.apply({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **head, "spec": hpa})
+        apply(made, "web")
         yield made
+
+
+def apply(cluster: Cluster, name: str) -> None:
+    """Creates a Deployment with an HPA."""
+    container = {"name": "app", "resources": {"requests": {"cpu": "100m"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+    apply_hpa(cluster, name, most=8)
+
+
+def apply_hpa(cluster: Cluster, name: str, most: int) -> None:
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    spec = {"scaleTargetRef": ref, "maxReplicas": most, "metrics": [METRIC]}
+    cluster.apply(
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+    )
 
 
 async def wait_for_replicas(cluster: Cluster, count: int) -> None:
@@ -137,7 +154,7 @@ def test_a_reload_reads_each_setting_that_is_marked_as_reloadable() -> None:
     components = mock.Mock(store=mock.Mock(spec=persistent.PersistentStore))
     assembly.apply(read, components)
     assembly.gatherer(read, mock.Mock(), SystemClock(), Telemetry())
-    by_command = {"log_level", "log_format", "record_recent_dir"}  # hpad.cli.run: _reload, _save_recent
+    by_command = {"log_level", "log_format", "record_recent_dir"}  # hpad.cli.run: _log_as_set, _save_recent
     by_version = {"names_zero"}
     assert read.fields | by_command | by_version >= app.RELOADABLE
 
@@ -181,10 +198,12 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def service(
-    cluster: Cluster, folder: Path, text: str = "listen: 127.0.0.1:0\nsync_period: 1s\nstore: memory\n"
+    cluster: Cluster, folder: Path, text: str | None = "listen: 127.0.0.1:0\nsync_period: 1s\nstore: memory\n"
 ) -> AsyncIterator[Service]:
+    """Runs hpad with the configuration `text`; None: the file is there already."""
     made = Service(cluster, folder)
-    made.config.write_text(text)
+    if text is not None:
+        made.config.write_text(text)
     await made.start()
     try:
         yield made
@@ -302,20 +321,111 @@ async def test_a_component_that_hangs_does_not_keep_the_others_from_stopping() -
     assert stopped == ["first"]
 
 
-async def test_a_reload_reads_the_files_of_the_http_server(cluster: Cluster, tmp_path: Path) -> None:
-    """A token that was removed from the file is refused."""
-    file = tmp_path / "tokens"
-    serving = Serving(token_file=file)
-    file.write_text("yesterday")
-    async with (
-        app.App(small_settings(serving=serving), cluster_config=ClusterConfig(server=cluster.url)) as daemon,
-        aiohttp.ClientSession(trust_env=False) as session,
-    ):
+HPAS = 10
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def instances() -> int:
+    """Returns the number of metric sources and of HTTP sessions that exist."""
+    gc.collect()
+    return sum(isinstance(each, QueriedSource | aiohttp.ClientSession) for each in gc.get_objects())
+
+
+async def test_a_hundred_reloads_under_load_lose_no_turn_and_leave_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """With each reload an HPA is edited, which makes a turn due at once: each is decided, with an answer."""
+    names = [f"web-{number}" for number in range(HPAS)]
+    for name in names:
+        apply(cluster, name)
+    numbers, file = tmp_path / "numbers.yaml", tmp_path / "hpad.yaml"
+    numbers.write_text("depth: 20\n")
+
+    def write(number: int) -> None:
+        """Changes one source of two, the period in each fifth reload, and is invalid in each tenth."""
+        other = {"adapter": "static", "file": str(numbers), "match": {"metrics": ["other"]}}
+        of_hpas = {**other, "match": {"metrics": ["depth"]}, "timeout": f"{1 + number % 2}s", "limits": {"fresh": "0s"}}
+        period = f"{5000 + number // 5}ms" if number % 10 else "soon"
+        content = {"listen": "127.0.0.1:0", "sync_period": period, "sources": {"numbers": of_hpas, "other": other}}
+        file.write_text(yaml.safe_dump(content))
+
+    write(1)
+    read = functools.partial(settings.load, file, {}, {})
+    files, first = await asyncio.to_thread(lambda: (stamps([str(file)]), read()))
+    opened = open_files()
+    rejected = 0
+    async with app.App(first, cluster_config=ClusterConfig(server=cluster.url)) as daemon, asyncio.timeout(240):
         await daemon.ready()
-        assert daemon.server is not None
-        file.write_text("today")
-        await daemon.reload(small_settings(serving=serving))
-        for token, status in (("yesterday", 401), ("today", 200)):
+        reloader = Reloader(daemon, read, files, applied=lambda settings: None, notifier=process.Notifier({}))
+        running = instances()
+        recent = daemon.components.recent
+        for number in range(1, 101):
+            write(number)
+            apply_hpa(cluster, names[number % HPAS], 10 + number)
+            await reloader.reload()
+            rejected += len(daemon.rejected)
+        decided: dict[str, int | None] = {}
+        while decided != {name: 10 + 100 - (100 - index) % HPAS for index, name in enumerate(names)}:
+            await asyncio.sleep(0.05)
+            turns = [done for done in recent.all() if done.view.hpa.metadata.name in names]
+            decided = {done.view.hpa.metadata.name: done.view.hpa.spec.max_replicas for done in turns}
+        assert not [answer for done in turns for answer in done.answers if isinstance(answer, AdapterError)]
+        assert rejected == 10
+    assert instances() <= running
+    assert open_files() == opened
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "old sources"]
+
+
+def mount(folder: Path, version: int, **texts: str) -> None:
+    """Writes the files as the kubelet updates a mounted ConfigMap: all at once, by the replacement of one link."""
+    new = folder / f"..{version}"
+    new.mkdir()
+    for name, text in texts.items():
+        (new / name).write_text(text)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"..data/{name}")
+    (folder / "..data_tmp").symlink_to(new.name)
+    (folder / "..data_tmp").rename(folder / "..data")
+
+
+async def test_a_mounted_configmap_takes_effect_and_an_invalid_one_does_not(cluster: Cluster, tmp_path: Path) -> None:
+    """The configuration, the tokens of the port and the rules of a source; `status` and a series show the rejection."""
+    rules = yaml.safe_dump({"externalRules": [{"seriesQuery": "depth", "metricsQuery": "sum(<<.Series>>)"}]})
+    prom = f"{{adapter: prometheus, url: 'http://127.0.0.1:9', rules_file: {tmp_path}/rules}}"
+    with free_ports.port() as port:
+        text = (
+            f"store: memory\nlisten: 127.0.0.1:{port}\nlisten_token_file: {tmp_path}/tokens\nsources: {{p: {prom}}}\n"
+        )
+        mount(tmp_path, 1, rules=rules, tokens="old\n", **{"hpad.yaml": text})
+
+        async def get(path: str, token: str) -> str:
             headers = {"Authorization": f"Bearer {token}"}
-            async with session.get(f"{daemon.server.url}/metrics", headers=headers) as answer:
-                assert answer.status == status
+            async with (
+                aiohttp.ClientSession(trust_env=False) as session,
+                session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+            ):
+                return await answer.text() if answer.status == 200 else ""
+
+        async def until(path: str, part: str, token: str) -> str:
+            while part not in (found := await get(path, token)):  # noqa: ASYNC110  # another process
+                await asyncio.sleep(0.1)
+            return found
+
+        async with asyncio.timeout(240), service(cluster, tmp_path, None) as running:
+            await running.until("READY=1")
+            broken = rules.replace("<<.Series>>", "<<.Nothing>>")
+            mount(tmp_path, 2, rules=broken, tokens="new\n", **{"hpad.yaml": text + "workers: 3\n"})
+            series = await until("/metrics", "hpad_settings_rejected 1.0", "new")
+            assert 'hpad_settings_reloads_total{result="rejected"} 1.0' in series
+            status = await get("/api/v1/status", "new")
+            assert f"{tmp_path}/rules: externalRules[0]" in status
+            mount(tmp_path, 3, rules=rules, tokens="new\n", **{"hpad.yaml": text + "workers: 3\nnamespaces: [a]\n"})
+            await until("/metrics", "hpad_settings_rejected 0.0", "new")
+            assert "changed settings need a restart: namespaces" in await get("/api/v1/status", "new")
+            assert await get("/metrics", "old") == ""
+            running.process.send_signal(signal.SIGTERM)
+            log = await running.end()
+    assert running.process.returncode == 0
+    assert log.count("reload rejected") == 1
+    assert '"event":"settings reloaded","changed":["workers","sources"],"needs_restart":["namespaces"]' in log

@@ -7,6 +7,7 @@ import pytest
 
 CODE = """
 import asyncio
+from pathlib import Path
 import msgspec
 from hpad.adapter import AdapterError, ExternalSample
 
@@ -71,6 +72,21 @@ class Open(Numbers):
             return AdapterError('no value for "own query"')
         return ExternalSample((depth * 1000,), self.clock.now())
 
+class Keeper(Good):
+    def __init__(self, settings, context):
+        self.files, self.clock = (settings.url,), context.clock
+    async def prepare(self):
+        text = await asyncio.to_thread(Path(self.files[0]).read_text)
+        if not text.isdigit():
+            raise AdapterError(f"url: {text!r} is not a number", "spec")
+        self.number = int(text)
+    @staticmethod
+    def flaws(settings):
+        if Path(settings.url).read_text() == "13":
+            yield ("url",), "13 is unlucky"
+    async def answer(self, queries):
+        return [ExternalSample((self.number,), self.clock.now()) for _ in queries]
+
 class NoServes(Good):
     serves = frozenset({"Everything"})
 
@@ -83,6 +99,7 @@ ENTRY_POINTS = """[hpad.adapters]
 good = outsider_adapters:Good
 numbers = outsider_adapters:Numbers
 open = outsider_adapters:Open
+keeper = outsider_adapters:Keeper
 no-serves = outsider_adapters:NoServes
 no-settings = outsider_adapters:NoSettings
 function = outsider_adapters:function

@@ -3,12 +3,14 @@
 import asyncio
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hpad import settings
-from hpad.adapter import Context
+from hpad import settings, testing
+from hpad.adapter import AdapterError, Context
 from hpad.clock import SystemClock
 from hpad.sources import manager, plugins
 from hpad.sources.manager import Gatherer
@@ -98,4 +100,91 @@ async def test_sources_replaced_a_moment_ago_are_closed_with_the_others() -> Non
     await sources.replace(gatherer(made, two="good"), patience=60.0)
     await sources.aclose()
     assert {"one", "two"} <= {context.name for context in made.made}
+    assert all(context.http.closed for context in made.made)
+
+
+def configured(name: str, url: str, adapter: str = "numbers", **fields: Any) -> settings.SourceSettings:
+    match = fields.pop("match", (settings.Match(metrics=(f"{name}_*",)),))
+    return settings.SourceSettings(
+        name=name, adapter=adapter, settings={"url": url}, origin="hpad.yaml", match=match, **fields
+    )
+
+
+async def values(sources: manager.Sources, *names: str) -> list[object]:
+    """Returns the value of each metric, or the message of its error."""
+    asked = sources.ask([testing.external(name) for name in names], deadline=60)
+    await asked.wait()
+    return [answer.message if isinstance(answer, AdapterError) else answer.values[0] for answer in asked.answers()]
+
+
+@pytest.mark.usefixtures("outsider")
+async def test_unchanged_sources_go_on_with_their_connections_and_answers() -> None:
+    """Also if the metrics change that are sent to them; sources that a rejected reload shares go on as well."""
+    made = RecordedContexts()
+
+    def gathered(*sources: settings.SourceSettings, period: float = 15.0) -> Gatherer:
+        return Gatherer(sources, contexts=made, period=period)
+
+    def opened() -> list[str]:
+        names = [context.name for context in made.made if context.name in ("one", "two")]
+        made.made.clear()
+        return names
+
+    sources = manager.Sources(gathered(configured("one", "a"), configured("two", "b")), SystemClock())
+    await sources.start()
+    first = {context.name: context.http for context in made.made}
+    assert await values(sources, "one_x") == [7000]
+    opened()
+    rejected = gathered(configured("one", "a"), configured("bad", "", "broken"))
+    with pytest.raises(manager.SourcesRejected):
+        await sources.replace(rejected, patience=0.0)
+    other = configured("one", "a", match=(settings.Match(metrics=("other",)),))
+    await sources.replace(gathered(other, configured("two", "c")), patience=0.0)
+    assert opened() == ["two"]
+    while not first["two"].closed:  # noqa: ASYNC110  # nothing signals it
+        await asyncio.sleep(0.01)
+    assert not first["one"].closed
+    assert await values(sources, "other") == [7000]
+    assert [report.asked for report in sources.reports() if report.name in ("one", "two")] == [2, 0]
+    await sources.replace(gathered(other, configured("two", "c"), period=3.0), patience=0.0)
+    assert sorted(opened()) == ["one", "two"]
+    await sources.aclose()
+    assert all(session.closed for session in first.values())
+
+
+@pytest.mark.usefixtures("outsider")
+async def test_a_source_is_built_anew_once_a_file_that_it_keeps_is_right(tmp_path: Path) -> None:
+    file, made = tmp_path / "rules", RecordedContexts()
+    file.write_text("1")
+    source = configured("kept", str(file), "keeper", limits=settings.SourceLimits(fresh=timedelta(0)))
+    sources = manager.Sources(Gatherer([source], contexts=made), SystemClock())
+    await sources.start()
+    assert not await sources.outdated()
+    for text, problem in (("none", "url: 'none' is not a number"), ("13", "url: 13 is unlucky")):
+        file.write_text(text)
+        assert await sources.outdated()
+        with pytest.raises(manager.SourcesRejected, match=f'^hpad.yaml: source "kept": {problem}$') as rejected:
+            await sources.replace(Gatherer([source], contexts=made), patience=0.0)
+        assert list(rejected.value.files) == [str(file)]
+        assert await values(sources, "kept_x") == [1]
+    file.write_text("200")
+    await sources.replace(Gatherer([source], contexts=made), patience=0.0)
+    assert not await sources.outdated()
+    assert await values(sources, "kept_x") == [200]
+    await sources.aclose()
+
+
+@pytest.mark.usefixtures("outsider")
+async def test_a_source_that_could_not_be_prepared_at_the_start_is_built_anew(tmp_path: Path) -> None:
+    file, made = tmp_path / "rules", RecordedContexts()
+    source = configured("kept", str(file), "keeper")
+    sources = manager.Sources(Gatherer([source], contexts=made), SystemClock())
+    await sources.start()
+    assert "a bug of the adapter" in str((await values(sources, "kept_x"))[0])  # FileNotFoundError
+    await sources.replace(Gatherer([source], contexts=made), patience=0.0)
+    file.write_text("5")
+    assert await sources.outdated()
+    await sources.replace(Gatherer([source], contexts=made), patience=0.0)
+    assert await values(sources, "kept_x") == [5]
+    await sources.aclose()
     assert all(context.http.closed for context in made.made)

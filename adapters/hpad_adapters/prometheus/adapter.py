@@ -69,12 +69,13 @@ class Prometheus:
     QuerySchema = OwnPromQL
 
     def __init__(self, settings: settings.Settings, context: Context) -> None:
-        """Raises AdapterError for a wrong template or rule; `rules_file` is read with the first answer."""
+        """Raises AdapterError for a wrong template or rule; `prepare` reads `rules_file`."""
         self._settings = settings
         self._context = context
         self._configured = queries.ConfiguredQueries(settings.metrics)
         self.metrics = self._offered()
         self._rules = None if settings.rules_file else self._compiled()
+        self.files = (settings.rules_file,) if settings.rules_file else ()
         self._connection = PrometheusConnection(settings, context)
         self._discovery = rules.SeriesDiscovery(self._connection, context, parse_duration(settings.discovery_ttl))
 
@@ -92,13 +93,18 @@ class Prometheus:
         for place, text in rules.flaws(read, settings):
             yield ((field,), f"{file}: {rules.written(place)}: {text}") if file else ((field, *place), text)
 
+    async def prepare(self) -> None:
+        """Reads `rules_file`, unless it has been read; raises AdapterError for a wrong rule."""
+        if self._rules is None:
+            self._rules = await asyncio.to_thread(self._compiled)
+
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Returns one answer per query.
 
         Sends one request per rule and namespace if the PromQL allows it, else one per query.
         """
         try:
-            await self._read_rules()
+            await self.prepare()
         except AdapterError as error:
             return [error] * len(queries)
         distinct = dict.fromkeys(queries)
@@ -113,7 +119,7 @@ class Prometheus:
 
     async def explain(self, query: Query) -> str:
         """Returns the PromQL of this query alone, with all variables filled in; raises AdapterError."""
-        await self._read_rules()
+        await self.prepare()
         names = await _pod_names(self._context.api, [query] if self._needs_pods(query) else [])
         (batch,) = batches.planned([await self._entry(query, names)], 1)
         return batch.expression()
@@ -139,10 +145,6 @@ class Prometheus:
 
     def _compiled(self) -> rules.CompiledRules:
         return rules.CompiledRules(configuration.read(self._settings), self._settings)
-
-    async def _read_rules(self) -> None:
-        if self._rules is None:
-            self._rules = await asyncio.to_thread(self._compiled)
 
     def _needs_pods(self, query: Query) -> bool:
         return query.type in queries.OF_PODS and self._configured.needs_pods(query)
