@@ -153,7 +153,7 @@ hpas:
 
 An entry that selects nothing by name, namespace or label is for every HPA. Of two entries that set the same field, the
 later one wins; an annotation of the HPA itself wins over both. Annotations of the HPA that are invalid count as absent,
-and hpad's default holds. The section is read again on SIGHUP."""
+and hpad's default holds. A changed section takes effect by itself."""
 _METRICS = """## One metric of several
 
 A value holds for all metrics of the HPA, or it has parts with commas between: `METRIC=VALUE` for some metrics, and at
@@ -352,7 +352,8 @@ def _settings() -> str:
     parts = [
         "Settings of the daemon, in a YAML file (`hpad run --config FILE`), in the environment, or as flags"
         " ([commands and flags](cli.md)). Flags override the environment, which overrides the file. `hpad config show`"
-        " prints the settings in force; [`config/hpad.yaml`](../../config/hpad.yaml) is a sample with every setting.",
+        " prints the settings in force; [`config/hpad.yaml`](../../config/hpad.yaml) is a sample with every setting."
+        f" Changes of these take effect [while hpad runs](../operations.md#changed-settings): {_reloadable()}.",
         table(["setting", "default", "environment variable", "meaning"], rows),
         "## Of every source\n\nIn `sources.NAME`, beside the settings of its adapter ([metric sources](sources.md)):",
         _meanings(SourceSettings),
@@ -364,6 +365,10 @@ def _settings() -> str:
         _meanings(Match),
     ]
     return _page("Settings", *parts)
+
+
+def _reloadable() -> str:
+    return ", ".join(f"`{name}`" for name, row in TABLE.items() if row.setting.reloadable)
 
 
 def _as_yaml(value: Any) -> str:

@@ -25,6 +25,8 @@ from hpad.engine.spec import compile_metric
 from hpad.kube import access, cluster, errors, hpas, paths, watch
 from hpad.kube.client import Client
 from hpad.manifests import folder
+from hpad.serve import ServeError
+from hpad.serve.server import ServedFiles
 from hpad.settings import Settings
 from hpad.sources import plugins
 
@@ -64,8 +66,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]:
-    """Builds each configured source without querying it. Returns an error per problem, or one finding without any."""
-    found = []
+    """Builds each configured source without querying it, and reads the files of the HTTP server.
+
+    Returns an error per problem, or one finding without any.
+    """
+    found = await asyncio.to_thread(_check_served_files, settings)
     make = plugins.Contexts(clock)
     for source in settings.sources:
         wrong = await asyncio.to_thread(plugins.check_settings, source)
@@ -84,6 +89,17 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
     names = ", ".join(source.name for source in settings.sources)
     noun = "source" if len(settings.sources) == 1 else "sources"
     return [Finding("configuration", OK, f"the settings are valid{f', including {noun} {names}' if names else ''}")]
+
+
+def _check_served_files(settings: Settings) -> list[Finding]:
+    """Returns an error for each file of certificates and tokens that hpad could not use."""
+    found = []
+    for files in filter(None, ServedFiles.of(settings.serving)) if settings.listen is not None else ():
+        try:
+            files.refresh()
+        except ServeError as error:
+            found.append(Finding("configuration", ERROR, str(error), "correct the file; hpad reads it again by itself"))
+    return found
 
 
 async def check_manifests(settings: Settings, clock: Clock) -> tuple[list[Finding], list[HorizontalPodAutoscaler]]:

@@ -27,6 +27,7 @@ from hpad.settings import Settings, SettingsError
 from hpad.store import configmaps
 
 _AUTOSCALING = "autoscaling"
+_CORRECT = "correct it there; meanwhile a running hpad keeps its previous settings"
 _KINDS = [(kind.resource.group, kind.resource.plural) for kind in scale.WATCHED]
 _CONCURRENCY = 8
 """SelfSubjectAccessReviews in flight."""
@@ -219,7 +220,7 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
     try:
         settings = read()
     except SettingsError as error:
-        return [Finding("configuration", ERROR, problem.text, "correct it there") for problem in error.problems]
+        return [Finding("configuration", ERROR, problem.text, _CORRECT) for problem in error.problems]
     found = await checks.check_configuration(settings, clock.SystemClock())
     try:
         where = await asyncio.to_thread(kubeconfig.load_cluster_config, settings.kubeconfig, settings.context)

@@ -7,7 +7,7 @@ import functools
 import os
 import socket
 from collections.abc import Mapping
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
 import structlog
@@ -47,6 +47,20 @@ class Present(Protocol):
     def mode(self) -> Status: ...
 
 
+class ServedFiles(NamedTuple):
+    """The certificate and the tokens, None if not configured. Their `refresh` reads them again."""
+
+    certificates: tls.Certificates | None
+    tokens: authentication.Tokens | None
+
+    @classmethod
+    def of(cls, serving: Serving) -> "ServedFiles":
+        return cls(
+            None if serving.certificate is None else tls.Certificates(serving),
+            None if serving.token_file is None else authentication.Tokens(serving.token_file),
+        )
+
+
 class Server:
     """Listens after `start`; `url` is then its address.
 
@@ -69,10 +83,9 @@ class Server:
         self._present = present
         self._clock: Clock = clock or SystemClock()
         self._api = api.Api(shown, status=self._status, dry_run=lambda: present.mode().dry_run, clock=self._clock)
-        self._certificates = tls.Certificates(serving) if serving.certificate is not None else None
-        self._tokens = authentication.Tokens(serving.token_file) if serving.token_file is not None else None
+        self._files = ServedFiles.of(serving)
         self._authenticator = authentication.Authenticator(
-            tokens=self._tokens,
+            tokens=self._files.tokens,
             reviewer=reviewer if serving.review else None,
             clock=self._clock,
         )
@@ -86,7 +99,7 @@ class Server:
 
     async def start(self) -> None:
         """Starts listening. Raises ServeError."""
-        for files in self._files:
+        for files in filter(None, self._files):
             await asyncio.to_thread(files.refresh)
         application = web.Application(middlewares=[self._respond], client_max_size=limits.BODY_BYTES)
         application.add_routes(
@@ -108,7 +121,8 @@ class Server:
         host, port = self._address
         loop, manager = asyncio.get_running_loop(), runner.server
         assert manager is not None
-        context = self._certificates.context if self._certificates is not None else None
+        certificates = self._files.certificates
+        context = certificates.context if certificates is not None else None
         connections = limits.Connections(limits.CONNECTIONS, limits.PROBE_CONNECTIONS)
         connection = functools.partial(
             limits.Connection, manager, connections=connections, loop=loop, **limits.CONNECTION_OPTIONS
@@ -141,7 +155,7 @@ class Server:
 
     async def refresh(self) -> None:
         """Reads changed files of certificates and tokens. Logs an invalid one and keeps its previous version."""
-        for files in self._files:
+        for files in filter(None, self._files):
             kind = type(files).__name__.lower()
             try:
                 if await asyncio.to_thread(files.refresh):
@@ -161,10 +175,6 @@ class Server:
     def streams(self) -> stream.Streams:
         """The clients that follow the decisions."""
         return self._api.streams
-
-    @property
-    def _files(self) -> list[tls.Certificates | authentication.Tokens]:
-        return [files for files in (self._certificates, self._tokens) if files is not None]
 
     @web.middleware
     async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -20,7 +20,13 @@ from hpad.sources.redact import Redactor
 from hpad.sources.routes import RoutePlan
 from hpad.sources.source import Observer, QueriedSource
 
-_NOT_BUILT: Final[dict[str, Any]] = {"match": (), "namespaces": (), "fallback": None, "origin": ""}
+_NOT_BUILT: Final[dict[str, Any]] = {
+    "match": (),
+    "namespaces": (),
+    "queries": settings.OpenedQueries(),
+    "fallback": None,
+    "origin": "",
+}
 """Fields of a source's settings that its adapter is not built of: they take effect in the one that is open."""
 
 
@@ -235,7 +241,9 @@ class Gatherer:
             return None
         if not await _serves(opened, source):
             return None
-        offer = replace(opened.offer, match=source.match, namespaces=source.namespaces)
+        offer = replace(
+            opened.offer, match=source.match, namespaces=source.namespaces, opened=source.queries.namespaces
+        )
         return replace(opened, settings=source, offer=offer)
 
     async def _open(self, source: settings.SourceSettings) -> _Opened:
