@@ -94,7 +94,7 @@ async def check_configuration(settings: Settings, clock: Clock) -> list[Finding]
 def _check_served_files(settings: Settings) -> list[Finding]:
     """Returns an error for each file of certificates and tokens that hpad could not use."""
     found = []
-    for files in filter(None, ServedFiles.of(settings.serving)) if settings.listen is not None else ():
+    for files in ServedFiles.of(settings.serving).configured if settings.listen is not None else ():
         try:
             files.refresh()
         except ServeError as error:

@@ -53,6 +53,10 @@ class ServedFiles(NamedTuple):
     certificates: tls.Certificates | None
     tokens: authentication.Tokens | None
 
+    @property
+    def configured(self) -> "list[tls.Certificates | authentication.Tokens]":
+        return [each for each in (self.certificates, self.tokens) if each is not None]
+
     @classmethod
     def of(cls, serving: Serving) -> "ServedFiles":
         return cls(
@@ -99,7 +103,7 @@ class Server:
 
     async def start(self) -> None:
         """Starts listening. Raises ServeError."""
-        for files in filter(None, self._files):
+        for files in self._files.configured:
             await asyncio.to_thread(files.refresh)
         application = web.Application(middlewares=[self._respond], client_max_size=limits.BODY_BYTES)
         application.add_routes(
@@ -155,7 +159,7 @@ class Server:
 
     async def refresh(self) -> None:
         """Reads changed files of certificates and tokens. Logs an invalid one and keeps its previous version."""
-        for files in filter(None, self._files):
+        for files in self._files.configured:
             kind = type(files).__name__.lower()
             try:
                 if await asyncio.to_thread(files.refresh):

@@ -179,6 +179,15 @@ async def test_a_kubeconfig_that_is_named_is_to_be_corrected(
     assert (finding.says.partition(":")[0], finding.do) == (str(file), "correct it there")
 
 
+async def test_files_of_the_port_that_cannot_be_used_are_errors(server: ApiServer, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("")
+    findings = await found(tmp_path, server.url, serving=Serving(token_file=tokens))
+    assert [each.says for each in findings if each.check == "configuration"] == [
+        f"listen_token_file: {tokens}: has 0 tokens, not 1 to 64, one per line"
+    ]
+
+
 async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tmp_path: Path) -> None:
     server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
     (finding,) = bad(await found(tmp_path, server.url))
