@@ -343,10 +343,15 @@ async def test_a_hundred_reloads_under_load_lose_no_turn_and_leave_nothing(clust
     numbers.write_text("depth: 20\n")
 
     def write(number: int) -> None:
-        """Changes one source of two, the period in each fifth reload, and is invalid in each tenth."""
+        """Changes one source of two in each second reload, the period in each twentieth; each tenth is invalid."""
         other = {"adapter": "static", "file": str(numbers), "match": {"metrics": ["other"]}}
-        of_hpas = {**other, "match": {"metrics": ["depth"]}, "timeout": f"{1 + number % 2}s", "limits": {"fresh": "0s"}}
-        period = f"{5000 + number // 5}ms" if number % 10 else "soon"
+        of_hpas = {
+            **other,
+            "match": {"metrics": ["depth"]},
+            "timeout": f"{1 + number // 2 % 2}s",
+            "limits": {"fresh": "0s"},
+        }
+        period = f"{5000 + number // 20}ms" if number % 10 else "soon"
         content = {"listen": "127.0.0.1:0", "sync_period": period, "sources": {"numbers": of_hpas, "other": other}}
         file.write_text(yaml.safe_dump(content))
 
