@@ -31,6 +31,8 @@ absent, which means 1.
 
 The API server refuses what breaks the bounds and rules below. What it cannot check becomes a condition in the status,
 with the words that it has for HPAs: a spec of more than 64 KiB, a name such as `..`, a resource that does not exist.
+Servers before Kubernetes 1.28 take the definition with `kubectl apply --validate=false`; those before 1.25 do not run
+the rules, and hpad reports what these would refuse.
 Some notations of an HPA are refused in an Autoscaler: a quantity with a decimal point and without quotes (`0.5`: write
 `"0.5"` or `500m`), the name of a field in other case, a text of more than 1,024 characters, and what could never be
 read: an Object metric whose `target.type` is not that of its value, and an unknown operator in a selector."""

@@ -10,8 +10,12 @@ import jsonschema
 
 def refusals(schema: dict[str, Any], value: dict[str, Any]) -> list[str]:
     """Returns the paths of what is refused, such as `spec.metrics[0].type`; rules run only on what the schema takes."""
-    found = [_shown(error.absolute_path) for error in jsonschema.Draft202012Validator(schema).iter_errors(value)]
-    return found or list(_by_rules(schema, value, ""))
+    return by_schema(schema, value) or list(_by_rules(schema, value, ""))
+
+
+def by_schema(schema: dict[str, Any], value: dict[str, Any]) -> list[str]:
+    """Returns the paths of what is refused without rules."""
+    return [_shown(error.absolute_path) for error in jsonschema.Draft202012Validator(schema).iter_errors(value)]
 
 
 def _by_rules(schema: dict[str, Any], value: Any, path: str) -> Iterator[str]:

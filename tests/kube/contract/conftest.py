@@ -20,6 +20,7 @@ from hpad.kube.errors import ApiError
 from hpad.lab import cluster as lab
 
 Json = dict[str, Any]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Api:
@@ -61,7 +62,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
             pytest.skip(reason)
         running = request.getfixturevalue("real")
         async with started(running.kubeconfig) as api:
-            await _serve_widgets(api)
+            await serve(api, widgets.DEFINITION, "/apis/oracle.example/v1/{ns}/widgets")
             yield api
     else:
         embedded = lab.Cluster(controllers=False, kubelet=False, kinds=[widgets.WIDGETS])
@@ -79,16 +80,17 @@ async def started(kubeconfig: Path) -> AsyncIterator[Api]:
         yield api
 
 
-async def _serve_widgets(api: Api) -> None:
+async def serve(api: Api, definition: Json, path: str) -> None:
+    """Creates a CustomResourceDefinition unless it exists, and waits until `path` lists objects of its kind."""
     try:
-        await api.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgets.DEFINITION)
+        await api.ask("POST", DEFINITIONS, definition, fieldValidation="Strict")
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
     async with asyncio.timeout(60):
         while True:
             try:
-                await api.ask("GET", "/apis/oracle.example/v1/{ns}/widgets")
+                await api.ask("GET", path)
             except ApiError:
                 await asyncio.sleep(0.2)
             else:

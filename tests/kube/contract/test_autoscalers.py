@@ -1,0 +1,65 @@
+"""The kind Autoscaler on an API server: its definition, its samples, and the recorded objects that are invalid.
+
+The embedded server does not run the rules in CEL, so it takes some objects that a real one refuses.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kube.contract.conftest import DEFINITIONS, Api, serve
+from support.crd_rules import by_schema
+from support.recorded_refusals import REFUSED, autoscaler
+
+from hpad.kube.errors import ApiError
+from hpad.lab.autoscaler import definition
+
+ROOT = Path(__file__).resolve().parents[3]
+AUTOSCALERS = "/apis/hpad.io/v1/{ns}/autoscalers"
+SCHEMA = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+@pytest.fixture
+async def autoscalers(api: Api) -> Api:
+    """The API server with the kind installed."""
+    await serve(api, definition(), AUTOSCALERS)
+    return api
+
+
+def recorded(recordings: Path) -> dict[str, dict[str, Any]]:
+    """Returns the recorded objects as Autoscalers, each with a name of its own where its name is valid."""
+    found = {}
+    for path in sorted((recordings / "invalid").glob("*.json")):
+        sent = json.loads(path.read_text("utf-8"))["request"]["body"]
+        is_valid = sent["metadata"]["name"].replace("-", "").isalnum() and sent["metadata"]["name"].islower()
+        name = path.stem.replace("_", "-") if is_valid else sent["metadata"]["name"]
+        found[path.stem] = autoscaler({"metadata": {"name": name}, "spec": sent["spec"]})
+    return found
+
+
+async def is_taken(api: Api, body: dict[str, Any]) -> bool:
+    """Creates an object as kubectl does, with strict validation."""
+    try:
+        await api.ask("POST", AUTOSCALERS, body, fieldValidation="Strict")
+    except ApiError:
+        return False
+    return True
+
+
+async def test_the_samples_are_taken_and_stored_as_they_are(autoscalers: Api) -> None:
+    for path in sorted((ROOT / "config" / "autoscalers").glob("*.yaml")):
+        sample = yaml.safe_load(path.read_text("utf-8"))
+        made = await autoscalers.ask("POST", AUTOSCALERS, sample, fieldValidation="Strict")
+        assert made["spec"] == sample["spec"]
+    live = await autoscalers.ask("GET", f"{DEFINITIONS}/autoscalers.hpad.io")
+    assert live["spec"]["versions"][0]["schema"] == definition()["spec"]["versions"][0]["schema"]
+
+
+async def test_what_is_invalid_is_refused(autoscalers: Api, recordings: Path, request: pytest.FixtureRequest) -> None:
+    sent = recorded(recordings)
+    taken = {name for name, body in sent.items() if await is_taken(autoscalers, body)}
+    by_rules = {name for name in REFUSED if not by_schema(SCHEMA, sent[name])}
+    runs_rules = request.node.callspec.params["api"] == "real"
+    assert taken == {"03_min_zero_gate_off"} | (set() if runs_rules else by_rules)
