@@ -226,6 +226,7 @@ REASONS = {
         "AbleToScale, ScalingActive",
         "the HPA, its metrics and pods, or what is to be compared is [larger than hpad takes](../exactness.md#size)",
     ),
+    "InvalidSpec": ("AbleToScale", "the spec of an Autoscaler is one that the API server would refuse in an HPA"),
     "StaleCache": ("AbleToScale", "a watch received nothing for `max_staleness`: hpad does not decide on old data"),
     "DryRun": ("AbleToScale, Shadow", "the count was decided and, with `--dry-run`, not written"),
     "Shadow": ("AbleToScale, Shadow", "the count was decided for the shadow, and not written"),
@@ -278,6 +279,7 @@ EVENTS = {
     "FailedDeletionCost": ("Warning", "idle pods could not be marked, so a scale-down removes pods in any order"),
     "StaleCache": ("Warning", "hpad does not decide on old data"),
     "TooLarge": ("Warning", "hpad does not decide for what is too large"),
+    "InvalidSpec": ("Warning", "hpad does not decide for an invalid spec"),
     "InvalidAnnotation": ("Warning", "an annotation under `hpad.io/` is invalid or unknown"),
     "LeaderElection": ("Normal", "on the Lease: another process leads now"),
 }
@@ -302,6 +304,7 @@ HELD_BY = {
     stage.TARGET_UNREADABLE: "the scale of the target cannot be read",
     stage.STALE: "a watch received nothing for `max_staleness`",
     stage.OVER_LIMITS: "the HPA, or its pods times its metrics, exceed a [limit of hpad](../exactness.md#size)",
+    stage.NOT_VALID: "the spec of an Autoscaler is invalid",
     stage.STOPPED: "the target was set to zero replicas",
     stage.INVALID_SELECTOR: "the selector of the target is missing or cannot be read",
     stage.SHARED_PODS: "several HPAs select the same pods",

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api.metadata import ObjectMeta
+from hpad.api.metadata import AUTOSCALER_KEY, Key, ObjectMeta
 from hpad.api.quantity import Quantity
 from hpad.api.selector import LabelSelector, Selector, SelectorError, parse
 
 API_VERSION = "autoscaling/v2"
 KIND = "HorizontalPodAutoscaler"
+AUTOSCALER: Final = "Autoscaler"
+AUTOSCALER_VERSION: Final = "hpad.io/v1"
 
 
 class _Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -119,11 +121,23 @@ class HorizontalPodAutoscalerBehavior(_Wire, frozen=True):
     scale_down: HPAScalingRules | None = None
 
 
+class OwnQuery(_Wire, frozen=True):
+    """A query that an Autoscaler brings: its External metrics of that name are read by it.
+
+    `source` is a metric source that is open for such queries, `parameters` are those of a configured metric there.
+    """
+
+    name: str = msgspec.field(default_factory=str)
+    source: str = msgspec.field(default_factory=str)
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
     """The spec. Its `__dict__`, which is never copied, compared or written, caches the compiled spec.
 
-    `refused` is no field of the API: it says why an HPA is too large to be read (`hpad.api.limits`; "": it is not), and
-    its name in recordings is one that no field of the API can have.
+    Some fields are not of autoscaling/v2, and their names in recordings are such that no field of the API can have
+    them: `refused` says why an HPA is too large to be read (`hpad.api.limits`; "": it is not). An Autoscaler may have
+    `queries`, and `invalid` says what is wrong with it: nobody has validated it as the API server validates HPAs.
     """
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
@@ -132,6 +146,8 @@ class HorizontalPodAutoscalerSpec(_Wire, frozen=True, gc=True, dict=True):
     metrics: tuple[MetricSpec, ...] = ()
     behavior: HorizontalPodAutoscalerBehavior | None = None
     refused: str = msgspec.field(default="", name="hpad.io/refused")
+    invalid: str = msgspec.field(default="", name="hpad.io/invalid")
+    queries: tuple[OwnQuery, ...] = msgspec.field(default=(), name="hpad.io/queries")
 
 
 class MetricValueStatus(_Wire, frozen=True):
@@ -208,13 +224,18 @@ class HorizontalPodAutoscalerStatus(_Wire, frozen=True):
 
 
 class HorizontalPodAutoscaler(_Wire, frozen=True):
-    """An HPA in autoscaling/v2, converted from the version of its document."""
+    """An HPA in autoscaling/v2, from the version of its document; or an Autoscaler (`hpad.api.autoscaler`)."""
 
     kind: str = msgspec.field(default_factory=lambda: KIND)
     api_version: str = msgspec.field(default_factory=lambda: API_VERSION)
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
     status: HorizontalPodAutoscalerStatus = msgspec.field(default_factory=HorizontalPodAutoscalerStatus)
+
+    @property
+    def key(self) -> Key:
+        head = self.metadata
+        return Key(head.namespace, head.name, AUTOSCALER_KEY if self.kind == AUTOSCALER else "")
 
 
 _NO_STATUS: Final = HorizontalPodAutoscalerStatus()

@@ -15,26 +15,46 @@ import msgspec
 from hpad.api.problem import Problem, invalid, required
 from hpad.api.text import shown
 
+AUTOSCALER_KEY: Final = "autoscaler"
+"""The `kind` in the key of an Autoscaler."""
+
 
 class Key(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """The identity of a namespaced object of a known kind; prints as `namespace/name`, unpacks as both."""
+    """The identity of a namespaced object; prints as `namespace/name`, unpacks as namespace and `local` name.
+
+    `kind` is "" for an HPA, and for all objects whose kind is known from elsewhere; an Autoscaler has AUTOSCALER_KEY,
+    since it stands beside an HPA of the same name.
+    """
 
     namespace: str
     name: str
+    kind: str = ""
 
     def __iter__(self) -> Iterator[str]:
-        return iter((self.namespace, self.name))
+        return iter((self.namespace, self.local))
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{self.local}"
+
+    @property
+    def local(self) -> str:
+        """The name within the namespace, as kubectl takes it: `web`, or `autoscaler/web`."""
+        return f"{self.kind}/{self.name}" if self.kind else self.name
+
+    @classmethod
+    def of(cls, namespace: str, local: str) -> "Key":
+        """Returns the key of a namespace and a `local` name."""
+        kind, _, name = local.rpartition("/")
+        return cls(namespace, name, kind)
 
     @classmethod
     def parse(cls, text: str) -> "Key":
-        """Parses `namespace/name`. Raises ValueError for any other form."""
-        namespace, slash, name = text.partition("/")
-        if not (namespace and slash and name) or "/" in name:
+        """Parses `namespace/name` or `namespace/autoscaler/name`. Raises ValueError for any other form."""
+        namespace, _, local = text.partition("/")
+        key = cls.of(namespace, local)
+        if not (namespace and key.name and key.kind in ("", AUTOSCALER_KEY)) or text != str(key):
             raise ValueError(f"{shown(text)} is not of the form namespace/name")
-        return cls(namespace, name)
+        return key
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -61,10 +81,6 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
     generate_name: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]

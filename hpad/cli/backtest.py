@@ -174,7 +174,7 @@ def _compared(args: argparse.Namespace, settings: Settings, cases: Sequence[_Cas
     parameters = {"past": source, "period": ", ".join(span(each.total_seconds()) for each in dict.fromkeys(periods))}
     if args.recording is None:
         parameters |= {"startup": f"{args.startup:g}s", "lag": f"{args.lag:g}s"}
-    key = cases[0].hpa.metadata.key
+    key = cases[0].hpa.key
     return BacktestReport(str(key), parameters, results, values, notes, args.price)
 
 
@@ -250,11 +250,11 @@ def _over_recording(args: argparse.Namespace, cases: Sequence[_Case]) -> list[Re
         raise WrongUse(f"--shared {shown(unknown)}: the HPA has no such metric; it has {', '.join(known)}")
     begin, end = _moment(args.begin, "--from"), _moment(args.end, "--to")
     runs = [Runs(case.name, case.annotations, case.hpa.spec, frozenset(args.shared)) for case in cases]
-    key, found = cases[0].hpa.metadata.key, 0
+    key, found = cases[0].hpa.key, 0
     for place, value in replay.read(args.recording):
         try:
             scenario = decode_scenario(value)
-            if scenario.hpa.metadata.key == key:
+            if scenario.hpa.key == key:
                 found += 1
                 for each in runs:
                     each.add(scenario, begin, end)

@@ -194,7 +194,7 @@ def _check_file(path: Path) -> Finding:
 
 def check_zero(settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> list[Finding]:
     """Returns a warning if HPAs have minReplicas 0 while the feature gate HPAScaleToZero is off."""
-    names = sorted(str(hpa.metadata.key) for hpa in hpas if hpa.spec.min_replicas == 0)
+    names = sorted(str(hpa.key) for hpa in hpas if hpa.spec.min_replicas == 0)
     if settings.tunables.gates.HPAScaleToZero or not names:
         return []
     says = f"minReplicas is 0 in {listed(names)}, but the feature gate HPAScaleToZero is off: "
@@ -230,7 +230,7 @@ def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Q
                 query = target.query
                 if query.type not in ("External", "Object"):
                     query = msgspec.structs.replace(query, pods=_ALL_PODS)
-                found.setdefault((query.type, query.name), (hpa.metadata.key, query))
+                found.setdefault((query.type, query.name), (hpa.key, query))
     return list(found.values())
 
 

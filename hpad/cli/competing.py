@@ -75,7 +75,7 @@ async def check_targets(
     """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas`: hpad's HPAs."""
     ours: dict[TargetKey, set[Key]] = defaultdict(set)
     for hpa in hpas:
-        ours[target_of(hpa)].add(hpa.metadata.key)
+        ours[target_of(hpa)].add(hpa.key)
     found = [_several_hpas(target, keys) for target, keys in sorted(ours.items()) if len(keys) > 1]
     try:
         others = await _competing_hpas(client, settings)
@@ -214,7 +214,7 @@ def check_asleep(
 def _asleep(settings: Settings, hpa: HorizontalPodAutoscaler, state: TargetState, now: datetime) -> Finding | None:
     setter = managed_fields.setter(state.owner)
     view = View(hpa=hpa, now=now, tunables=settings.tunables, zero_by=setter)
-    key, ref = hpa.metadata.key, hpa.spec.scale_target_ref
+    key, ref = hpa.key, hpa.spec.scale_target_ref
     if view.zero_taken_over:
         says = f"{state} is asleep, as {setter} left it: the metrics of {key} wake it"
         return Finding("zero", OK, says) if setter in KEDA else None
@@ -256,7 +256,7 @@ async def check_idle_first(
         return [Finding(_CHECK, WARNING, says, "compare the rights of hpad's user with config/rbac/idle-first")]
     findings = []
     if by_ordinal:
-        names = listed([str(hpa.metadata.key) for hpa in by_ordinal])
+        names = listed([str(hpa.key) for hpa in by_ordinal])
         says = (
             f"hpad.io/scale-down-order has no effect on {names}: a StatefulSet removes the pod with the highest ordinal"
         )

@@ -151,7 +151,7 @@ def _simulated(args: argparse.Namespace) -> _Run:
     parameters = dict(made.parameters)
     parameters |= {"replicas at the start": str(replicas), "period": _span(period), "seed": str(args.seed)}
     given = {"load": " + ".join(args.load), "time": f"{_span(length)}, {counted(len(turns), 'reconcile')}"}
-    return _Run(str(hpa.metadata.key), given | parameters, turns, tally.outcome(), manifest.mistakes(hpa))
+    return _Run(str(hpa.key), given | parameters, turns, tally.outcome(), manifest.mistakes(hpa))
 
 
 def _length(given: float | None, loads: Sequence[load.Load]) -> float:

@@ -321,7 +321,7 @@ class Controller:
 
     def _set_periods(self) -> None:
         for hpa in self._source.values():
-            self._schedule.set_period(hpa.metadata.key, self._reconciler.sync_period(hpa))
+            self._schedule.set_period(hpa.key, self._reconciler.sync_period(hpa))
 
     def _forget(self, key: Key) -> None:
         """Drops the state of a deleted HPA; called again after a turn that was running at that time."""

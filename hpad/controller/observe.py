@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, Scale
 from hpad.api.metadata import Key
 from hpad.api.pod import Pod, PodOwner
 from hpad.api.sample import AdapterError, PodSample, Sample
@@ -24,12 +24,13 @@ from hpad.controller.planning import Record, Timing
 from hpad.controller.workers import Worker
 from hpad.election.owner import Edited, Permit
 from hpad.engine import annotations, shadow, state
-from hpad.engine.controls import OWNER
+from hpad.engine.controls import IN_SHADOW, OWNER, Controls
 from hpad.engine.examine import Proceed, Verdict
 from hpad.engine.history import NOTHING, Memory, PendingRescale, Validity, assessed
 from hpad.engine.spec import VALUE, CompiledMetric, compiled_spec
 from hpad.engine.view import (
     BUILT_IN,
+    HPA,
     HPAD,
     NO_MATCH,
     READ_FAILED,
@@ -214,7 +215,7 @@ class Observer:
             overlapping_hpas=overlapping,
             set_by_other=self._set_by_other(hpa, loaded, zero_by) if at_zero else False,
             zero_by=zero_by,
-            competitors=self._competitors(hpa),
+            competitors=self._competitors(hpa, own.controls),
             fallback_policies=own.policies,
             annotation_error=own.error,
             annotation_reason=own.reason,
@@ -260,7 +261,7 @@ class Observer:
                 failure = await self._overlap.complete(key)
         if failure is None:
             try:
-                scale = await self._cluster.read_scale(key.namespace, hpa.spec.scale_target_ref)
+                scale = await self._cluster.read_scale(key.namespace, hpa.spec.scale_target_ref, key.kind)
             except errors.ApiError as error:
                 failure = error
         self._overlap.seen(key, hpa.spec.scale_target_ref, scale)
@@ -285,9 +286,14 @@ class Observer:
             return True
         return memory.uid == hpa.metadata.uid and state.set_by_other(memory, compiled_spec(hpa).target_id, hpa.status)
 
-    def _competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
+    def _competitors(self, hpa: HorizontalPodAutoscaler, controls: Controls) -> tuple[Competitor, ...]:
         """Returns the other writers of the target, and of the status if hpad writes the status."""
         competitors = self._cluster.competitors(hpa)
+        if hpa.kind == AUTOSCALER:
+            leading = self._overlap.leading(hpa.key)
+            competitors += tuple(Competitor(HPA, str(Key(hpa.metadata.namespace, name))) for name in leading)
+            if controls.mode == IN_SHADOW:  # it takes nothing from the HPA beside which it is tried
+                competitors = tuple(competitor for competitor in competitors if competitor.what != HPA)
         if self.options.writes_status:
             return competitors
         return tuple(competitor for competitor in competitors if competitor.what != STATUS)

@@ -10,6 +10,9 @@ of two competing HPAs takes a step before the second is known. Here all HPAs of 
 - The scale of any other target is read by the first turn in the namespace, also after a change of the leader, or
   of a target.
 
+HPAs compete with HPAs, Autoscalers with Autoscalers: the built-in controller does not see those. An Autoscaler leaves
+its target to an HPA (`Overlap.leading`).
+
 As in Kubernetes, the registered selector is the one of the last turn that computed metrics; an HPA that never did has
 none.
 """
@@ -119,7 +122,9 @@ class SelectorIndex:
             labels = pod.labels
             candidates = self._candidates(key.namespace, labels)
             for other in candidates:
-                if other != key and (selector := self._selectors.get(other)) is not None and selector.matches(labels):
+                if other == key or other.kind != key.kind:
+                    continue
+                if (selector := self._selectors.get(other)) is not None and selector.matches(labels):
                     found.add(other.name)
             if len(found) >= _MOST_NAMED:
                 break
@@ -169,19 +174,19 @@ class Targets:
         self._references.pop(key, None)
         self._groups.remove(key)
 
-    def others(self, key: Key) -> list[str]:
-        """Returns the names of the other HPAs that scale the target of this one."""
+    def others(self, key: Key, of: str) -> list[str]:
+        """Returns the names of the other HPAs that scale the target of this one; of the Autoscalers if `of` says so."""
         neighbours = self._groups.neighbours(key)
         if len(neighbours) < 2:
             return []
         kind = self._references[key].kind
-        others = [other for other in neighbours if other != key]
+        others = [other for other in neighbours if other != key and other.kind == of]
         return [other.name for other in others if _is_same_kind(self._references[other].kind, kind)]
 
-    def scaling(self, namespace: str, owner: PodOwner) -> list[str]:
-        """Returns the names of the HPAs that scale a controller."""
+    def scaling(self, namespace: str, owner: PodOwner, of: str) -> list[str]:
+        """Returns the names of the HPAs that scale a controller; of the Autoscalers if `of` is their kind."""
         keys = self._groups.keys((namespace, owner.group, owner.kind.lower(), owner.name))
-        return [key.name for key in keys if _is_same_kind(self._references[key].kind, owner.kind)]
+        return [key.name for key in keys if key.kind == of and _is_same_kind(self._references[key].kind, owner.kind)]
 
 
 def _group(key: Key, ref: CrossVersionObjectReference) -> Group:
@@ -257,7 +262,7 @@ class Overlap:
         """Updates the selector of a watched target; nothing is read for other targets."""
         scale = self._cluster.peek_scale(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         if scale is not None:
-            self._register(hpa.metadata.key, scale)
+            self._register(hpa.key, scale)
 
     def release(self, key: Key) -> None:
         """Removes the HPA; unknown HPAs are ignored."""
@@ -292,6 +297,10 @@ class Overlap:
         if scale is not None and key in self._unread.get(key.namespace, ()):
             self._register(key, scale)
 
+    def leading(self, key: Key) -> list[str]:
+        """Returns the names of the HPAs that an Autoscaler leaves its target to; none for an HPA."""
+        return self._targets.others(key, "") if key.kind else []
+
     def register_selector(self, key: Key, scale: Scale | None) -> None:
         """Registers the selector of an HPA whose turn needs metrics."""
         selector = None if scale is None else scale.pod_selector
@@ -311,9 +320,9 @@ class Overlap:
         # (horizontal.go: hpasControllingPodsUnderSelector).
         if scale is None or not scale.spec.replicas:
             return found
-        same = self._targets.others(key)
+        same = self._targets.others(key, key.kind)
         for owner in related:
-            same += self._targets.scaling(key.namespace, owner)
+            same += self._targets.scaling(key.namespace, owner, key.kind)
         return tuple(sorted({*found, *same})) if same else found
 
     async def _selecting(self, key: Key, pods: Collection[Pod]) -> tuple[str, ...]:
@@ -337,7 +346,7 @@ class Overlap:
             return None
         scale, failure = None, None
         try:
-            scale = await self._cluster.read_scale(key.namespace, ref)
+            scale = await self._cluster.read_scale(key.namespace, ref, key.kind)
         except errors.ApiError as error:
             failure = error
         if failure is not None and failure.stale:

@@ -107,7 +107,7 @@ class Grid:
         Its namespace has `neighbours` HPAs; there are `hpas` in all.
         """
         width = self.width(neighbours)
-        begin, offset = _share(key.namespace) * self._period, _share(key.name) * width
+        begin, offset = _share(key.namespace) * self._period, _share(key.local) * width
         tick = self.tick_for(max(hpas / self._period, neighbours / width))
         # Each by itself: the turns of the namespace lie within its width, whatever the tick is.
         return (math.floor(begin / tick) + math.floor(offset / tick)) * tick % self._period

@@ -68,7 +68,7 @@ def log_decision(log: Any, done: Reconcile, now: Last, before: Last | None) -> N
         return  # nearly always: the sentence is not even made
     write(
         now.sentence,
-        hpa=str(view.hpa.metadata.key),
+        hpa=str(view.hpa.key),
         target=f"{view.hpa.spec.scale_target_ref.kind}/{view.hpa.spec.scale_target_ref.name}",
         replicas=view.scale.spec.replicas if view.scale is not None else None,
         scale_to=decision.scale_to,
@@ -93,7 +93,7 @@ def _in_shadow(real: Shadow | None) -> dict[str, Any]:
 def _log_fallbacks(
     log: Any, view: View, proposals: Sequence[Proposal], now: Sequence[str], before: Sequence[str]
 ) -> None:
-    key, by_label = str(view.hpa.metadata.key), {proposal.metric.label: proposal for proposal in proposals}
+    key, by_label = str(view.hpa.key), {proposal.metric.label: proposal for proposal in proposals}
     for label in now:
         if label not in before:
             message = f"a fallback begins: {explain.failure(by_label[label])}"

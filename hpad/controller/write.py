@@ -3,10 +3,13 @@
 What is stored when is decided in `hpad.engine.state`; the order of the writes is that of `hpad.store.persistent`.
 """
 
+import msgspec
 import structlog
 
-from hpad.api.hpa import HorizontalPodAutoscalerStatus, Scale
+from hpad.api.autoscaler import with_texts
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus, Scale
 from hpad.api.metadata import Key
+from hpad.api.targets import targets
 from hpad.clock import Clock, Moment
 from hpad.controller import report
 from hpad.controller.cluster import ClusterAccess
@@ -25,6 +28,7 @@ from hpad.telemetry.episode import Episode
 ATTEMPTS = 5
 """The largest number of attempts to write a scale (client-go, util/retry/util.go: DefaultRetry)."""
 _PAUSE_SECONDS = 0.01
+_LONGEST_SENTENCE = 1024
 
 
 class TooEarly(Exception):
@@ -108,7 +112,7 @@ class Writes:
         writes = (settlement.status_changed or turn.unreported is not None) and options.writes_status
         reported = left.reported
         self._store.put(key, left.memory if writes else reported)
-        if writes and await self._report_status(turn, settlement.status) and reported is not left.memory:
+        if writes and await self._report_status(turn, done) and reported is not left.memory:
             self._store.put(key, reported)
         self._log_changes(turn, done)
         report.log_decision(self._log, done, last, start.memory.last)
@@ -128,16 +132,16 @@ class Writes:
             text = f"pods are removed in any order, since their deletion costs could not be written: {error}"
             self._record(turn, conditions.Event(conditions.WARNING, "FailedDeletionCost", text))
 
-    async def _report_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
+    async def _report_status(self, turn: Turn, done: Reconcile) -> bool:
         """Writes the status, and notes when. Returns whether it needs no further attempt."""
-        record, done = turn.record, False
+        record, written = turn.record, False
         record.status_written = turn.timing.moment.monotonic  # before the write: an edit meanwhile clears it
         try:
-            done = await self._write_status(turn, status)
+            written = await self._write_status(turn, _status(done))
         finally:
-            if not done:
+            if not written:
                 record.status_written = None
-        return done
+        return written
 
     async def _write_status(self, turn: Turn, status: HorizontalPodAutoscalerStatus) -> bool:
         """Writes the status. Returns whether it needs no further attempt."""
@@ -169,6 +173,16 @@ class Writes:
         if found or record.logged.competitors:  # seldom
             self._telemetry.controller.competing(done.view.key, [(each.what, each.name) for each in found])
         record.logged = report.log_changes(self._log, done, record.logged, yields=self._observer.options.yields)
+
+
+def _status(done: Reconcile) -> HorizontalPodAutoscalerStatus:
+    """Returns the status to write; that of an Autoscaler also has the decision and the metrics as texts."""
+    status, hpa = done.settlement.status, done.view.hpa
+    if hpa.kind != AUTOSCALER:
+        return status
+    sentence = settle.sentence(done.decision, done.outcome)
+    decision = sentence if len(sentence) <= _LONGEST_SENTENCE else f"{sentence[: _LONGEST_SENTENCE - 1]}…"
+    return with_texts(status, decision, targets(msgspec.structs.replace(hpa, status=status)))
 
 
 async def scale_target(

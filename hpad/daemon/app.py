@@ -23,6 +23,7 @@ from hpad.serve.api_types import Status
 from hpad.serve.authentication import Reviewer
 from hpad.serve.server import Server
 from hpad.settings import TABLE, Settings
+from hpad.settings.model import AUTOSCALERS, BOTH, HPAS
 from hpad.sources.limits import SOURCE_STATES
 from hpad.store import persistent
 from hpad.telemetry import Telemetry
@@ -35,6 +36,11 @@ RELOADABLE = frozenset({*(row.field for row in TABLE.values() if row.setting.rel
 FLUSH_SECONDS = 2.0
 _FIRST_REMINDER, _NEXT_REMINDERS = 5.0, 30.0
 """Seconds until the first log line about a cluster that does not answer, and between later ones."""
+_OWNED = {
+    HPAS: "HPAs of the API server",
+    AUTOSCALERS: "Autoscalers of the API server",
+    BOTH: "HPAs and Autoscalers of the API server",
+}
 WAITING = "waiting for the cluster and the HPAs"
 _SHOWN_ERRORS = 5
 """Errors of rejected settings that the page and the API show."""
@@ -70,9 +76,7 @@ class DaemonStatus:
         coordinator, settings = self._components.coordinator, self._settings()
         facts = (
             "no leader election" if coordinator is None else coordinator.role,
-            "HPAs of the API server"
-            if settings.manifests is None
-            else f"HPAs of the manifests in {settings.manifests}",
+            _OWNED[settings.kinds] if settings.manifests is None else f"HPAs of the manifests in {settings.manifests}",
             f"version {__version__}",
         )
         return Status(doing=self._activity(), facts=facts, dry_run=settings.dry_run)
@@ -284,7 +288,7 @@ class App:
         ordered.append(Component("events", stop=self._flush_events))
         if isinstance(made.store, persistent.PersistentStore):
             # State is read before the first decision, and saved after the last.
-            keep = functools.partial(made.store.run, made.hpas.__contains__)
+            keep = functools.partial(made.store.run, made.hpas.may_exist)
             ordered.append(background("store", keep, after_end=made.store.stop))
         if not self.settings.dry_run:
             ordered.append(background("removal of deletion costs", made.costs.run))
@@ -317,7 +321,7 @@ class App:
         made = self.components
         reminding = asyncio.create_task(self._log_waiting())
         try:
-            await made.hpas.synced.wait()
+            await (made.cluster.kinds.wait_synced() if made.folder is None else made.folder.synced.wait())
             made.cluster.follow([hpa.spec.scale_target_ref for hpa in made.hpas.values()])
             await made.cluster.ready()
             await self._versions.known.wait()

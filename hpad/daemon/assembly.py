@@ -25,7 +25,7 @@ from hpad.records import recent, writer
 from hpad.records.archive import HistoryLimits
 from hpad.records.history import DecisionHistory
 from hpad.settings import Settings, hpas
-from hpad.settings.model import YIELD
+from hpad.settings.model import AUTOSCALERS, HPAS, YIELD
 from hpad.sources import limits, manager, plugins
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store.store import Backend, InMemory, Store
@@ -78,7 +78,7 @@ def build(
     api = _api(given)
     watched = _cluster(given, api, reflector_options or watch.ReflectorOptions())
     files = _folder(given, watched)
-    hpas: HpaSource = watched.hpas if files is None else files
+    hpas: HpaSource = watched.kinds if files is None else files
     metrics = manager.Sources(gatherer(settings, watched, clock, telemetry), clock)
     limit = settings.record_limit
     recorder = None if settings.record is None else writer.RecordingWriter(settings.record, clock, limit)
@@ -188,8 +188,9 @@ def _cluster(given: _Given, api: client.Client, options: watch.ReflectorOptions)
     watching = cluster.Watching(
         namespaces=settings.namespaces,
         hpa_selector=settings.hpa_selector,
-        hpas=settings.manifests is None,
-        others=settings.manifests is not None or bool(settings.hpa_selector),
+        hpas=settings.manifests is None and settings.kinds != AUTOSCALERS,
+        autoscalers=settings.manifests is None and settings.kinds != HPAS,
+        others=settings.manifests is not None or settings.kinds == AUTOSCALERS or bool(settings.hpa_selector),
         alone=not settings.election.enabled,
         max_staleness=settings.max_staleness.total_seconds(),
         options=options,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.kept import kept
 from hpad.api.problem import Problem
@@ -18,7 +19,7 @@ from hpad.api.quantity import QuantityError, parse_milli
 from hpad.api.text import shown, visible
 from hpad.engine import addresses, controls, fallback_policy, metric_policy, schedule
 from hpad.engine.addresses import MetricIdentity, identities
-from hpad.engine.controls import NO_CONTROLS, PREFIX, Controls
+from hpad.engine.controls import NO_CONTROLS, Controls
 from hpad.engine.fallback_policy import LAST_GOOD, Fallback, FallbackPolicy, Fallbacks
 from hpad.engine.spec import CompiledMetric, compiled_spec
 

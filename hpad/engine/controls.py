@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from hpad.api import duration, metadata
+from hpad.api.autoscaler import PREFIX
 from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.api.text import shown
@@ -21,7 +22,6 @@ from hpad.engine.addresses import Address
 from hpad.engine.expression import Node
 from hpad.engine.schedule import Schedule
 
-PREFIX: Final = "hpad.io/"
 METRIC_POLICY: Final = f"{PREFIX}metric-policy"
 SYNC_PERIOD: Final = f"{PREFIX}sync-period"
 SCHEDULE: Final = f"{PREFIX}schedule"

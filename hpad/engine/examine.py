@@ -20,6 +20,8 @@ UNOBSERVABLE: Final = "unobservable"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 MOST_VALUES: Final = 50_000
 """The number of pods times the number of metrics: an HPA with more would hold up the others in each turn."""
+INVALID_SPEC: Final = "InvalidSpec"
+"""The reason for an Autoscaler whose spec the API server would refuse in an HPA."""
 ZERO_DISABLED: Final = "ScaleToZeroDisabled"
 """The reason for what only the feature gate HPAScaleToZero can change."""
 
@@ -87,6 +89,8 @@ def examine(view: View) -> Verdict:
     spec, scale = view.spec, view.scale
     if spec.refused:
         return _too_large(spec.refused)
+    if spec.invalid:
+        return _invalid(spec.invalid)
     if spec.version_error is not None:
         error = f"invalid API version in scale target reference: {spec.version_error}"
         return _unreachable(spec.version_error, error, spec_error=True)
@@ -128,8 +132,8 @@ def _select(view: View, spec: CompiledSpec, text: str, pods: Selector | Selector
         count = f"{len(view.pods):,} pods and {len(spec.metrics)} metrics"
         return _unobservable(TOO_LARGE, f"{count} are more than {MOST_VALUES:,} values, which hpad takes for one HPA")
     if view.overlapping_hpas:
-        namespace, name = spec.key
-        names = " ".join(sorted(f"{namespace}/{other}" for other in {name, *view.overlapping_hpas}))
+        namespace = spec.key.namespace
+        names = " ".join(sorted(f"{namespace}/{other}" for other in {spec.key.name, *view.overlapping_hpas}))
         message = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
         return _unobservable(AMBIGUOUS_SELECTOR, message)
     return _proceed(view.hpa, spec, view.controls.ignored_containers, pods)
@@ -202,6 +206,18 @@ def _too_large(fault: str) -> Halt:
         event=TOO_LARGE,
         text=fault,
         error=f"the HPA is too large: {fault}",
+        spec_error=True,
+    )
+
+
+def _invalid(fault: str) -> Halt:
+    return Halt(
+        kind=UNREACHABLE,
+        reason=INVALID_SPEC,
+        message=f"the HPA controller does not decide for an invalid spec: {fault}",
+        event=INVALID_SPEC,
+        text=fault,
+        error=f"the spec is invalid: {fault}",
         spec_error=True,
     )
 

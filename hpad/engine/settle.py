@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from hpad.api.hpa import HorizontalPodAutoscalerStatus
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscalerStatus
 from hpad.engine import marks
 from hpad.engine.conditions import (
     ABLE_TO_SCALE,
@@ -133,7 +133,8 @@ def _unreachable(view: View, draft: Draft, decision: Decision, verdict: Halt) ->
     draft.condition(ABLE_TO_SCALE, FALSE, verdict.reason, verdict.message)
     draft.warn(verdict.event, verdict.text)
     marks.mark_own(view, draft, None)
-    status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions)
+    observed = _observed(view, view.hpa.status.observed_generation)
+    status = msgspec.structs.replace(view.hpa.status, conditions=draft.conditions, observed_generation=observed)
     return Settlement(
         status=status,
         status_changed=is_to_write(view, status),
@@ -282,6 +283,7 @@ def _settlement(
     marks.mark_own(view, draft, decision.desired)
     metrics = tuple(map(metric_status, decision.proposals)) if decision.recommendation is not None else None
     status = HorizontalPodAutoscalerStatus(
+        observed_generation=_observed(view, None),
         last_scale_time=draft.now if rescaled else view.hpa.status.last_scale_time,
         current_replicas=decision.current,
         desired_replicas=desired,
@@ -305,6 +307,11 @@ def _settlement(
         ),
         rescaled=rescaled,
     )
+
+
+def _observed(view: View, of_hpa: int | None) -> int | None:
+    """Returns the generation that an Autoscaler reports; the built-in controller reports none for HPAs."""
+    return view.hpa.metadata.generation or None if view.hpa.kind == AUTOSCALER else of_hpa
 
 
 def _real(status: HorizontalPodAutoscalerStatus, shadow: Shadow) -> HorizontalPodAutoscalerStatus:

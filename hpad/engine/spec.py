@@ -12,6 +12,7 @@ import msgspec
 from hpad.api import selector as selectors
 from hpad.api.amounts import Unit
 from hpad.api.hpa import (
+    AUTOSCALER,
     ContainerResourceMetricSource,
     CrossVersionObjectReference,
     ExternalMetricSource,
@@ -331,7 +332,8 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `target_id` is the target as group/kind/name, which is the same in all versions of its API. `version_error` is the
     error in the target's apiVersion, or None. `has_object_or_external`: a metric exists that has a value without pods.
-    `bounds` are those without a schedule. `refused` is why the HPA is too large to be read ("": it is not).
+    `bounds` are those without a schedule. `refused` is why the HPA is too large to be read ("": it is not),
+    `invalid` what is wrong with an Autoscaler.
     """
 
     key: Key
@@ -345,6 +347,7 @@ class CompiledSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     has_object_or_external: bool
     bounds: Bounds
     refused: str = ""
+    invalid: str = ""
 
     @property
     def reference(self) -> str:
@@ -357,7 +360,12 @@ def compiled_spec(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     cached: CompiledSpec | None = hpa.spec.__dict__.get(_CACHED)
     metadata = hpa.metadata
     # `structs.replace` shares the spec between HPAs, also between HPAs of different names.
-    if cached is not None and cached.key.name == metadata.name and cached.key.namespace == metadata.namespace:
+    if (
+        cached is not None
+        and cached.key.name == metadata.name
+        and cached.key.namespace == metadata.namespace
+        and (cached.key.kind != "") == (hpa.kind == AUTOSCALER)
+    ):
         return cached
     compiled = hpa.spec.__dict__[_CACHED] = _compile(hpa)
     return compiled
@@ -387,7 +395,7 @@ def _compiled_metrics(metrics: _Metrics, namespace: str) -> tuple[CompiledMetric
 
 
 def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
-    spec, key, target = hpa.spec, hpa.metadata.key, hpa.spec.scale_target_ref
+    spec, key, target = hpa.spec, hpa.key, hpa.spec.scale_target_ref
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
     return CompiledSpec(
         key=key,
@@ -401,6 +409,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
         bounds=_bounds(minimum, spec.max_replicas),
         refused=spec.refused,
+        invalid=spec.invalid,
     )
 
 

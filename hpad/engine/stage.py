@@ -7,7 +7,15 @@ import msgspec
 
 from hpad.engine.behavior import SCALE_DOWN_LIMIT, SCALE_UP_LIMIT, TOO_FEW, TOO_MANY
 from hpad.engine.deletion_costs import Spared
-from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
+from hpad.engine.examine import (
+    AMBIGUOUS_SELECTOR,
+    DISABLED,
+    INVALID_SPEC,
+    STALE_CACHE,
+    UNREACHABLE,
+    ZERO_DISABLED,
+    Halt,
+)
 from hpad.engine.restrain import Restrained
 from hpad.engine.view import TOO_LARGE
 
@@ -25,6 +33,7 @@ TARGET_UNREADABLE: Final = "target_unreadable"
 STALE: Final = "stale_cache"
 STOPPED: Final = "disabled"
 OVER_LIMITS: Final = "too_large"
+NOT_VALID: Final = "invalid_spec"
 INVALID_SELECTOR: Final = "invalid_selector"
 SHARED_PODS: Final = "ambiguous_selector"
 INVALID_METRICS: Final = "invalid_metrics"
@@ -41,8 +50,8 @@ IS_PAUSED: Final = "paused"
 COMPETING_HPA: Final = "competing_hpa"
 WRITE_FAILED: Final = "write_failed"
 HOLDS: Final = (
-    TARGET_UNREADABLE, STALE, OVER_LIMITS, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS, TOLERANCE,
-    STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED,
+    TARGET_UNREADABLE, STALE, OVER_LIMITS, NOT_VALID, STOPPED, INVALID_SELECTOR, SHARED_PODS, INVALID_METRICS,
+    TOLERANCE, STABILIZATION, UP_LIMIT, DOWN_LIMIT, MAXIMUM, MINIMUM, BUSY_PODS, IN_DRY_RUN, IN_SHADOW, IS_PAUSED,
     COMPETING_HPA, WRITE_FAILED,
 )  # fmt: skip
 """What may hold a count, in the order of the stages: label values of a series."""
@@ -95,6 +104,8 @@ def halted(verdict: Halt) -> Stage:
     """Returns the only stage where nothing was measured."""
     if verdict.reason == TOO_LARGE:
         holds = OVER_LIMITS
+    elif verdict.reason == INVALID_SPEC:
+        holds = NOT_VALID
     elif verdict.kind == UNREACHABLE:
         holds = STALE if verdict.reason == STALE_CACHE else TARGET_UNREADABLE
     elif verdict.kind == DISABLED:

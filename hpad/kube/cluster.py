@@ -1,8 +1,8 @@
 """The cluster as the controller sees it: caches of HPAs, pods and targets; writes of scales, statuses and events."""
 
 import asyncio
+import functools
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from hpad.api import duration
 from hpad.api.deletion_cost import set_by_hpad
 from hpad.api.hpa import CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
-from hpad.api.metadata import Key
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError
 from hpad.engine.view import Competitor
@@ -18,12 +18,9 @@ from hpad.kube import errors, events, hpas, owners, paths, pods, scale
 from hpad.kube.cache import Cache
 from hpad.kube.client import Allowed, Client
 from hpad.kube.competitors import UNKNOWN, Competitors, OtherHpas, target_key
-from hpad.kube.hpas import HpaCache
+from hpad.kube.hpas import HpaCache, WatchedKinds
 from hpad.kube.pods import PodCache
-from hpad.kube.reflector import Kind
 from hpad.kube.watch import ReflectorOptions, WatchScope
-
-ABSENT = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
 class ApiReads:
@@ -45,8 +42,9 @@ class ApiReads:
 class Watching(NamedTuple):
     """What a Cluster watches, and for how long it trusts that.
 
-    `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs. Without `hpas`
-    the HPAs come from files. With `others` the HPAs that other controllers own are watched as well, for `competitors`.
+    `namespaces` limits all caches (empty: all namespaces); `hpa_selector` is a label selector for HPAs and Autoscalers.
+    Without `hpas` and `autoscalers` the HPAs come from files; with both, the kind Autoscaler may be missing. With
+    `others` the HPAs that other controllers own are watched as well, for `competitors`.
     `alone`: no other hpad replica writes. Reads fail if the watch of pods or HPAs has received nothing for
     `max_staleness` seconds. `options` are the timeouts and backoffs of lists and watches.
     """
@@ -54,6 +52,7 @@ class Watching(NamedTuple):
     namespaces: Sequence[str] = ()
     hpa_selector: str = ""
     hpas: bool = True
+    autoscalers: bool = False
     others: bool = False
     alone: bool = True
     max_staleness: float = math.inf
@@ -66,8 +65,8 @@ EVERYTHING: Final = Watching()
 class Cluster:
     """Caches of HPAs, pods and scale targets, kept up to date by `run`; writes of scales, statuses and events.
 
-    Where the HPAs come from files, `hpas` stays empty and counts as synced. A kind of target is watched once an HPA
-    refers to it. `bug` is called whenever a subscriber of the HPAs raises.
+    `kinds` has the HPAs and Autoscalers; where they come from files, it stays empty. A kind of target is watched once
+    an HPA refers to it. `bug` is called whenever a subscriber of the HPAs raises.
     """
 
     def __init__(
@@ -81,14 +80,19 @@ class Cluster:
         scope = WatchScope(client, watching.namespaces, watching.options)
         self._others = OtherHpas(scope, selector if watching.hpas else None) if watching.others else None
         self._competitors = Competitors(self.clock, self._others, alone=watching.alone)
-        self.hpas = HpaCache(
+        cache = functools.partial(
+            HpaCache,
             scope,
-            Kind(paths.HPAS, hpas.decode, operator.attrgetter("metadata.resource_version"), absent=ABSENT),
             params={"labelSelector": selector} if selector else None,
             bug=bug,
             status_written=self._competitors.status_written,
         )
-        self.hpas.subscribe(self.hpa_changed)
+        self.hpas = cache(form=hpas.HPA)
+        self.autoscalers = cache(form=hpas.AUTOSCALER, optional=watching.hpas)
+        caches = {"": self.hpas} if watching.hpas else {}
+        caches |= {AUTOSCALER_KEY: self.autoscalers} if watching.autoscalers else {}
+        self.kinds = WatchedKinds(caches)
+        self.kinds.subscribe(self.hpa_changed)
         self.pods = PodCache(scope)
         self.targets = {(kind.resource.group, kind.resource.kind): Cache(scope, kind) for kind in scale.WATCHED}
         self._competitors.watch(self.targets)
@@ -96,18 +100,12 @@ class Cluster:
         self._owners = owners.PodOwners(self.targets, self.follow, self.clock, watching.max_staleness)
         self._max_staleness = watching.max_staleness
         self._namespaces = tuple(watching.namespaces)
-        self._needed: list[Cache[HorizontalPodAutoscaler] | PodCache] = [self.pods]
-        self._running: list[Cache[Any] | PodCache] = [self.pods]
-        self._optional: list[Cache[Any]] = [*self.targets.values()]  # may be refused by the server
+        self._running: list[Cache[Any] | PodCache] = [self.pods, *self.kinds]
+        self._optional: list[Cache[Any]] = [self.autoscalers, *self.targets.values()]  # may be refused by the server
         self._group: asyncio.TaskGroup | None = None
         if self._others is not None:
             self._running.append(self._others.cache)
             self._optional.append(self._others.cache)
-        if watching.hpas:
-            self._needed.append(self.hpas)
-            self._running.append(self.hpas)
-        else:
-            self.hpas.synced.set()
 
     async def run(self) -> None:
         """Keeps all caches up to date and writes events until cancelled."""
@@ -132,8 +130,8 @@ class Cluster:
         Kinds of targets that the server does not have, or forbids to list, are not waited for: their scales are read
         by single requests.
         """
-        await self.hpas.synced.wait()
-        self.follow([hpa.spec.scale_target_ref for hpa in self.hpas.values()])
+        await self.kinds.wait_synced()
+        self.follow([hpa.spec.scale_target_ref for hpa in self.kinds.values()])
         for cache in self._running:
             await (cache.answered if cache in self._optional else cache.synced).wait()
 
@@ -144,7 +142,7 @@ class Cluster:
         return [
             f"{UNKNOWN}: {cache.trouble}" if cache is others else cache.trouble
             for cache in self._running
-            if cache.trouble is not None
+            if cache.trouble is not None and not (cache.kind.optional and not cache.synced.is_set())
         ]
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:
@@ -160,14 +158,15 @@ class Cluster:
         now = self.clock.monotonic()
         return {str(cache.kind.resource): cache.staleness(now) for cache in self._running if cache.synced.is_set()}
 
-    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference, kind: str = "") -> Scale:
         """Returns the target's scale, without a request if the target is watched.
 
-        Raises ApiError, also if the pods and HPAs that a decision needs are too old or not watched.
+        `kind` is that in the key of the HPA. Raises ApiError, also if the pods and the HPAs of that kind, which a
+        decision needs, are too old or not watched.
         """
         self._require_watched(namespace)
         self.follow((ref,))
-        self._require_fresh(namespace)
+        self._require_fresh(namespace, kind)
         scale = await self._scales.read(namespace, ref)
         self._competitors.read(target_key(namespace, ref), scale)
         return scale
@@ -216,9 +215,10 @@ class Cluster:
         self, hpa: HorizontalPodAutoscaler, status: HorizontalPodAutoscalerStatus, allowed: Allowed | None = None
     ) -> HorizontalPodAutoscaler:
         """Writes the HPA's status alone in one attempt. Raises ApiError, and the exceptions of `allowed`."""
-        written = await hpas.write_status(self.client, self.hpas, hpa, status, allowed)
-        if self.hpas.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
-            self.hpas.offer(written)
+        cache = self.autoscalers if hpa.key.kind else self.hpas
+        written = await hpas.write_status(self.client, cache, hpa, status, allowed)
+        if cache.get(written.key) is not None:  # an HPA that was deleted during the write stays deleted
+            cache.offer(written)
         return written.value
 
     def hpa_changed(self, key: Key, old: HorizontalPodAutoscaler | None, new: HorizontalPodAutoscaler | None) -> None:
@@ -239,9 +239,10 @@ class Cluster:
             message = f'hpad does not watch the namespace "{namespace}": its setting `namespaces` names {watched}'
             raise errors.ApiError(0, "NotWatched", message)
 
-    def _require_fresh(self, namespace: str) -> None:
+    def _require_fresh(self, namespace: str, kind: str) -> None:
         now = self.clock.monotonic()
-        for cache in self._needed:
+        own = self.autoscalers if kind else self.hpas
+        for cache in (self.pods, own) if own in self._running else (self.pods,):
             if cache.staleness(now, namespace) > self._max_staleness:
                 limit = duration.write(timedelta(seconds=self._max_staleness))
                 message = f"the watch of {cache.kind.resource} has received nothing for more than {limit}: too long to"

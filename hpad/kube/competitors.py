@@ -64,7 +64,8 @@ def decode(raw: bytes | msgspec.Raw, ours: Selector | None) -> tuple[OtherHpa, b
     wire = _HPA.decode(raw)
     metadata, labels = wire.metadata, watch.labels(wire.metadata.labels)
     target = target_key(metadata.namespace, limits.reference(wire.spec.scale_target_ref))
-    return OtherHpa(metadata.key, target, metadata.resource_version), ours is not None and ours.matches(labels)
+    key = Key(metadata.namespace, metadata.name)
+    return OtherHpa(key, target, metadata.resource_version), ours is not None and ours.matches(labels)
 
 
 class OtherHpas:
@@ -118,7 +119,7 @@ class Competitors:
             return ()
         target = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
         found = [] if self._others is None else [Competitor(HPA, str(key)) for key in self._others.of(target)]
-        writes = ((SCALE, self._scaled.get(target)), (STATUS, self._reported.get(hpa.metadata.key)))
+        writes = ((SCALE, self._scaled.get(target)), (STATUS, self._reported.get(hpa.key)))
         for written_object, write in writes:
             if write is not None and self._clock.monotonic() - write[1] < RECENT:
                 found.append(Competitor(written_object, write[0]))
@@ -158,7 +159,7 @@ class Competitors:
     def release(self, hpa: HorizontalPodAutoscaler) -> None:
         """Drops the other writers of an HPA that was deleted or replaced, or that has a new target."""
         target = target_key(hpa.metadata.namespace, hpa.spec.scale_target_ref)
-        self._reported.pop(hpa.metadata.key, None)
+        self._reported.pop(hpa.key, None)
         self._written.pop(target, None)
         self._scaled.pop(target, None)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from hpad.api.hpa import API_VERSION, KIND, HorizontalPodAutoscaler
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.metadata import Key
 from hpad.clock import micros
 from hpad.engine.conditions import Event, with_detail
@@ -200,7 +200,7 @@ class EventRecorder:
     def record(self, hpa: HorizontalPodAutoscaler, event: Event, allowed: Allowed | None = None) -> None:
         """Queues an event about an HPA; drops it if the queue is full, as client-go does."""
         meta = hpa.metadata
-        about = EventObject(KIND, meta.namespace, meta.name, meta.uid, API_VERSION, meta.resource_version)
+        about = EventObject(hpa.kind, meta.namespace, meta.name, meta.uid, hpa.api_version, meta.resource_version)
         self.record_for(about, event, allowed)
 
     def record_for(self, about: EventObject, event: Event, allowed: Allowed | None = None) -> None:

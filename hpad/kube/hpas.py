@@ -1,16 +1,21 @@
-"""HPAs: their decoding, their cache, and the writes of their status.
+"""HPAs and Autoscalers: their decoding, their caches, and the writes of their status.
 
 Fields that hpad does not know must survive a write. Therefore the bytes of each HPA are kept, about 1 kB each, without
 managedFields (the server ignores them in a write of a subresource) and without the status fields that hpad writes.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import functools
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from hpad.api import limits
+from hpad.api import limits, validation
+from hpad.api.autoscaler import PREFIX, Autoscaler, AutoscalerStatus, as_hpa, without_texts
 from hpad.api.hpa import (
     CrossVersionObjectReference,
     HorizontalPodAutoscaler,
@@ -19,16 +24,18 @@ from hpad.api.hpa import (
     HorizontalPodAutoscalerStatus,
     MetricSpec,
     dec_hook,
+    defaulted,
     enc_hook,
 )
 from hpad.api.kept import kept
-from hpad.api.metadata import Key, ObjectMeta
-from hpad.engine.controls import PREFIX
+from hpad.api.metadata import AUTOSCALER_KEY, Key, ObjectMeta
 from hpad.kube import errors, managed_fields, paths
-from hpad.kube.cache import Cache
+from hpad.kube.cache import Cache, Callback
 from hpad.kube.client import Allowed, Client
 from hpad.kube.reflector import Kind
 from hpad.kube.watch import DECODED, UNDECODABLE, DecodedObject, Original, WatchScope, interned
+
+ABSENT: Final = "this API server has no autoscaling/v2: hpad needs Kubernetes 1.23 or later"
 
 
 class _NarrowSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -48,20 +55,62 @@ class _RawSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 _HPA = msgspec.json.Decoder(HorizontalPodAutoscaler, dec_hook=dec_hook)
+_AUTOSCALER = msgspec.json.Decoder(Autoscaler, dec_hook=dec_hook)
 _NARROW = msgspec.json.Decoder(_NarrowHpa, dec_hook=dec_hook)
 _SPEC = msgspec.json.Decoder(_RawSpec)
 _METRICS: Final = msgspec.json.Decoder(tuple[MetricSpec, ...], dec_hook=dec_hook)
 
 
-def hpa(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Decodes an autoscaling/v2 HPA; raises UNDECODABLE. One that is too large is `limits.refused`."""
+class Form(NamedTuple):
+    """How the objects of one kind are read and written.
+
+    `read` decodes one, and raises UNDECODABLE; `status` are the fields of its status that hpad writes; `head` begins
+    an object.
+    """
+
+    resource: paths.Resource
+    read: Callable[[bytes | msgspec.Raw], HorizontalPodAutoscaler]
+    status: frozenset[str]
+
+    @property
+    def head(self) -> bytes:
+        version = f"{self.resource.group}/{self.resource.version}"
+        return b'{"apiVersion":"%b","kind":"%b"' % (version.encode(), self.resource.kind.encode())
+
+
+def _autoscaler(raw: bytes | msgspec.Raw) -> HorizontalPodAutoscaler:
+    return as_hpa(_AUTOSCALER.decode(raw))
+
+
+def _fields(status: type[HorizontalPodAutoscalerStatus]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(status))
+
+
+HPA: Final = Form(paths.HPAS, _HPA.decode, _fields(HorizontalPodAutoscalerStatus))
+AUTOSCALER: Final = Form(paths.AUTOSCALERS, _autoscaler, _fields(AutoscalerStatus))
+
+
+def hpa(raw: bytes | msgspec.Raw, form: Form = HPA) -> DecodedObject[HorizontalPodAutoscaler]:
+    """Decodes an autoscaling/v2 HPA or an Autoscaler; raises UNDECODABLE. One that is too large is `limits.refused`."""
     fault = limits.size_fault(len(_SPEC.decode(raw).spec)) if len(raw) > limits.SPEC_BYTES else None
-    found = limits.within(_HPA.decode(raw)) if fault is None else limits.refused(_without_parts(raw), fault)
+    found = limits.within(form.read(raw)) if fault is None else limits.refused(_without_parts(raw, form), fault)
+    if form is AUTOSCALER and not found.spec.refused:
+        found = _completed(found)
     value = _with_shared_parts(found)
-    return DecodedObject(value.metadata.key, value.metadata.resource_version, value)
+    return DecodedObject(value.key, value.metadata.resource_version, value)
 
 
-def _without_parts(raw: bytes | msgspec.Raw) -> HorizontalPodAutoscaler:
+def _completed(found: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Returns an Autoscaler with its defaults, validated: no API server has done either."""
+    whole = defaulted(found)
+    # Whether minReplicas may be 0 is decided in each turn, by the feature gate.
+    fault = next(iter(validation.validate(whole, scale_to_zero=True)), None)
+    if fault is None:
+        return whole
+    return msgspec.structs.replace(whole, spec=msgspec.structs.replace(whole.spec, invalid=fault.text))
+
+
+def _without_parts(raw: bytes | msgspec.Raw, form: Form) -> HorizontalPodAutoscaler:
     """Decodes an HPA without metrics and behavior, which may be too large to be decoded."""
     narrow = _NARROW.decode(raw)
     spec = HorizontalPodAutoscalerSpec(
@@ -69,7 +118,13 @@ def _without_parts(raw: bytes | msgspec.Raw) -> HorizontalPodAutoscaler:
         min_replicas=narrow.spec.min_replicas,
         max_replicas=narrow.spec.max_replicas,
     )
-    return HorizontalPodAutoscaler(metadata=narrow.metadata, spec=spec, status=narrow.status)
+    return HorizontalPodAutoscaler(
+        kind=form.resource.kind,
+        api_version=f"{form.resource.group}/{form.resource.version}",
+        metadata=narrow.metadata,
+        spec=spec,
+        status=narrow.status,
+    )
 
 
 def _own_annotations(found: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -131,22 +186,20 @@ def _shared_condition(condition: HorizontalPodAutoscalerCondition) -> Horizontal
     )
 
 
-_FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(HorizontalPodAutoscalerStatus))
 _KEPT_APART: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
-_HEAD: Final = f'{{"apiVersion":"{paths.HPAS.group}/{paths.HPAS.version}","kind":"{paths.HPAS.kind}"'.encode()
 _NOTHING: Final = b"{}"  # shared by almost all HPAs, as is the next
 _NO_WRITERS: Final[Mapping[str, str]] = MappingProxyType({})
 encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 """Returns the JSON of a status as bytes."""
 
 
-def decode(raw: bytes | msgspec.Raw) -> DecodedObject[HorizontalPodAutoscaler]:
-    """Decodes an autoscaling/v2 HPA with its `original`; raises UNDECODABLE."""
-    return msgspec.structs.replace(hpa(raw), original=original(raw))
+def decode(raw: bytes | msgspec.Raw, form: Form = HPA) -> DecodedObject[HorizontalPodAutoscaler]:
+    """Decodes an autoscaling/v2 HPA or an Autoscaler with its `original`; raises UNDECODABLE."""
+    return msgspec.structs.replace(hpa(raw, form), original=original(raw, form))
 
 
-def original(raw: bytes | msgspec.Raw) -> Original:
-    """Returns the data for a write of the status of an autoscaling/v2 HPA; raises UNDECODABLE."""
+def original(raw: bytes | msgspec.Raw, form: Form = HPA) -> Original:
+    """Returns the data for a write of the status of an autoscaling/v2 HPA or an Autoscaler; raises UNDECODABLE."""
     whole = _parts(raw)
     metadata, status = _parts(whole["metadata"]), _parts(whole.get("status", b"null"))
     entries = managed_fields.entries(metadata.pop("managedFields", b""))
@@ -154,17 +207,17 @@ def original(raw: bytes | msgspec.Raw) -> Original:
     return Original(
         encode(metadata),
         bytes(whole.get("spec", _NOTHING)),
-        _unknown(status),
+        _joined({name: value for name, value in status.items() if name not in form.status}),
         _joined({name: value for name, value in whole.items() if name not in _KEPT_APART}),
         managed_fields.writers_of_status(entries) or _NO_WRITERS,
     )
 
 
-def body(original: Original, version: str, status: bytes) -> bytes:
+def body(original: Original, version: str, status: bytes, form: Form = HPA) -> bytes:
     """Returns the object to PUT: the original of that resourceVersion with that status, which is encoded already."""
     metadata = _merged(original.metadata, b'{"resourceVersion":%b}' % encode(version))
     written = _merged(original.status, status)
-    own = b'%b,"metadata":%b,"spec":%b,"status":%b}' % (_HEAD, metadata, original.spec, written)
+    own = b'%b,"metadata":%b,"spec":%b,"status":%b}' % (form.head, metadata, original.spec, written)
     return _merged(own, original.rest)
 
 
@@ -174,6 +227,7 @@ def written(
     original: Original,
     status: HorizontalPodAutoscalerStatus,
     sent: bytes,
+    form: Form = HPA,
 ) -> DecodedObject[HorizontalPodAutoscaler]:
     """Decodes the answer to a write of that status of `stored`; raises UNDECODABLE.
 
@@ -186,13 +240,13 @@ def written(
     metadata.pop("managedFields", None)
     version: str = _TEXT.decode(metadata.pop("resourceVersion", b'""'))
     if bytes(found.spec) != original.spec or encode(metadata) != original.metadata:
-        return decode(answer)
+        return decode(answer, form)
     if bytes(found.status) != sent:
         taken = _STATUS.decode(found.status)
         status = status if taken == status else taken
     renewed = msgspec.structs.replace(stored.metadata, resource_version=version)
     value = msgspec.structs.replace(stored, metadata=renewed, status=status)
-    return DecodedObject(value.metadata.key, version, value, original)
+    return DecodedObject(value.key, version, value, original)
 
 
 class _Answer(msgspec.Struct, frozen=True, gc=False):
@@ -212,11 +266,6 @@ def _parts(raw: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     return _PARTS.decode(raw) or {}
 
 
-def _unknown(status: Mapping[str, msgspec.Raw]) -> bytes:
-    """Returns the fields of a status that hpad does not write."""
-    return _joined({name: value for name, value in status.items() if name not in _FIELDS})
-
-
 def _joined(parts: Mapping[str, msgspec.Raw]) -> bytes:
     return encode(parts) if parts else _NOTHING
 
@@ -229,7 +278,7 @@ def _merged(one: bytes, other: bytes) -> bytes:
 
 
 class HpaCache(Cache[HorizontalPodAutoscaler]):
-    """All HPAs, each with the bytes that a write of its status needs (`original`).
+    """All HPAs, or all Autoscalers, each with the bytes that a write of its status needs (`original`).
 
     A version that differs only in its status keeps the stored spec object. Most versions are status writes, and a spec
     with its compiled form is half of an HPA's memory: replacing it each time would fragment the heap.
@@ -239,13 +288,18 @@ class HpaCache(Cache[HorizontalPodAutoscaler]):
     def __init__(
         self,
         scope: WatchScope,
-        kind: Kind[HorizontalPodAutoscaler],
+        form: Form = HPA,
         *,
+        optional: bool = False,
         params: Mapping[str, str] | None = None,
         bug: Callable[[], None] | None = None,
         status_written: Callable[[Key, str], None] | None = None,
     ) -> None:
+        autoscaler = AUTOSCALER_KEY if form is AUTOSCALER else ""
+        read, version = functools.partial(decode, form=form), operator.attrgetter("metadata.resource_version")
+        kind = Kind(form.resource, read, version, ABSENT if form is HPA else "", autoscaler, optional)
         super().__init__(scope, kind, params=params, bug=bug)
+        self.form = form
         self._status_written = status_written
         self._originals: dict[Key, Original] = {}
 
@@ -284,6 +338,47 @@ def _same_spec(
     return stored.spec == new.value.spec and encode(stored.spec) == encode(new.value.spec)
 
 
+class WatchedKinds:
+    """The HPAs and Autoscalers of these caches, by the kind in their keys (`hpad.controller.cluster.HpaSource`)."""
+
+    def __init__(self, caches: Mapping[str, HpaCache]) -> None:
+        self.synced = asyncio.Event()
+        self._caches = caches
+
+    def get(self, key: Key) -> HorizontalPodAutoscaler | None:
+        cache = self._caches.get(key.kind)
+        return None if cache is None else cache.get(key)
+
+    def values(self) -> Iterable[HorizontalPodAutoscaler]:
+        """Returns a live view of all objects: copy it before awaiting anything."""
+        return chain.from_iterable([cache.values() for cache in self._caches.values()])
+
+    def keys(self) -> Collection[Key]:
+        return list(chain.from_iterable([cache.keys() for cache in self._caches.values()]))
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key) is not None
+
+    def may_exist(self, key: Key) -> bool:
+        """Returns whether the object exists, or its kind cannot be listed yet: its state must not be dropped then."""
+        cache = self._caches.get(key.kind)
+        return cache is not None and (key in cache or not cache.synced.is_set())
+
+    def subscribe(self, callback: Callback[HorizontalPodAutoscaler]) -> None:
+        """Calls back on every change from now on."""
+        for cache in self._caches.values():
+            cache.subscribe(callback)
+
+    async def wait_synced(self) -> None:
+        """Waits until all objects are known, but for an optional kind that the server refuses, and sets `synced`."""
+        for cache in self._caches.values():
+            await (cache.answered if cache.kind.optional else cache.synced).wait()
+        self.synced.set()
+
+    def __iter__(self) -> Iterator[HpaCache]:
+        return iter(self._caches.values())
+
+
 _MODIFIED: Final = (
     'Operation cannot be fulfilled on {} "{}": the object has been modified;'
     " please apply your changes to the latest version and try again"
@@ -307,18 +402,18 @@ async def write_status(
     No request is sent if `cache` shows that `hpa` was deleted or changed: the server would refuse it. `allowed` is
     called before that as well, because an edited HPA is no conflict to its caller.
     """
-    key = hpa.metadata.key
+    key, form = hpa.key, cache.form
     stored, kept = cache.get(key), cache.original(key)
     if stored is None or kept is None or stored.metadata.resource_version != hpa.metadata.resource_version:
         if allowed is not None:
             allowed()
         if stored is None or kept is None:
-            raise errors.ApiError(404, "NotFound", f'{paths.HPAS} "{key.name}" not found')
-        raise errors.ApiError(409, "Conflict", _MODIFIED.format(paths.HPAS, key.name))
+            raise errors.ApiError(404, "NotFound", f'{form.resource} "{key.name}" not found')
+        raise errors.ApiError(409, "Conflict", _MODIFIED.format(form.resource, key.name))
     sent = encode(status)
-    content = body(kept, hpa.metadata.resource_version, sent)
-    answer = await client.request("PUT", paths.HPAS.object(key, "status"), body=content, allowed=allowed)
+    content = body(kept, hpa.metadata.resource_version, sent, form)
+    answer = await client.request("PUT", form.resource.object(key, "status"), body=content, allowed=allowed)
     try:
-        return written(answer, stored, kept, status, sent)
+        return written(answer, stored, kept, without_texts(status), sent, form)
     except UNDECODABLE as error:
-        raise errors.ApiError(0, "BadAnswer", f"the answer is no HorizontalPodAutoscaler: {error}") from error
+        raise errors.ApiError(0, "BadAnswer", f"the answer is no {form.resource.kind}: {error}") from error

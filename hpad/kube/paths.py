@@ -37,6 +37,7 @@ class Resource(NamedTuple):
 
 
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+AUTOSCALERS = Resource("hpad.io", "v1", "autoscalers", "Autoscaler")
 PODS = Resource("", "v1", "pods", "Pod")
 EVENTS = Resource("", "v1", "events", "Event")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")

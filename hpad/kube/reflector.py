@@ -75,13 +75,20 @@ class Kind(Generic[T]):
     """The objects of a cache: the resource, the decoder, and a function that returns a value's resourceVersion.
 
     `version` is None for values without a resourceVersion; such values cannot be passed to `Cache.offer`. `absent`
-    explains a server that does not have the resource, "" if that is normal.
+    explains a server that does not have the resource, "" if that is normal. `of` is the kind in the keys of the
+    objects. An `optional` resource may be refused from the beginning without any trouble.
     """
 
     resource: paths.Resource
     decode: watch.Decode[T]
     version: Callable[[T], str] | None = None
     absent: str = ""
+    of: str = ""
+    optional: bool = False
+
+    def key(self, head: watch.Meta | watch.ObjectVersion) -> Key:
+        """Returns the key of an object of this kind."""
+        return Key(head.namespace, head.name, self.of)
 
 
 class ReflectorStore(Protocol[T]):
@@ -241,13 +248,13 @@ class Reflector(Generic[T]):
 
     def _failed(self, error: errors.ApiError) -> StepEnd:
         """Logs the first failure, reports it to the store, and sets the delay until the next request."""
-        absent = self._kind.absent if error.not_found else ""
+        absent, refused = self._kind.absent if error.not_found else "", error.status in _REFUSED and not self.synced
         text = f"{absent} ({error})" if absent else str(error)
         if not self.failing:
-            log = self._log.error if absent else self._log.warning
-            log("list or watch failed", error=text, status=error.status)
+            level = "error" if absent else "info" if self._kind.optional and refused else "warning"
+            getattr(self._log, level)("list or watch failed", error=text, status=error.status)
         self.failing = True
-        if error.status in _REFUSED and not self.synced:
+        if refused:
             self._store.answered.set()
         self._store.trouble = f"{self._kind.resource}: {text}"
         self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
@@ -286,7 +293,7 @@ class Reflector(Generic[T]):
         head = watch.heading(line)
         if head is None or head.type not in _STORED:
             return ""
-        key, version = head.object.metadata.key, head.object.metadata.resource_version
+        key, version = self._kind.key(head.object.metadata), head.object.metadata.resource_version
         return version if version and self._store.has(key, version) else ""
 
     def _store_change(self, change: watch.WatchChange) -> str:
@@ -295,9 +302,9 @@ class Reflector(Generic[T]):
         decoded = self._decode(change.object)
         if decoded is None:
             meta = watch.meta(change.object)
-            self._store.drop(meta.key, meta.resource_version)
+            self._store.drop(self._kind.key(meta), meta.resource_version)
             if deleted:
-                self._unreadable.forget(meta.key)
+                self._unreadable.forget(self._kind.key(meta))
             return meta.resource_version
         if deleted:
             self._store.drop(decoded.key, decoded.version)
@@ -317,7 +324,7 @@ class Reflector(Generic[T]):
                 for line in lines:
                     change = watch.decode(line)
                     if change.type == watch.DELETED:
-                        seen.discard(watch.meta(change.object).key)
+                        seen.discard(self._kind.key(watch.meta(change.object)))
                     elif change.type != watch.BOOKMARK:
                         seen.add(self._put_listed(change.object))
                     elif (meta := watch.meta(change.object)).complete:
@@ -364,7 +371,7 @@ class Reflector(Generic[T]):
         try:
             decoded = self._kind.decode(raw)
         except watch.UNDECODABLE as error:
-            key, text = watch.meta(raw).key, str(error)
+            key, text = self._kind.key(watch.meta(raw)), str(error)
             self._unreadable.occurred(
                 subject=key, cause=text, name=key.name, object_namespace=key.namespace, error=text
             )

@@ -109,10 +109,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
     @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
-
-    @property
     def complete(self) -> bool:
         """Returns whether this metadata belongs to the bookmark that ends a streaming list (KEP-3157)."""
         return labels(self.annotations).get(_INITIAL_EVENTS_END) == "true"
@@ -124,10 +120,6 @@ class ObjectVersion(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
 
 
 class _OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):

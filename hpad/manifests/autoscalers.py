@@ -7,7 +7,8 @@ API server writes into its metadata, and its owners and finalizers, whose contro
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hpad.engine.controls import IN_SHADOW, MODE, PAUSED, PREFIX
+from hpad.api.autoscaler import PREFIX
+from hpad.engine.controls import IN_SHADOW, MODE, PAUSED
 from hpad.manifests.keda.fields import Note
 
 KIND: Final = "Autoscaler"

@@ -125,6 +125,9 @@ class Folder:
     def __contains__(self, key: Key) -> bool:
         return key in self._values
 
+    def may_exist(self, key: Key) -> bool:
+        return key in self
+
     def allow_zero(self, allowed: bool) -> None:
         """Sets the gate HPAScaleToZero for minReplicas 0; the next scan reads all files again."""
         self._scale_to_zero = allowed

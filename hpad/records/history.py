@@ -287,7 +287,7 @@ def _entry(key: Key, found: FoundEntry) -> Entry:
         said,
         number=row.number,
         namespace=key.namespace,
-        name=key.name,
+        name=key.local,
         began=moment_of(row.began),
         ended=moment_of(row.ended),
         turns=row.turns,

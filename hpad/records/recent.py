@@ -99,7 +99,7 @@ def lines(reconciles: Sequence[Reconcile]) -> Iterator[bytes]:
     for done in reconciles:
         by_hpa.setdefault(done.view.key, []).append(done)
     for key in sorted(by_hpa):
-        yield from _scenarios(f"{quote(key.namespace, safe='')}.{quote(key.name, safe='')}", by_hpa[key])
+        yield from _scenarios(f"{quote(key.namespace, safe='')}.{quote(key.local, safe='')}", by_hpa[key])
 
 
 def _scenarios(name: str, reconciles: Sequence[Reconcile]) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import to_builtins
 from hpad.engine import controls
 from hpad.records import replay
@@ -59,7 +60,7 @@ _NAME_KEYS: Final = frozenset({"otherHpaSelectors"})
 _BY_NAME: Final = _LABELS | _NAME_KEYS | {"customMetrics", "externalMetrics"}
 """Objects whose keys are names."""
 _CONTROLS: Final = "controls"
-_IGNORED: Final = f"{controls.PREFIX}ignore-containers"
+_IGNORED: Final = f"{PREFIX}ignore-containers"
 _NAMING: Final = frozenset({_IGNORED, controls.METRIC_POLICY, controls.BUSY_METRIC})
 """The controls with names in their texts; the words of the others have a meaning of their own."""
 _ANSWERS: Final = frozenset({"answers", "work"})

@@ -91,7 +91,7 @@ class Simulation:
     def continues(self, scenario: Scenario) -> bool:
         """Returns whether the scenario goes on where the one before ended: later, with the same HPA and its history."""
         last = None if self._last is None else self._last.recorded
-        if last is None or not scenario.steps or last.view.hpa.metadata.key != scenario.hpa.metadata.key:
+        if last is None or not scenario.steps or last.view.hpa.key != scenario.hpa.key:
             return False
         first = decode_step(scenario.steps[0], "steps[0]")
         return first.time > last.view.now and last.settlement.history == scenario.history

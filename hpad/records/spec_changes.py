@@ -13,6 +13,7 @@ import yaml
 
 from hpad.api import decode, validation
 from hpad.api import hpa as v2
+from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown, visible
 from hpad.engine import annotations, controls
@@ -27,7 +28,7 @@ _KEY: Final = re.compile(r"""\[(?:"([^"]*)"|'([^']*)')\]""")
 _ROOTS: Final = ("spec", "metadata")
 _NO_QUOTES: Final = "*&!%@`"
 """Begins of texts, such as that of `* * * * * for 1h: min=5`, which are no plain text in YAML."""
-_SETTABLE: Final = f"only spec and the annotations under {controls.PREFIX} can be set"
+_SETTABLE: Final = f"only spec and the annotations under {PREFIX} can be set"
 _IN_BRACKETS: Final = f'metadata.annotations["{annotations.FALLBACK}"]'
 
 Part = str | int
@@ -112,7 +113,7 @@ def _check_root(change: Change) -> None:
         raise change.error("name a field of the spec, as in spec.maxReplicas=20")
     if path[0] == "metadata" and (len(path) != 3 or path[1] != "annotations" or not isinstance(path[2], str)):
         raise change.error(f"{_SETTABLE}, as in {_IN_BRACKETS}")
-    if change.annotation is not None and not change.annotation.startswith(controls.PREFIX):
+    if change.annotation is not None and not change.annotation.startswith(PREFIX):
         raise change.error(f"this annotation changes no decision: {_SETTABLE}")
 
 
@@ -188,7 +189,7 @@ def annotated(
     texts = {name: str(change.value) for name, change in own.items() if change.value is not None}
     found = annotations.read(texts, metrics)
     for error in found.errors:
-        raise own[error.path].error(f"{hpa.metadata.key}: {error.text}")
+        raise own[error.path].error(f"{hpa.key}: {error.text}")
     none = (FallbackPolicy(),) * len(metrics)
     return tuple(
         FallbackPolicy(
@@ -208,7 +209,7 @@ def controlled(hpa: HorizontalPodAutoscaler, recorded: Controls, changes: Sequen
     texts |= {name: str(change.value) for name, change in own.items() if change.value is not None}
     found = controls.read(texts)
     for name, text in found.errors:
-        raise own[name].error(f"{hpa.metadata.key}: {text}")
+        raise own[name].error(f"{hpa.key}: {text}")
     return found.controls
 
 
@@ -224,7 +225,7 @@ def _put(document: dict[str, Any], change: Change, hpa: HorizontalPodAutoscaler)
         if isinstance(part, int):
             _check_index(document, holder, part, before, change, hpa)
         elif not isinstance(holder, dict):
-            raise change.error(f"{hpa.metadata.key}: {written(before)} {_no_object(holder, part)}")
+            raise change.error(f"{hpa.key}: {written(before)} {_no_object(holder, part)}")
         if not last:
             following: Any = [] if isinstance(change.path[index + 1], int) else {}
             if isinstance(part, str) and holder.get(part) is None:
@@ -251,7 +252,7 @@ def _check_index(
     hpa: HorizontalPodAutoscaler,
 ) -> None:
     """Raises ChangeError if the holder is no list, or has no such entry."""
-    where = f"{hpa.metadata.key}: {written(before)}"
+    where = f"{hpa.key}: {written(before)}"
     if not isinstance(holder, list):
         raise change.error(f"{where} is no list: write a field instead of [{index}]")
     if index < len(holder):
@@ -264,7 +265,7 @@ def _check_index(
 def _read(document: dict[str, Any], change: Change, hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     reading = decode.read(document)
     if reading.errors or reading.hpa is None:
-        raise change.error(f"{hpa.metadata.key}: {'; '.join(map(str, reading.errors))}")
+        raise change.error(f"{hpa.key}: {'; '.join(map(str, reading.errors))}")
     return reading.hpa
 
 
@@ -272,7 +273,7 @@ def _validate(
     made: HorizontalPodAutoscaler, hpa: HorizontalPodAutoscaler, changes: Sequence[Change], scale_to_zero: bool
 ) -> None:
     """Raises ChangeError for errors that the recorded HPA does not have, and for another target."""
-    key = hpa.metadata.key
+    key = hpa.key
     if made.spec.scale_target_ref != hpa.spec.scale_target_ref:
         raise _blamed("spec.scaleTargetRef", changes).error(
             f"{key}: the target cannot be changed: counts and pods were recorded for the other one"

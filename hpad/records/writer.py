@@ -170,17 +170,17 @@ class RecordingWriter:
                 await asyncio.to_thread(self._append, done)
                 self._failing.ended()
             except (OSError, ValueError, RuntimeError) as error:  # disk full, text that is not UTF-8, no thread
-                self._failing.occurred(hpa=str(done.view.hpa.metadata.key), error=str(error))
+                self._failing.occurred(hpa=str(done.view.hpa.key), error=str(error))
 
     def _append(self, done: Reconcile) -> None:
         """Writes one reconcile. Runs in a thread, one call at a time."""
-        key = done.view.hpa.metadata.key
+        key = done.view.hpa.key
         file = self._files.pop(key, None)
         if file is None:
-            file = _reopened(self._folder / file_name(key.namespace, key.name, self._started))
+            file = _reopened(self._folder / file_name(key.namespace, key.local, self._started))
         elif self._rotation.is_large(file.size):
             number = file.number + 1
-            path = self._folder / file_name(key.namespace, key.name, f"{self._started}-{number}")
+            path = self._folder / file_name(key.namespace, key.local, f"{self._started}-{number}")
             file = _File(path, number=number)
         self._files[key] = file  # the end of the dict: the HPA recorded last
         if len(self._files) > MAX_FILES:

@@ -136,7 +136,7 @@ class Api:
         return await respond_with(lambda: self._detail(hpa))
 
     async def _history(self, request: web.Request, asked: Asked) -> web.Response:
-        key, limit = self._found(request).metadata.key, asked["limit"]
+        key, limit = self._found(request).key, asked["limit"]
         found = await self._decisions.entries(
             key,
             since=asked["since"],
@@ -150,7 +150,7 @@ class Api:
         return await respond_with(lambda: EntryList(items=items, continue_=token))
 
     async def _decision(self, request: web.Request, asked: Asked) -> web.Response:
-        key, at = self._found(request).metadata.key, asked["at"]
+        key, at = self._found(request).key, asked["at"]
         found = await self._decisions.at(key, self._clock.now() if at is None else at)
         if found is None:
             raise web.HTTPNotFound(text=await self._no_decision(key))
@@ -163,7 +163,7 @@ class Api:
         return DecisionAt(**msgspec.structs.asdict(found.entry) | {"trace": trace}, outlook=next_, notes=notes)
 
     async def _recording(self, request: web.Request, asked: Asked) -> web.Response:
-        key = self._found(request).metadata.key
+        key = self._found(request).key
         if self._last is None or not self._last.is_on:
             raise web.HTTPNotFound(text="the last decisions are not kept: record_recent is off")
         reconciles = self._last.of(key)

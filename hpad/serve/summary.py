@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> Key:
-        return self.hpa.metadata.key
+        return self.hpa.key
 
     @property
     def status(self) -> HorizontalPodAutoscalerStatus:
@@ -246,7 +246,7 @@ def _current(status: MetricStatus) -> str | None:
 
 def row(hpa: HorizontalPodAutoscaler, store: Store, decisions: DecisionHistory, *, dry_run: bool) -> Row:
     """Returns the row of an HPA."""
-    key = hpa.metadata.key
+    key = hpa.key
     return Row(hpa, store.get(key), decisions.last(key), dry_run)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.api.text import shown
 from hpad.engine import annotations, controls
@@ -44,7 +45,7 @@ def _text(value: Any) -> str:
     raise ValueError(f"{shown(value)} is not a text or a number, as the annotation of that name takes it")
 
 
-_OF_LISTS: Final = {f"{controls.PREFIX}schedule": "; ", f"{controls.PREFIX}ignore-containers": ","}
+_OF_LISTS: Final = {f"{PREFIX}schedule": "; ", f"{PREFIX}ignore-containers": ","}
 """The annotations whose parts may be a list, and what stands between them in the annotation."""
 
 
@@ -59,7 +60,7 @@ def _valued(annotation: str, value: Any) -> str:
 
 
 def _field(annotation: str) -> str:
-    return annotation.removeprefix(controls.PREFIX).replace("-", "_")
+    return annotation.removeprefix(PREFIX).replace("-", "_")
 
 
 ANNOTATIONS: Final = {_field(annotation): annotation for annotation in annotations.ANNOTATIONS}

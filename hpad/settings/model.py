@@ -30,6 +30,7 @@ LOG_FORMATS = ("auto", "text", "json")
 _ZERO_BY_DEFAULT = (1, 37)
 YIELD = "yield"
 COMPETING = (YIELD, "write")
+HPAS, AUTOSCALERS, BOTH = "hpas", "autoscalers", "both"
 BUILT_IN_SOURCES = ("metrics-server", "custom-metrics", "external-metrics")
 
 
@@ -108,6 +109,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hpa_selector: Annotated[
         str, Setting(parsers.selector, "only HPAs with these labels, such as autoscaler=hpad", selects=True)
     ] = ""
+    kinds: Annotated[
+        str,
+        Setting(
+            parsers.one_of(HPAS, AUTOSCALERS, BOTH),
+            "what hpad acts on: hpas, autoscalers, or both (Autoscalers where the kind is installed and rights allow)",
+            "WHAT",
+            selects=True,
+        ),
+    ] = BOTH
     manifests: Annotated[
         Path | None,
         Setting(

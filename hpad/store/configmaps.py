@@ -296,7 +296,7 @@ def _packed(records: Mapping[Key, bytes]) -> tuple[bytes, set[Key]]:
     kept = sorted(records, key=lambda key: (len(records[key]), key))
     size = sum(map(len, records.values()))
     while True:
-        rows = [(key.namespace, key.name, records[key]) for key in sorted(kept)]
+        rows = [(*key, records[key]) for key in sorted(kept)]
         packed = zlib.compress(msgspec.msgpack.encode(_Packed(FORMAT, rows)), 1)
         if len(packed) <= MOST_BYTES:
             return packed, records.keys() - set(kept)
@@ -316,7 +316,7 @@ def _unpacked(value: str) -> tuple[dict[Key, bytes], int]:
         packed = msgspec.msgpack.decode(data, type=_Packed)
     except (binascii.Error, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return {Key(namespace, name): record for namespace, name, record in packed.records}, size
+    return {Key.of(namespace, name): record for namespace, name, record in packed.records}, size
 
 
 def _inflated(packed: bytes) -> bytes:

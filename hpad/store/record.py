@@ -88,7 +88,7 @@ def encode(key: Key, memory: Memory) -> bytes:
     history = memory.history
     wire = _Wire(
         namespace=key.namespace,
-        name=key.name,
+        name=key.local,
         uid=memory.uid,
         at=None if memory.at is None else micros(memory.at),
         last_count=memory.last_count,
@@ -119,7 +119,7 @@ def decode(key: Key, data: bytes) -> Memory:
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise Undecodable(f"its content is invalid: {error}") from error
     # A valid record under another key, after a copy by hand or a bug, would give one HPA the history of another.
-    if Key(wire.namespace, wire.name) != key:
+    if Key.of(wire.namespace, wire.name) != key:
         raise Undecodable(f"it belongs to {wire.namespace}/{wire.name}")
     return memory
 

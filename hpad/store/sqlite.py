@@ -105,7 +105,7 @@ def _load(connection: sqlite3.Connection) -> Rows:
     for row in rows:
         if [type(field) for field in row] != [str, str, bytes]:
             raise Damaged("a row of it has fields of the wrong type")
-    return [(Key(namespace, name), record) for namespace, name, record in rows]
+    return [(Key.of(namespace, name), record) for namespace, name, record in rows]
 
 
 def _save(connection: sqlite3.Connection, changes: Mapping[Key, bytes | None]) -> None:

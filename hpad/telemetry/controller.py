@@ -154,11 +154,11 @@ class ControllerSeries(registry.Collector):
         # Copies, because a thread renders the series while the event loop goes on.
         desired = GaugeMetricFamily(f"{KUBERNETES}desired_replicas", "Last desired replicas of the HPA", labels=labels)
         for key, replicas in self._desired.copy().items():
-            desired.add_metric([key.namespace, key.name], replicas)
+            desired.add_metric([*key], replicas)
         yield desired
         at_max = CounterMetricFamily("hpad_hpa_at_max_seconds", "Time that an HPA wanted maxReplicas", labels=labels)
         for key, seconds in self._at_max.copy().items():
-            at_max.add_metric([key.namespace, key.name], seconds)
+            at_max.add_metric([*key], seconds)
         yield at_max
         text = "1 for each condition that keeps an HPA from its desired size"
         held_back = GaugeMetricFamily("hpad_hpa_held_back", text, labels=[*labels, "condition", "reason"])
@@ -244,7 +244,7 @@ class ControllerSeries(registry.Collector):
 def _add_pairs(family: GaugeMetricFamily, pairs: dict[Key, list[tuple[str, str]]]) -> GaugeMetricFamily:
     for key, found in pairs.copy().items():
         for one, other in found:
-            family.add_metric([key.namespace, key.name, one, other], 1)
+            family.add_metric([*key, one, other], 1)
     return family
 
 

@@ -147,7 +147,7 @@ def histories_are_shifted_again(patch: pytest.MonkeyPatch) -> None:
     async def stored(self: Any, turn: Any, done: Any) -> None:
         await publish(self, turn, done)
         if done.view.scale is None:
-            key = done.view.hpa.metadata.key
+            key = done.view.hpa.key
             self._store.put(key, msgspec.structs.replace(self._store.get(key), history=done.view.history))
 
     patch.setattr(write.Writes, "publish", stored)

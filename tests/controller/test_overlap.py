@@ -79,7 +79,7 @@ async def test_another_group_or_kind_is_another_target(ref: dict[str, str]) -> N
     twin = widget("twin", 5, **ref)
     read = bench.cluster.read_scale
 
-    async def found(namespace: str, asked: Any) -> Any:
+    async def found(namespace: str, asked: Any, kind: str = "") -> Any:
         if asked.kind == WIDGET["kind"] and asked.api_version == WIDGET["apiVersion"]:
             return await read(namespace, asked)
         raise errors.ApiError(404, "NoMatch", "no matches for kind")
@@ -175,7 +175,7 @@ class Reads:
         for each in self.bench.source.values():
             self.overlap.register(each)
 
-    async def _read(self, namespace: str, ref: Any) -> Scale:
+    async def _read(self, namespace: str, ref: Any, kind: str = "") -> Scale:
         self.asked.append(ref.name)
         await asyncio.sleep(1)
         if self.error is not None:

@@ -64,7 +64,7 @@ async def test_a_count_changed_by_another_client_is_not_overwritten() -> None:
     bench.metrics.values["web"] = 40
     read = bench.cluster.read_scale
 
-    async def behind(namespace: str, ref: Any) -> Any:
+    async def behind(namespace: str, ref: Any, kind: str = "") -> Any:
         bench.cluster.read_scale = read  # type: ignore[method-assign]  # the watch catches up
         stale = await read(namespace, ref)
         bench.cluster.scales["web"] = 8

@@ -53,7 +53,7 @@ class Model:
         self.gap = gap
         self.lost: list[Loss] = []
         self.compared = 0
-        self._keys = {planned.hpa.metadata.key for planned in plan}
+        self._keys = {planned.hpa.key for planned in plan}
         self._targets = Targets()
         self._backend: dict[Key, list[bytes | None]] = {key: [None] for key in self._keys}
         self._ever: dict[Key, dict[bytes | None, int]] = {key: {None: 0} for key in self._keys}
@@ -135,7 +135,7 @@ class Model:
 
     def _begins(self, rest: str) -> None:
         number = int(rest)
-        self._started[self.plan[number].hpa.metadata.key] = number
+        self._started[self.plan[number].hpa.key] = number
 
     def _puts_off(self, rest: str) -> None:
         """Handles a postponed turn, which could not be noted in the storage and has no effect."""
@@ -168,7 +168,7 @@ class Model:
     def _due(self, key: Key) -> dict[bytes, int]:
         """Maps the records that may be saved now to the turns that they include beyond the made ones: 0 or 1."""
         candidates: list[tuple[Memory | None, int]] = []
-        if self._next < len(self.plan) and self.plan[self._next].hpa.metadata.key == key:
+        if self._next < len(self.plan) and self.plan[self._next].hpa.key == key:
             turn = self._now()
             candidates = [(turn.after, 1), (turn.before_write, 1), (turn.noted, 0)]
         candidates.append((self._memory_of.get(key, NOTHING), 0))
@@ -184,7 +184,7 @@ class Model:
     def _now(self) -> Turn:
         if self._turn is None:
             planned = self.plan[self._next]
-            memory = self._memory_of.get(planned.hpa.metadata.key, NOTHING)
+            memory = self._memory_of.get(planned.hpa.key, NOTHING)
             step = self._targets.found(planned)
             step = msgspec.structs.replace(step, time=step.time + self._shift)
             lasts = next_of(self.plan, self._next) - self._next
@@ -201,7 +201,7 @@ class Model:
 
     def _careful(self, count: int) -> None:
         """Asserts that the first turn after a loss removes no pods, unless it does not depend on the history."""
-        turn, key = self._now(), self.plan[self._next].hpa.metadata.key
+        turn, key = self._now(), self.plan[self._next].hpa.key
         if key in self._incomplete and count < turn.result[0]:
             assert turn.unconditional, f"life {self._life}, step {self._next}: {count} from {turn.result[0]}"
 
@@ -211,7 +211,7 @@ class Model:
         assert step == self._next, f"step {step} instead of {self._next}"
         assert self._written == turn.write, f"life {self._life}, step {step}: nothing written, not {turn.write}"
         assert json.loads(result) == turn.result, f"life {self._life}, step {step}"
-        key = self.plan[step].hpa.metadata.key
+        key = self.plan[step].hpa.key
         self._memory_of[key] = turn.after
         self._incomplete.discard(key)
         self._over()
@@ -221,7 +221,7 @@ class Model:
         planned = self.plan[self._next]
         self._targets.found(planned)
         self._targets.end_step(planned, self._written)
-        self._taken[planned.hpa.metadata.key].append(self._written is not None)
+        self._taken[planned.hpa.key].append(self._written is not None)
         self.compared += 1
         self._next, self._turn, self._written = self._next + 1, None, None
 

@@ -103,7 +103,7 @@ class World(Gathering):
     def replicas_set_by(self, namespace: str, ref: Any) -> str:
         return ""
 
-    async def read_scale(self, namespace: str, ref: Any) -> Any:
+    async def read_scale(self, namespace: str, ref: Any, kind: str = "") -> Any:
         self._pulse.moment()
         if self.step.scale_error is not None:
             raise errors.ApiError(404, "NotFound", self.step.scale_error)

@@ -191,7 +191,7 @@ class Life(NamedTuple):
         async with opened(self.where, read_at, pulse, LAZY if self.lazy else INTERVALS, self.trouble) as store:
             reconcilers: dict[int, Reconciler] = {}
             for number, planned in enumerate(self.plan[self.begin :], start=self.begin):
-                key = planned.hpa.metadata.key
+                key = planned.hpa.key
                 world.number, world.step, world.wrote = number, targets.found(planned), None
                 world.refusals = list(world.step.scale_update_errors)
                 clock.step, clock.number = world.step.time.astimezone(UTC) + self.trouble.shift, number

@@ -43,7 +43,7 @@ async def test_a_write_that_waits_for_a_connection_is_not_sent_once_its_permit_h
         await until(lambda: slow.hits == CONNECTIONS)
 
         async def write() -> None:
-            permit = ownership.Permit(owner, web.metadata.key, web, lambda _: current[0])
+            permit = ownership.Permit(owner, web.key, web, lambda _: current[0])
             await client.request("POST", PATH, body=MAP, allowed=permit.require)
 
         writing = asyncio.create_task(write())

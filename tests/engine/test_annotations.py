@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support import engine
 from support.engine import compiled
 
+from hpad.api.autoscaler import PREFIX
 from hpad.api.hpa import from_builtins
 from hpad.api.problem import Problem
 from hpad.api.sample import AdapterError
@@ -284,7 +285,7 @@ class TestCondition:
     """The condition HpadAnnotationsValid: False while there are errors, else absent."""
 
     def workload(self, **present: str) -> engine.Workload:
-        prefixed = {controls.PREFIX + name: text for name, text in present.items()}
+        prefixed = {PREFIX + name: text for name, text in present.items()}
         return engine.Workload(A, replicas=3, annotations=prefixed)
 
     def condition(self, web: engine.Workload) -> tuple[str, str, str] | None:

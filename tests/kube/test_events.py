@@ -81,7 +81,7 @@ async def test_the_counts_of_an_object_that_was_created_again_start_at_one(scrip
     script.on("POST", PATH, says({}, 201))
     for uid in ("first", "second"):
         hpa = HorizontalPodAutoscaler(metadata=ObjectMeta(name="web", namespace="fix", uid=uid))
-        cluster.hpas.put(DecodedObject(hpa.metadata.key, uid, hpa))
+        cluster.hpas.put(DecodedObject(hpa.key, uid, hpa))
         cluster.event_recorder.record(hpa, RESCALE)
         await cluster.event_recorder.flush()
     assert [json.loads(body)["count"] for body in script.bodies] == [1, 1]

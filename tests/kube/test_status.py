@@ -7,10 +7,9 @@ import pytest
 from support.scripted_server import says
 
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, from_builtins
-from hpad.kube import hpas, paths, watch
+from hpad.kube import hpas, watch
 from hpad.kube.errors import ApiError
 from hpad.kube.hpas import HpaCache
-from hpad.kube.reflector import Kind
 from hpad.kube.watch import WatchScope
 
 
@@ -39,9 +38,7 @@ class Holder:
 
     def __init__(self, client):
         self.client = client
-        self.cache = HpaCache(
-            WatchScope(client), Kind(paths.HPAS, hpas.decode, lambda hpa: hpa.metadata.resource_version)
-        )
+        self.cache = HpaCache(WatchScope(client))
 
     def take(self, body):
         """Offers the object to the cache; the object decoded, whether the cache stored it or not."""
@@ -156,7 +153,7 @@ async def test_no_request_is_sent_for_a_deleted_object(script, holder, recorded)
     real, body = recorded("hpa/status_put_404"), recorded("hpa/get_before_status")["body"]
     body["metadata"]["name"] = real["body"]["details"]["name"]
     stored = holder.take(body)
-    holder.cache.drop(stored.metadata.key, stored.metadata.resource_version)
+    holder.cache.drop(stored.key, stored.metadata.resource_version)
     with pytest.raises(ApiError) as caught:
         await holder.write(stored, HorizontalPodAutoscalerStatus())
     assert caught.value.not_found
@@ -172,7 +169,7 @@ async def test_the_answer_to_a_write_brings_version_and_status_and_keeps_the_res
     assert done.version == answer["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
     assert done.value == hpas.hpa(raw(answer)).value
     assert done.value.spec is stored.spec, "decoded again"
-    assert done.original is holder.cache.original(stored.metadata.key)
+    assert done.original is holder.cache.original(stored.key)
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])

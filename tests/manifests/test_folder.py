@@ -187,7 +187,7 @@ async def test_the_first_of_two_documents_of_one_name_counts(folder: Watched) ->
 async def test_one_name_in_two_namespaces_is_two_hpas(folder: Watched) -> None:
     folder.write("a.yaml", manifest() + manifest().replace("name: web}\nspec", "name: web, namespace: shop}\nspec"))
     await folder.source.refresh()
-    assert {str(hpa.metadata.key) for hpa in folder.source.values()} == {"default/web", "shop/web"}
+    assert {str(hpa.key) for hpa in folder.source.values()} == {"default/web", "shop/web"}
 
 
 async def test_other_files_and_kinds_are_ignored(folder: Watched) -> None:

@@ -25,7 +25,7 @@ def test_a_valid_document_becomes_an_hpa_with_defaults() -> None:
     loaded = hpas.load(document())
     assert loaded.errors == ()
     assert loaded.hpa is not None
-    assert (loaded.key, loaded.hpa.metadata.key) == (Key("default", "web"), Key("default", "web"))
+    assert (loaded.key, loaded.hpa.key) == (Key("default", "web"), Key("default", "web"))
     assert loaded.hpa.spec.min_replicas == 1
     assert str(loaded) == "HorizontalPodAutoscaler default/web"
 

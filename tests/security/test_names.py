@@ -75,7 +75,7 @@ def test_entries_that_are_not_files_are_problems_and_block_no_other_manifest(tmp
         return folder
 
     folder = asyncio.run(refreshed())
-    assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
+    assert [str(hpa.key) for hpa in folder.values()] == ["default/web"]
     found = {Path(file).name: problems[0].text for file, problems in folder.errors.items()}
     assert set(found) == {"pipe.yaml", "device.yaml", "round.yaml", "folder.yaml", "large.yaml"}
     assert found["pipe.yaml"] == found["device.yaml"] == "cannot be read: not a file"
@@ -107,7 +107,7 @@ def test_a_manifest_that_becomes_a_pipe_after_hpad_looked_at_it_blocks_no_other(
     os.close(os.open(tmp_path / "evil.yaml", os.O_RDWR))  # a writer that leaves ends the wait
     reading.join()
     assert not waits
-    assert [str(hpa.metadata.key) for hpa in folder.values()] == ["default/web"]
+    assert [str(hpa.key) for hpa in folder.values()] == ["default/web"]
     assert folder.errors == {str(tmp_path / "evil.yaml"): (Problem("", "cannot be read: not a file", 1),)}
 
 

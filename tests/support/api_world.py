@@ -64,7 +64,7 @@ class Hpas(http_server.NoHpas):
         return self.found.get(key)
 
     def put(self, *hpas: HorizontalPodAutoscaler) -> None:
-        self.found |= {hpa.metadata.key: hpa for hpa in hpas}
+        self.found |= {hpa.key: hpa for hpa in hpas}
 
 
 class World:
@@ -87,7 +87,7 @@ class World:
         done = msgspec.structs.replace(work.done, view=msgspec.structs.replace(work.done.view, hpa=made))
         text, failure = sentence(done.decision, done.outcome), done.settlement.error
         self.source.put(made)
-        self.store.put(made.metadata.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
+        self.store.put(made.key, Memory(last=Last(at=work.now, text=text, error=failure), shadow=work.shadow))
         self.decisions.add(done)
         self.recent.note(done)
         return done

@@ -93,7 +93,7 @@ class Source:
 
     def __init__(self, *found: HorizontalPodAutoscaler) -> None:
         self.synced = asyncio.Event()
-        self._found = {each.metadata.key: each for each in found}
+        self._found = {each.key: each for each in found}
         self._callbacks: list[Any] = []
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
@@ -112,10 +112,10 @@ class Source:
         self._callbacks.append(callback)
 
     def put(self, new: HorizontalPodAutoscaler, *, notify: bool = True) -> None:
-        old = self._found.get(new.metadata.key)
-        self._found[new.metadata.key] = new
+        old = self._found.get(new.key)
+        self._found[new.key] = new
         for callback in self._callbacks if notify else ():
-            callback(new.metadata.key, old, new)
+            callback(new.key, old, new)
 
     def drop(self, name: str) -> None:
         key = Key("default", name)
@@ -209,7 +209,7 @@ class FakeCluster:
         labels = self.selectors.get(ref.name, f"app={ref.name}")
         return Scale(metadata={"name": ref.name}, spec=ScaleSpec(count), status=ScaleStatus(count, labels))
 
-    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference) -> Scale:
+    async def read_scale(self, namespace: str, ref: CrossVersionObjectReference, kind: str = "") -> Scale:
         self.reads.append(ref.name)
         await asyncio.sleep(next(self.read_seconds))
         found = self._scale(ref)
@@ -242,7 +242,7 @@ class FakeCluster:
             raise self.status_refusals.pop(0)
         self.statuses.append(status)
         written = msgspec.structs.replace(hpa, status=status)
-        if self.source.get(hpa.metadata.key) is not None:
+        if self.source.get(hpa.key) is not None:
             self.source.put(written)
         return written
 

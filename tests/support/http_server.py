@@ -37,10 +37,10 @@ class NoHpas:
         return ()
 
     def get(self, key: Key) -> HorizontalPodAutoscaler | None:
-        return next((hpa for hpa in self.values() if hpa.metadata.key == key), None)
+        return next((hpa for hpa in self.values() if hpa.key == key), None)
 
     def keys(self) -> list[Key]:
-        return [hpa.metadata.key for hpa in self.values()]
+        return [hpa.key for hpa in self.values()]
 
 
 class Present:

@@ -12,7 +12,15 @@ from hpad.engine import decide
 from hpad.engine.addresses import addresses
 from hpad.engine.decide import Decision
 from hpad.engine.deletion_costs import Spared
-from hpad.engine.examine import AMBIGUOUS_SELECTOR, DISABLED, STALE_CACHE, UNREACHABLE, ZERO_DISABLED, Halt
+from hpad.engine.examine import (
+    AMBIGUOUS_SELECTOR,
+    DISABLED,
+    INVALID_SPEC,
+    STALE_CACHE,
+    UNREACHABLE,
+    ZERO_DISABLED,
+    Halt,
+)
 from hpad.engine.outlook import after, pods
 from hpad.engine.outlook.after import Next, Step
 from hpad.engine.outlook.directions import failing, growing, has_policy, leader, named, shrinking, stuck
@@ -237,6 +245,8 @@ def _halted(view: View, halt: Halt) -> str:
         return "decides again once hpad's view of the cluster is up to date"
     if halt.reason == TOO_LARGE:
         return f"decides once it is within the limits of hpad: {halt.message}"
+    if halt.reason == INVALID_SPEC:
+        return f"decides once its spec is valid: {halt.text}"
     if halt.kind == UNREACHABLE:
         return f"decides again once the scale of {target} can be read"
     if halt.kind == DISABLED:

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import hpa, limits, strict
+from hpad.api.autoscaler import PREFIX
 from hpad.api.quantity import Quantity
 from hpad.engine import annotations
-from hpad.engine.controls import PREFIX
 from hpad.lab.autoscaler import options
 from hpad.lab.autoscaler.bounds import BOUNDS, Schema
 

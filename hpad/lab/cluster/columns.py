@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from hpad.api import hpa as v2
-from hpad.lab.cluster import pods, selectors, targets
+from hpad.api import targets
+from hpad.lab.cluster import pods, selectors
 from hpad.lab.cluster.resources import Object, Resource
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400

@@ -5,6 +5,7 @@ Source: KEDA 2.21, "ScaledObject specification"; pkg/scaling/executor/scale_scal
 
 from typing import Any, Final
 
+from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Invalid, invalid
 from hpad.engine import controls
 from hpad.manifests.keda.conversion import Conversion
@@ -165,4 +166,4 @@ def _initial(spec: Fields, window: int, conversion: Conversion, *, to_zero: bool
         conversion.note_change(field, text)
     else:
         text = f"{period} is not carried over: a new HPA is not scaled down for {window} s; to wait longer, use "
-        conversion.note_loss(field, f"{text}{controls.PREFIX}paused-until")
+        conversion.note_loss(field, f"{text}{PREFIX}paused-until")

@@ -16,7 +16,7 @@ function stateMark(row) {
 }
 
 // The status has 0 before the scale of the target was read for the first time.
-const UNREAD = new Set(["target_unreadable", "stale_cache", "too_large"]);
+const UNREAD = new Set(["target_unreadable", "stale_cache", "too_large", "invalid_spec"]);
 const unknownCount = (row) => !row.currentReplicas && (!row.lastDecision || UNREAD.has(row.lastDecision.heldBy));
 
 // The count that the target should have; in shadow mode the one that hpad would have given it.

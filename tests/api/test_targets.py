@@ -12,7 +12,7 @@ from hpad.api.hpa import from_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.metrics import ContainerMetrics, DescribedObject, ExternalMetricValue, MetricValue, PodMetrics
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, PodValue
-from hpad.lab.cluster.targets import targets
+from hpad.api.targets import targets
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
