@@ -13,11 +13,15 @@ from kube.contract.conftest import DEFINITIONS, Api, serve
 from support.crd_rules import by_schema
 from support.recorded_refusals import REFUSED, autoscaler
 
+from hpad.kube import hpas
 from hpad.kube.errors import ApiError
 from hpad.lab.autoscaler import definition
 
 ROOT = Path(__file__).resolve().parents[3]
 AUTOSCALERS = "/apis/hpad.io/v1/{ns}/autoscalers"
+AT_ZERO = "03_min_zero_gate_off"
+"""The object that is valid with hpad's gate HPAScaleToZero; without it a condition says that 0 counts as 1."""
+DOTS = {"apiVersion": "apps/v1", "kind": "Deployment", "name": ".."}
 SCHEMA = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
@@ -57,9 +61,28 @@ async def test_the_samples_are_taken_and_stored_as_they_are(autoscalers: Api) ->
     assert live["spec"]["versions"][0]["schema"] == definition()["spec"]["versions"][0]["schema"]
 
 
-async def test_what_is_invalid_is_refused(autoscalers: Api, recordings: Path, request: pytest.FixtureRequest) -> None:
+async def test_what_is_invalid_is_refused_or_reported_in_the_words_of_a_server(
+    autoscalers: Api, recordings: Path, request: pytest.FixtureRequest
+) -> None:
     sent = recorded(recordings)
     taken = {name for name, body in sent.items() if await is_taken(autoscalers, body)}
     by_rules = {name for name in REFUSED if not by_schema(SCHEMA, sent[name])}
     runs_rules = request.node.callspec.params["api"] == "real"
-    assert taken == {"03_min_zero_gate_off"} | (set() if runs_rules else by_rules)
+    assert taken == {AT_ZERO} | (set() if runs_rules else by_rules)
+    dots = autoscaler({"metadata": {"name": "dots"}, "spec": {"scaleTargetRef": DOTS, "maxReplicas": 1}})
+    assert await is_taken(autoscalers, dots)
+    reported = {name: await fault(autoscalers, sent[name]["metadata"]["name"]) for name in taken}
+    assert reported == {name: words(recordings, name) for name in taken} | {AT_ZERO: ""}
+    assert await fault(autoscalers, "dots") == """spec.scaleTargetRef.name: Invalid value: "..": may not be '..'"""
+
+
+async def fault(api: Api, name: str) -> str:
+    """Returns what hpad finds invalid in an Autoscaler; its status shows it."""
+    stored = json.dumps(await api.ask("GET", f"{AUTOSCALERS}/{name}")).encode()
+    return hpas.hpa(stored, hpas.AUTOSCALER).value.spec.invalid
+
+
+def words(recordings: Path, name: str) -> str:
+    """Returns the first cause of the recorded refusal."""
+    cause = json.loads((recordings / "invalid" / f"{name}.json").read_text("utf-8"))["body"]["details"]["causes"][0]
+    return f"{cause['field']}: {cause['message']}"
