@@ -138,6 +138,7 @@ BOUNDS: Final[Mapping[str, Schema]] = {
     "HPAScalingPolicy.type": {"enum": ["Pods", "Percent"]},
     "HPAScalingPolicy.value": _COUNT,
     "HPAScalingPolicy.periodSeconds": {"minimum": 1, "maximum": validation.MAX_PERIOD_SECONDS},
+    "AutoscalerStatus.observedGeneration": {"format": "int64"},
     "AutoscalerStatus.currentMetrics": {"x-kubernetes-list-type": "atomic"},
     "AutoscalerStatus.conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     "HorizontalPodAutoscalerCondition.status": {"enum": ["True", "False", "Unknown"]},

@@ -1,4 +1,4 @@
-"""The structural OpenAPI v3 schema of an Autoscaler, from the types of `hpad.api.hpa`.
+"""The structural OpenAPI v3 schema of an Autoscaler, from the types of `hpad.api`.
 
 Descriptions come from descriptions.txt and options.py, bounds and rules from bounds.py. It sets no defaults: hpad
 applies those of autoscaling/v2 when it reads.
@@ -13,44 +13,33 @@ from typing import Any, Final
 
 import msgspec
 
-from hpad.api import hpa, limits, strict
-from hpad.api.autoscaler import PREFIX
+from hpad.api import limits, strict
+from hpad.api.autoscaler import PREFIX, AutoscalerSpec, AutoscalerStatus
 from hpad.api.quantity import Quantity
 from hpad.engine import annotations
 from hpad.lab.autoscaler import options
 from hpad.lab.autoscaler.bounds import BOUNDS, Schema
 
-_SPEC: Final = "AutoscalerSpec"
-_STATUS: Final = "AutoscalerStatus"
-_QUERY: Final = "OwnQuery"
 _LONGEST_QUANTITY: Final = 64
 _QUANTITY: Final[Schema] = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 _INTEGER: Final[Schema] = {"type": "integer", "format": "int32"}
 _ANYTHING: Final[Schema] = {"x-kubernetes-preserve-unknown-fields": True}
-_REQUIRED: Final = frozenset({"LabelSelectorRequirement.key", "LabelSelectorRequirement.operator"})
+_REQUIRED: Final = frozenset(
+    {"LabelSelectorRequirement.key", "LabelSelectorRequirement.operator", "OwnQuery.parameters"}
+)
 """Fields that the API requires, although their Go types have `omitempty` or a default here."""
 
 
 def schema() -> Schema:
     """Returns the schema of a whole object."""
     properties = {name: {"type": "string"} for name in ("apiVersion", "kind")}
-    parts = {"spec": _spec(), "status": _status()}
+    parts = {
+        "spec": _struct(AutoscalerSpec, is_bounded=True),
+        "status": _struct(AutoscalerStatus, is_bounded=False),
+    }
     made = _described("Autoscaler", {"type": "object", "required": ["spec"], "properties": {**properties, **parts}})
     made["properties"]["metadata"] = {"type": "object"}  # an API server takes no description of it
     return {"description": DESCRIPTIONS["Autoscaler"], **made}
-
-
-def _spec() -> Schema:
-    own = {"options": _options(), "queries": {"type": "array", "items": _query()}}
-    made = _struct(hpa.HorizontalPodAutoscalerSpec, _SPEC, is_bounded=True)
-    return _described(_SPEC, {**made, "properties": {**made["properties"], **own}})
-
-
-def _status() -> Schema:
-    made = _struct(hpa.HorizontalPodAutoscalerStatus, _STATUS, is_bounded=False)
-    own = {name: {"type": "string"} for name in ("decision", "targets")}
-    made["properties"]["observedGeneration"]["format"] = "int64"
-    return _described(_STATUS, {**made, "properties": {**made["properties"], **own}})
 
 
 def _options() -> Schema:
@@ -63,18 +52,13 @@ def _options() -> Schema:
     return {"type": "object", "properties": found}
 
 
-def _query() -> Schema:
-    texts = {name: {"type": "string", "maxLength": limits.NAME} for name in ("name", "source")}
-    parameters = {"type": "object", "additionalProperties": _ANYTHING}
-    properties = {**texts, "parameters": parameters}
-    return _described(_QUERY, {"type": "object", "required": list(properties), "properties": properties})
-
-
-def _struct(kind: type, name: str, *, is_bounded: bool) -> Schema:
-    """Returns the schema of a struct. With `is_bounded` every text and map has a largest size."""
-    fields = strict.fields_of(kind)
+def _struct(kind: type, *, is_bounded: bool) -> Schema:
+    """Returns the schema of a struct. With `is_bounded` every text and quantity has a largest size."""
+    name, fields = kind.__name__, strict.fields_of(kind)
     needed = [field for field in fields if _is_required(kind, field) or f"{name}.{field}" in _REQUIRED]
     properties = {field: _value(form, is_bounded=is_bounded) for field, form in fields.items()}
+    if "options" in properties:
+        properties["options"] = _options()
     required = {"required": needed} if needed else {}
     return _described(name, {"type": "object", **required, "properties": properties})
 
@@ -101,9 +85,11 @@ def _value(form: Any, *, is_bounded: bool) -> Schema:
         return {"type": "string", **({"maxLength": limits.NAME} if is_bounded else {})}
     if form is Quantity:
         return {**_QUANTITY, **({"maxLength": _LONGEST_QUANTITY} if is_bounded else {})}
+    if form is Any:
+        return dict(_ANYTHING)
     if form is datetime:
         return {"type": "string", "format": "date-time"}
-    return dict(_INTEGER) if form is int else _struct(form, form.__name__, is_bounded=is_bounded)
+    return dict(_INTEGER) if form is int else _struct(form, is_bounded=is_bounded)
 
 
 def _is_optional(form: Any) -> bool:
