@@ -1,6 +1,7 @@
 """`hpad check`: validates HPA manifests as the API server does, and configuration as the daemon does."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -325,5 +326,8 @@ def _known_sources(value: dict[str, Any]) -> Iterator[tuple[str, settings.Source
     sources = value.get("sources")
     for key, source in (sources if isinstance(sources, dict) else {}).items():
         if isinstance(source, dict) and isinstance(adapter := source.get("adapter", key), str):
+            queries = settings.OpenedQueries()
+            with contextlib.suppress(ValueError):
+                queries = settings.opened_queries(source.get("queries", {}))
             own = settings.of_adapter(source)
-            yield str(key), settings.SourceSettings(name=str(key), adapter=adapter, settings=own)
+            yield str(key), settings.SourceSettings(name=str(key), adapter=adapter, settings=own, queries=queries)

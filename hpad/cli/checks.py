@@ -6,7 +6,7 @@ in competing.py.
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from hpad.cli import offline
 from hpad.cli.output import counted
 from hpad.clock import Clock
 from hpad.daemon import assembly
-from hpad.engine.spec import compile_metric
+from hpad.engine.spec import compiled_spec
 from hpad.kube import access, cluster, errors, hpas, paths, watch
 from hpad.kube.client import Client
 from hpad.manifests import folder
@@ -222,15 +222,14 @@ def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Q
 
     Queries about pods select all pods of the namespace, since no target is read.
     """
-    found: dict[tuple[str, str], tuple[Key, Query]] = {}
+    found: dict[Hashable, tuple[Key, Query]] = {}
     for hpa in hpas:
-        for metric in hpa.spec.metrics or ():
-            target = compile_metric(metric, hpa.metadata.namespace)
+        for target in compiled_spec(hpa).metrics:
             if target.error is None and len(found) < _MAX_QUERIES:
                 query = target.query
                 if query.type not in ("External", "Object"):
                     query = msgspec.structs.replace(query, pods=_ALL_PODS)
-                found.setdefault((query.type, query.name), (hpa.key, query))
+                found.setdefault((query.type, query.name, query.definition), (hpa.key, query))
     return list(found.values())
 
 

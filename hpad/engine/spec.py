@@ -5,6 +5,7 @@ conditions and events.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,9 +18,11 @@ from hpad.api.hpa import (
     CrossVersionObjectReference,
     ExternalMetricSource,
     HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerSpec,
     MetricSpec,
     MetricTarget,
     ObjectMetricSource,
+    OwnQuery,
     PodsMetricSource,
     ResourceMetricSource,
 )
@@ -29,6 +32,7 @@ from hpad.api.quantity import MAX_INT64, Format, Quantity
 from hpad.api.sample import CONTAINER_RESOURCE, EXTERNAL, OBJECT, PODS, RESOURCE, Query
 from hpad.api.selector import LabelSelector, Selector, SelectorError
 from hpad.api.text import begin, shown
+from hpad.engine import own_query
 from hpad.engine.behavior import CompiledBehavior, compile_behavior
 from hpad.engine.schedule import Bounds
 
@@ -97,8 +101,11 @@ def _target_in_bytes(spec: MetricSpec) -> bool:
     return any(quantity is not None and quantity.format is Format.BINARY_SI for quantity in targets)
 
 
-def compile_metric(spec: MetricSpec, namespace: str) -> CompiledMetric:
-    """Compiles one entry of spec.metrics. Never raises: an invalid entry has an `error`."""
+def compile_metric(spec: MetricSpec, namespace: str, queries: Sequence[OwnQuery] = ()) -> CompiledMetric:
+    """Compiles one entry of spec.metrics; `queries` are those of the object.
+
+    Never raises: an invalid entry has an `error`.
+    """
     if spec.type == RESOURCE:
         return _resource(spec, spec.resource or ResourceMetricSource(), namespace, "")
     if spec.type == CONTAINER_RESOURCE:
@@ -109,7 +116,7 @@ def compile_metric(spec: MetricSpec, namespace: str) -> CompiledMetric:
     if spec.type == OBJECT:
         return _object(spec, spec.object or ObjectMetricSource(), namespace)
     if spec.type == EXTERNAL:
-        return _external(spec, spec.external or ExternalMetricSource(), namespace)
+        return _external(spec, spec.external or ExternalMetricSource(), namespace, queries)
     return _unknown(spec, namespace)
 
 
@@ -267,8 +274,11 @@ def _object_amount(target: MetricTarget) -> _Amount:
     return _Amount("", 0, f"invalid object metric source: {unset}")
 
 
-def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) -> CompiledMetric:
+def _external(
+    spec: MetricSpec, source: ExternalMetricSource, namespace: str, queries: Sequence[OwnQuery]
+) -> CompiledMetric:
     name = source.metric.name
+    definition, own_error = own_query.definition(name, queries)
     shown_name = _in_text(name)
     selector, selector_error = _selector(source.metric.selector)
     kind, amount, error = _external_amount(source.target)
@@ -290,9 +300,9 @@ def _external(spec: MetricSpec, source: ExternalMetricSource, namespace: str) ->
             measure="",
             outer=f"failed to get {shown_name} external metric value: {inner.get(kind, '')}",
         ),
-        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector),
+        query=Query(type=spec.type, namespace=namespace, name=name, selector=selector, definition=definition),
         spec=spec,
-        error=error or selector_error,
+        error=error or selector_error or own_error,
     )
 
 
@@ -394,6 +404,13 @@ def _compiled_metrics(metrics: _Metrics, namespace: str) -> tuple[CompiledMetric
     return tuple(compile_metric(metric, namespace) for metric in metrics.entries)
 
 
+def _metrics(spec: HorizontalPodAutoscalerSpec, namespace: str) -> tuple[CompiledMetric, ...]:
+    """Returns the compiled metrics; those of an Autoscaler with queries have its lifetime, as their definitions do."""
+    if spec.queries:
+        return tuple([compile_metric(metric, namespace, spec.queries) for metric in spec.metrics])
+    return _compiled_metrics(_Metrics(spec.metrics), namespace)
+
+
 def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
     spec, key, target = hpa.spec, hpa.key, hpa.spec.scale_target_ref
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
@@ -404,7 +421,7 @@ def _compile(hpa: HorizontalPodAutoscaler) -> CompiledSpec:
         version_error=_version_error(target.api_version),
         min_replicas=minimum,
         max_replicas=spec.max_replicas,
-        metrics=_compiled_metrics(_Metrics(spec.metrics), key.namespace),
+        metrics=_metrics(spec, key.namespace),
         behavior=compile_behavior(spec.behavior),
         has_object_or_external=any(metric.type in (OBJECT, EXTERNAL) for metric in spec.metrics),
         bounds=_bounds(minimum, spec.max_replicas),

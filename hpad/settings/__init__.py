@@ -22,3 +22,4 @@ from hpad.settings.sources import SourceLimits as SourceLimits
 from hpad.settings.sources import SourceSettings as SourceSettings
 from hpad.settings.sources import StoreSettings as StoreSettings
 from hpad.settings.sources import of_adapter as of_adapter
+from hpad.settings.sources import opened_queries as opened_queries

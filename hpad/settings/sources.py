@@ -101,6 +101,9 @@ class OpenedQueries(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
 
+opened_queries = rows.mapping(OpenedQueries)
+
+
 @takes({"type": "string"})
 def _fallback(value: Any) -> fallback_policy.Fallback:
     return fallback_policy.parse(parsers.text(value))
@@ -149,9 +152,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     queries: Annotated[
         OpenedQueries,
-        Setting(
-            rows.mapping(OpenedQueries), "queries of Autoscalers, which the source takes from no namespace by default"
-        ),
+        Setting(opened_queries, "queries of Autoscalers, which the source takes from no namespace by default"),
     ] = OpenedQueries()
     origin: str = ""
 
