@@ -4,10 +4,11 @@ import gc
 import weakref
 from typing import Any
 
+import msgspec
 import pytest
-from support.engine import external, pods_metric
+from support.engine import Workload, external, pods_metric, series
 
-from hpad.api.hpa import from_builtins
+from hpad.api.hpa import OwnQuery, from_builtins
 from hpad.engine.own_query import LONGEST, MOST
 from hpad.engine.spec import CompiledMetric, compiled_spec
 
@@ -56,6 +57,15 @@ def test_a_wrong_query_is_the_error_of_its_metric_alone(queries: list[dict[str, 
     wrong, good = compiled(queries, external("orders", averageValue="1"), external("jobs", averageValue="1"))
     assert (wrong.error or "").startswith(f"spec.queries[orders]: {error}")
     assert good.error is None
+
+
+def test_an_explanation_shows_the_query() -> None:
+    work = Workload(external("orders", averageValue="10"), replicas=1)
+    own = OwnQuery("orders", "prom", {"query": "sum(x)"})
+    work.hpa = msgspec.structs.replace(work.hpa, spec=msgspec.structs.replace(work.hpa.spec, queries=(own,)))
+    work.reconcile(series(30))
+    facts = [(fact.label, fact.text) for fact in work.trace.metrics[0].facts]
+    assert facts[:2] == [("Metric", "external metric orders"), ("Query", '{"query":"sum(x)"}')]
 
 
 def test_a_definition_goes_with_its_autoscaler() -> None:

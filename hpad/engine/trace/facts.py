@@ -8,6 +8,7 @@ from typing import Final
 
 from hpad.api import amounts
 from hpad.api.sample import AdapterError, ExternalSample, ObjectSample, Sample
+from hpad.api.text import begin
 from hpad.engine import explain
 from hpad.engine.pods import Usage
 from hpad.engine.propose import Proposal, Tolerances, tolerances
@@ -18,6 +19,8 @@ from hpad.engine.words import clock, replicas, span
 
 _MOST_SERIES: Final = 5
 """Series whose values are added up in writing."""
+_LONGEST_QUERY: Final = 500
+"""Characters of a query that an Autoscaler brings along."""
 
 
 def verdict(proposal: Proposal) -> str:
@@ -32,13 +35,16 @@ def facts(view: View, answer: Sample | AdapterError, proposal: Proposal, made: M
     """Yields the facts of a metric whose trace is complete but for its words."""
     name = made.label if made.label != made.name else f"{made.type} {made.name}"
     yield FactTrace(label="Metric", text=f"{name}, from {made.source}" if made.source else name)
+    definition = proposal.metric.query.definition
+    if definition is not None:
+        yield FactTrace(label="Query", text=begin(definition.text, _LONGEST_QUERY))
     if made.error:
         yield FactTrace(label="Error", text=made.error)
     if made.fallback is not None:
         yield FactTrace(label="Fallback", text=f"{made.fallback.policy}: {made.fallback.effect}")
     if made.next_fallback is not None:
-        begin = clock(made.next_fallback.at, view.now)
-        yield FactTrace(label="Fallback", text=f"{made.next_fallback.policy}: from {begin} on")
+        since = clock(made.next_fallback.at, view.now)
+        yield FactTrace(label="Fallback", text=f"{made.next_fallback.policy}: from {since} on")
     if not isinstance(answer, AdapterError):
         yield FactTrace(label="Sample", text=_sample(answer, proposal.metric, view.now))
     usage = proposal.usage
