@@ -43,5 +43,5 @@ def _text(query: OwnQuery) -> str | None:
     """Returns the parameters as JSON with sorted keys; None if they hold something else or are nested too deeply."""
     try:
         return msgspec.json.encode(query.parameters, order="deterministic").decode()
-    except (TypeError, RecursionError):
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return None

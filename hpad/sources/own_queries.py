@@ -82,11 +82,11 @@ def _metric(definition: QueryDefinition, offer: Offer) -> msgspec.Struct | str:
     schema = offer.query_schema
     if isinstance(schema, str):
         return f'source "{offer.source}" takes no queries: {schema}'
-    values: Mapping[str, Any] = msgspec.json.decode(definition.text)
     try:
+        values: Mapping[str, Any] = msgspec.json.decode(definition.text)
         found = settings_errors.check(values, schema)
-    except RecursionError:
-        return "parameters: are nested too deeply"
+    except (msgspec.DecodeError, RecursionError):  # such as a number of thousands of digits
+        return "parameters: cannot be read as JSON, or are nested too deeply"
     if found:
         return "; ".join(problem.text for problem in found)
     return msgspec.convert(values, schema)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from hpad import settings
-from hpad.adapter import AdapterError
+from hpad.adapter import EXTERNAL, AdapterError, Query, QueryDefinition
 from hpad.api import decode, duration, metadata, older, selector, validation
 from hpad.api import hpa as v2
 from hpad.api.metadata import Key
@@ -26,6 +26,8 @@ from hpad.manifests.keda.conversion import settings_document
 from hpad.records import replay
 from hpad.records.format import RecordingError
 from hpad.sources import plugins
+from hpad.sources.offers import Offer
+from hpad.sources.own_queries import OwnQueries
 from hpad.store import record
 
 _BREAK = re.compile(rb"[\n\r]|\xc2\x85|\xe2\x80[\xa8\xa9]")
@@ -207,3 +209,32 @@ def configuration(data: bytes) -> None:
         with contextlib.suppress(settings.SettingsError):
             found: Any = settings.load(Path(file.name), {}, {})
             assert isinstance(found, settings.Settings)
+
+
+OPEN = ("prometheus", "http-json", "rabbitmq", "kafka", "nats-jetstream", "cron")
+"""The adapters that take queries of Autoscalers."""
+
+
+def own_queries(data: bytes) -> None:
+    """The parameters of a query are refused with an error, or taken by the schema, for each adapter."""
+    try:
+        text = data.decode()
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return
+    if not is_object:
+        return
+    schemas = {name: getattr(plugins.adapter_class(name), "QuerySchema", None) for name in OPEN}
+    sources = OwnQueries([Offer(source=name, opened=("*",), query_schema=schemas[name]) for name in OPEN])
+    for name in OPEN:
+        definition = QueryDefinition(name, text)
+        query = Query(type=EXTERNAL, namespace="shop", name="own", definition=definition)
+        try:
+            assert sources.source(query, definition) == name
+            read = sources.handed(query, definition).definition
+        except AdapterError as error:
+            if error.blame != "spec" or not error.message:
+                raise
+        else:
+            assert read is not None
+            assert isinstance(read.metric, schemas[name])

@@ -215,3 +215,12 @@ HTTP_DOCUMENTS = (
     b'<jobs><n u="s">4</n></jobs><![CDATA[x]]></all>',
     b'# TYPE jobs gauge\njobs{queue="mail",state="n\\"ew"} 3\njobs{queue="web"} 4 1700000000000\njobs 1e3\n',
 )
+OWN_QUERIES = (
+    b'{"query": "sum(rate(x{<<.LabelMatchers>>,q=\\"<<index .Labels \\"q\\">>\\"}[2m]))", "window": {"step": "5s"}}',
+    b'{"url": "/queues/mail?since=<<now-5m:iso>>", "path": "a[0][*].b", "params": ["queue"], "format": "xml"}',
+    b'{"url": "/metrics", "path": "jobs{queue=\\"mail\\",state!=\\"done\\"}", "format": "prometheus"}',
+    b'{"queue": "mail", "vhost": ["a", "b"], "mode": "workers_to_clear", "goal": "60s", "prefetch": 2}',
+    b'{"group": "shop", "topics": ["orders"], "partition_limitation": "1,2,10-12", "lag_threshold": 1.5}',
+    b'{"stream": "orders", "consumer": "mailer", "value": "pending"}',
+    b'{"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 3, "timezone": "Europe/Berlin"}',
+)

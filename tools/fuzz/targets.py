@@ -53,6 +53,7 @@ TARGETS = {
         # PyYAML's loader is slow for deeply nested input, which is acceptable for a file of the operator
         Target("settings", _plain(nouns.configuration), seeds_module.SETTINGS, patience=20.0),
         Target("source", _plain(nouns.source), seeds_module.SOURCES),
+        Target("own-queries", _plain(nouns.own_queries), seeds_module.OWN_QUERIES),
         Target("watch", _plain(wire.watched), seeds_module.WATCHES),
         Target("objects", _plain(wire.objects), seeds_module.OBJECTS),
         Target("metrics-lists", wire.metrics_lists, seeds_module.METRICS_LISTS),
