@@ -1,15 +1,19 @@
 """Queries that Autoscalers bring along: which sources take them, and their parameters as the adapters get them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from hpad.adapter import AdapterError, Answer, Query, QueryDefinition
+from hpad import settings
+from hpad.adapter import EXTERNAL, AdapterError, Answer, Query, QueryDefinition
+from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.problem import Problem
 from hpad.api.sample import DEFINED
 from hpad.api.text import meant
-from hpad.sources import settings_errors
+from hpad.engine import own_query
+from hpad.sources import plugins, settings_errors
 from hpad.sources.offers import Offer, one_of
 
 A = TypeVar("A", bound=Answer)
@@ -90,6 +94,39 @@ def _metric(definition: QueryDefinition, offer: Offer) -> msgspec.Struct | str:
     if found:
         return "; ".join(problem.text for problem in found)
     return msgspec.convert(values, schema)
+
+
+def problems(
+    autoscaler: HorizontalPodAutoscaler, sources: Sequence[settings.SourceSettings] | None
+) -> Iterator[Problem]:
+    """Yields what is wrong with the queries of an Autoscaler by itself, and for these sources (None: not known).
+
+    Blocks: adapters are imported.
+    """
+    brought = autoscaler.spec.queries
+    own = None if sources is None or not brought else OwnQueries(map(_offer, sources))
+    for index, entry in enumerate(brought):
+        definition, error = own_query.definition(entry.name, brought)
+        if own is not None and definition is not None:
+            namespace = autoscaler.metadata.namespace
+            query = Query(type=EXTERNAL, namespace=namespace, name=entry.name, definition=definition)
+            try:
+                own.source(query, definition)
+                own.handed(query, definition)
+            except AdapterError as refused:
+                error = named(query, refused).message
+        if error is not None:
+            yield Problem(f"spec.queries[{index}]", error)
+
+
+def _offer(source: settings.SourceSettings) -> Offer:
+    """Returns what the source offers to queries of Autoscalers, without building it."""
+    try:
+        schema = plugins.query_schema(source, plugins.adapter_class(source.adapter))
+    except AdapterError as error:
+        schema = error.message
+    namespaces, opened = source.namespaces, source.queries.namespaces
+    return Offer(source=source.name, namespaces=namespaces, opened=opened, query_schema=schema)
 
 
 def named(query: Query, answer: A) -> A | AdapterError:

@@ -13,7 +13,8 @@ import pytest
 from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import EXTERNAL, ExternalSample, Query, QueryDefinition
-from hpad.sources import plugins
+from hpad.api.hpa import from_builtins
+from hpad.sources import own_queries, plugins
 from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
 
@@ -153,3 +154,23 @@ def test_a_source_that_takes_no_queries_cannot_be_opened(adapter: str, fields: d
     assert [problem.text for problem in plugins.check_settings(source)] == error
     closed = msgspec.structs.replace(source, queries=settings.OpenedQueries())
     assert plugins.check_settings(closed) == []
+
+
+def test_the_queries_of_a_manifest_are_checked_without_building_a_source() -> None:
+    broken = msgspec.structs.replace(PROM, name="broken", adapter="rabitmq")
+    entries = [
+        {"name": "good", "source": "prom", "parameters": {"depth": 1}},
+        {"name": "wrong", "source": "prom", "parameters": {"depth": -1}},
+        {"name": "closed", "source": "closed", "parameters": {"depth": 1}},
+        {"name": "broken", "source": "broken"},
+        {"name": "nowhere"},
+    ]
+    spec = {"hpad.io/queries": entries}
+    hpa = from_builtins({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    found = list(own_queries.problems(hpa, [PROM, CLOSED, broken]))
+    assert [(problem.path, problem.text.partition(": ")[0]) for problem in found] == [
+        (f"spec.queries[{index}]", f"spec.queries[{name}]")
+        for index, name in ((1, "wrong"), (2, "closed"), (3, "broken"), (4, "nowhere"))
+    ]
+    assert "there is no adapter" in found[2].text
+    assert [problem.path for problem in own_queries.problems(hpa, None)] == ["spec.queries[4]"]
