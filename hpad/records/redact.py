@@ -4,8 +4,8 @@ Replaced are the names of HPAs, namespaces, targets, described objects, pods and
 labels and selectors, in every text of the recording. One name has one replacement. Replacements sort like the names.
 Pods of a StatefulSet keep their ordinals, on which its floor at busy pods depends.
 
-Fields that the format does not know, such as annotations, are left out. Kept are numbers, times, the names of metrics,
-and words of errors and notes, unless they contain one of the names.
+Fields that the format does not know, such as annotations, are left out, and so are the queries of Autoscalers. Kept are
+numbers, times, the names of metrics, and words of errors and notes, unless they contain one of the names.
 """
 
 import re
@@ -55,6 +55,7 @@ _KEPT: Final = frozenset(
     ]
 )
 """Fields that hold no names."""
+_QUERIES: Final = f"{PREFIX}queries"
 _LABELS: Final = frozenset({"labels", "matchLabels"})
 _NAME_KEYS: Final = frozenset({"otherHpaSelectors"})
 _BY_NAME: Final = _LABELS | _NAME_KEYS | {"customMetrics", "externalMetrics"}
@@ -150,12 +151,14 @@ def _known(scenario: dict[str, Any]) -> dict[str, Any]:
     decoded = decode_scenario(scenario)
     known: dict[str, Any] = to_builtins(decoded)
     known["hpa"]["metadata"] = _identity(known["hpa"].get("metadata", {}))
+    known["hpa"].get("spec", {}).pop(_QUERIES, None)
     known["steps"] = [_known_step(step, f"steps[{index}]") for index, step in enumerate(decoded.steps)]
     return known
 
 
 def _known_step(value: Any, where: str) -> dict[str, Any]:
     step: dict[str, Any] = to_builtins(decode_step(value, where))
+    (step.get("spec") or {}).pop(_QUERIES, None)
     scale = step.get("scale")
     if scale is not None:
         step["scale"] = scale | {"metadata": _identity(scale.get("metadata", {}))}

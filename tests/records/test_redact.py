@@ -48,6 +48,9 @@ def test_recorded_scenarios_give_the_same_results_without_their_names(name: str)
 def test_a_copy_has_no_annotation_and_the_names_stand_in_a_private_file(tmp_path: Path) -> None:
     row = scenario(step(0), step(15, "90"), id="shop.checkout")
     row["hpa"]["metadata"] = {"name": "checkout", "namespace": "shop", "annotations": {"token": "hunter2"}}
+    query = {"name": "requests", "source": "prom", "parameters": {"query": 'sum(x{token="hunter2"})'}}
+    row["hpa"]["spec"]["hpad.io/queries"] = [query]
+    row["steps"][1]["spec"] = row["hpa"]["spec"]
     source, out, names = tmp_path / "in.jsonl", tmp_path / "out.jsonl.gz", tmp_path / "names.json"
     source.write_text(json.dumps(row))
     arguments = ["redact", str(source), "-o", str(out), "--names", str(names)]
