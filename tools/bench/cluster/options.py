@@ -49,6 +49,7 @@ class Options(NamedTuple):
     chart: Path | None
     profile: Path | None
     calls: Path | None
+    autoscalers: bool
     storms: bool
     outage: float
     python: str
@@ -74,7 +75,7 @@ class Options(NamedTuple):
         return Plan(self.period, self.warm, self.window)
 
     def population(self, hpas: int) -> Population:
-        return Population(hpas, self.pods, self.metrics, self.per_namespace)
+        return Population(hpas, self.pods, self.metrics, self.per_namespace, self.autoscalers)
 
 
 def parsed(arguments: Sequence[str]) -> Options:
@@ -87,6 +88,8 @@ def parsed(arguments: Sequence[str]) -> Options:
     options = vars(parser.parse_args(ours))
     if options.pop("short"):
         options |= {"hpas": (10,), "per_namespace": 5, "period": 1.0, "warm": 1.0, "window": 3.0, "outage": 2.0}
+    if options["autoscalers"] and (options["server"] != "stub" or options["storms"]):
+        parser.error("--autoscalers needs the stub server, without --storms")
     if options["storms"] and (problem := _problem(options)):
         parser.error(problem)
     return Options(**options, flags=flags)
@@ -141,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--profile", type=Path, metavar="FILE", help="write a sampling profile of hpad in the window")
     kinds.add_argument("--calls", type=Path, metavar="FILE", help="write its calls; the other figures are useless then")
+    parser.add_argument("--autoscalers", action="store_true", help="measure Autoscalers instead of HPAs (stub)")
     parser.add_argument("--storms", action="store_true", help="measure storms after the window")
     parser.add_argument(
         "--outage",

@@ -35,12 +35,16 @@ def memory_used(moves: int) -> int:
 
 
 class Population(NamedTuple):
-    """`pods` of each HPA, `metrics` of each HPA (1 to 4), and HPAs `per_namespace`; 0: all in one namespace."""
+    """`pods` of each HPA, `metrics` of each HPA (1 to 4), and HPAs `per_namespace`; 0: all in one namespace.
+
+    `autoscalers`: they are Autoscalers, of the same spec.
+    """
 
     hpas: int
     pods: int = 4
     metrics: int = 1
     per_namespace: int = 50
+    autoscalers: bool = False
 
     @property
     def namespaces(self) -> int:
@@ -80,8 +84,8 @@ def hpa(population: Population, number: int) -> Document:
     metrics.extend({"type": "ContainerResource", "containerResource": each} for each in contained)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name(number)}
     return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "hpad.io/v1" if population.autoscalers else "autoscaling/v2",
+        "kind": "Autoscaler" if population.autoscalers else "HorizontalPodAutoscaler",
         "metadata": {"name": name(number), "namespace": population.namespace(number)},
         "spec": {
             "scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 20, "metrics": metrics[: population.metrics],

@@ -13,7 +13,7 @@ from tools.bench.cluster.population import Population
 from tools.bench.cluster.stub import generic, watching
 from tools.bench.cluster.stub.generic import Documents, refusal
 from tools.bench.cluster.stub.http import Answer, Channel, Request
-from tools.bench.cluster.stub.objects import DEPLOYMENTS, HPAS, PODS, Objects
+from tools.bench.cluster.stub.objects import AUTOSCALERS, DEPLOYMENTS, HPAS, PODS, Objects
 from tools.bench.cluster.stub.traffic import Traffic
 from tools.bench.cluster.stub.usage import Usage
 from tools.bench.cluster.stub.watching import Change, Feed, Scope
@@ -22,6 +22,7 @@ METRICS: Final = "metrics.k8s.io"
 VERSION: Final = b'{"major":"1","minor":"36","gitVersion":"v1.36.2","platform":"linux/amd64"}'
 KINDS: Final = {
     HPAS: ("autoscaling/v2", "HorizontalPodAutoscaler"),
+    AUTOSCALERS: ("hpad.io/v1", "Autoscaler"),
     PODS: ("v1", "Pod"),
     DEPLOYMENTS: ("apps/v1", "Deployment"),
     **generic.KINDS,
@@ -57,6 +58,7 @@ class Api:
         self.traffic = Traffic()
         self.objects = Objects(of)
         self.usage = Usage(of)
+        self._scaled = AUTOSCALERS if of.autoscalers else HPAS
         self.feeds = {plural: Feed(*kind) for plural, kind in KINDS.items()}
         self.metrics_fail = False
         self._documents = {
@@ -109,8 +111,10 @@ class Api:
         if plural in self._documents:
             yield from self._documents[plural].lines(namespace, selector)
             return
+        if plural in (HPAS, AUTOSCALERS) and plural != self._scaled:
+            return
         for number in objects.numbers(namespace):
-            if plural == HPAS:
+            if plural == self._scaled:
                 yield objects.hpa(number)
             elif plural == DEPLOYMENTS:
                 yield objects.deployment(number)
@@ -161,7 +165,7 @@ class Api:
         if namespace in self.objects.gone:
             return refusal(404, "NotFound", f'{plural} "{name}" not found')
         number = population.index_of(name)
-        if plural == HPAS and subresource == "status" and request.method == "PUT":
+        if plural == self._scaled and subresource == "status" and request.method == "PUT":
             return self._write_status(number, request.body)
         if plural == DEPLOYMENTS and subresource == "scale" and request.method == "PUT":
             return self._write_scale(number, request.body)
@@ -169,18 +173,18 @@ class Api:
             return refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         if subresource == "scale":
             return Answer(self.objects.scale(number))
-        return Answer(self.objects.hpa(number) if plural == HPAS else self.objects.deployment(number))
+        return Answer(self.objects.hpa(number) if plural == self._scaled else self.objects.deployment(number))
 
     def _write_status(self, number: int, body: bytes) -> Answer:
         """Stores a status; answers with the object, and sends it to the watches."""
         objects, written = self.objects, _WRITTEN.decode(body)
         if written.metadata.resource_version not in ("", str(objects.versions.get(number, 1000))):
-            return _conflict("horizontalpodautoscalers.autoscaling", number)
+            return _conflict(self._scaled, number)
         version = objects.write(number, bytes(written.status))
         self.traffic.wrote(number, measured=_MEASURED in objects.statuses[number])
         document = objects.hpa(number)
         change = Change(version, objects.population.namespace(number), watching.line(b"MODIFIED", document))
-        self.feeds[HPAS].publish(change)
+        self.feeds[self._scaled].publish(change)
         return Answer(document)
 
     def _write_scale(self, number: int, body: bytes) -> Answer:

@@ -9,6 +9,7 @@ from tools.bench.cluster import population
 from tools.bench.cluster.population import SINCE, Document, Population
 
 HPAS: Final = "horizontalpodautoscalers"
+AUTOSCALERS: Final = "autoscalers"
 PODS: Final = "pods"
 DEPLOYMENTS: Final = "deployments"
 EMPTY_STATUS: Final = b'{"desiredReplicas":0,"currentMetrics":null}'
@@ -128,13 +129,13 @@ def _metadata(document: Document, kind: int, entries: list[Document]) -> Documen
 
 def _hpa_template(of: Population, *, written: bool) -> bytes:
     made = population.hpa(of._replace(per_namespace=1), _NUMBER)
-    entries = [managed("kubectl-client-side-apply", "autoscaling/v2", {"f:spec": fields_of(made["spec"])})]
+    entries = [managed("kubectl-client-side-apply", made["apiVersion"], {"f:spec": fields_of(made["spec"])})]
     if written:
         types = ("AbleToScale", "ScalingActive", "ScalingLimited")
         names = ("lastTransitionTime", "message", "reason", "status", "type")
         conditions = [{**dict.fromkeys(names, ""), "type": each} for each in types]
         status = {"conditions": conditions, "currentMetrics": {}, "currentReplicas": 0, "desiredReplicas": 0}
-        entries.append(managed("hpad", "autoscaling/v2", {"f:status": fields_of(status)}, "status", _TIME))
+        entries.append(managed("hpad", made["apiVersion"], {"f:status": fields_of(status)}, "status", _TIME))
     head = {"kind": made["kind"], "apiVersion": made["apiVersion"], "metadata": _metadata(made, 1, entries)}
     return _escaped(compact({**head, "spec": made["spec"], "status": _PIECE}), f'"{_PIECE}"')
 
