@@ -35,9 +35,11 @@ class AutoscalerSpec(HorizontalPodAutoscalerSpec, frozen=True, gc=True, dict=Tru
 class AutoscalerStatus(HorizontalPodAutoscalerStatus, frozen=True):
     """The status with the sentence of the last decision, and the metrics as kubectl shows those of an HPA.
 
-    Without metrics the list is left out: the schema of a custom kind takes no null there.
+    Without metrics the list is left out: the schema of a custom kind takes no null there. A count of 0 is written,
+    since kubectl shows the field.
     """
 
+    current_replicas: int = msgspec.field(default_factory=int)
     current_metrics: tuple[MetricStatus, ...] | None = None
     decision: str = ""
     targets: str = ""

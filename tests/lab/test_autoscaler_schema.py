@@ -13,6 +13,7 @@ from support.crd_rules import refusals
 from support.recorded_refusals import ELSEWHERE, HEAD, REFUSED, autoscaler
 
 from hpad.api import hpa, quantity, strict, validation
+from hpad.cli import main
 from hpad.engine import annotations, controls
 from hpad.lab.autoscaler import definition, options
 from hpad.lab.cluster import customs
@@ -148,3 +149,13 @@ def test_the_samples_are_valid(path):
         decoded = hpa.defaulted(hpa.from_builtins({"metadata": metadata, "spec": spec}))
         assert validation.validate(decoded, scale_to_zero=True) == []
         assert annotations.PLAIN.of(decoded).errors == ()
+
+
+def test_converted_hpas_and_scaledobjects_fit_the_schema(capsys):
+    files = [str(ROOT / each) for each in ("config/hpas", "config/keda", "tests/data/keda")]
+    main(["convert", "--to", "autoscaler", "--lossy", "-o", "json", *files])
+    made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    scalers = [each for each in made if each.get("kind") == "Autoscaler"]
+    assert len(scalers) > 50
+    assert [(each["metadata"]["name"], found) for each in scalers if (found := refusals(SCHEMA, each))] == []
+    assert {each["metadata"]["name"] for each in scalers if customs.unknown(SCHEMA, each)} == set()

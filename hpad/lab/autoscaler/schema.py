@@ -59,7 +59,8 @@ def _struct(kind: type, *, is_bounded: bool) -> Schema:
     properties = {field: _value(form, is_bounded=is_bounded) for field, form in fields.items()}
     if "options" in properties:
         properties["options"] = _options()
-    required = {"required": needed} if needed else {}
+    # no field of the status is required, so that hpad of another version can write it
+    required = {"required": needed} if needed and kind is not AutoscalerStatus else {}
     return _described(name, {"type": "object", **required, "properties": properties})
 
 
