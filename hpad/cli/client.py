@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Direct:
     """A Reader of the hpad at one address.
 
-    `context` is None for plain HTTP, `token` without authentication. `host` is the name that the certificate must have,
-    by default that of the URL. `name` stands for the URL in messages, and `advice` ends them where no hpad answers.
+    `context` is None for plain HTTP, and where TLS trusts the authorities of this machine; `token` is None without
+    authentication. `host` is the name that the certificate must have, by default that of the URL. `name` stands for the
+    URL in messages, and `advice` ends them where no hpad answers.
     """
 
     url: str
@@ -75,9 +76,10 @@ class Direct:
     def _connection(self) -> http.client.HTTPConnection:
         # http.client uses no proxy of the environment and follows no redirect, either of which would see the token.
         parts = urllib.parse.urlsplit(self.url)
-        if self.context is None:
+        if parts.scheme == "http":
             return http.client.HTTPConnection(parts.netloc)
-        return _Secure(parts.netloc, self.context, self.host or parts.hostname or "")
+        context = self.context or ssl.create_default_context()
+        return _Secure(parts.netloc, context, self.host or parts.hostname or "")
 
 
 class _Secure(http.client.HTTPConnection):
@@ -109,7 +111,7 @@ def reader(args: argparse.Namespace) -> Direct:
     advice = _ALTERNATIVE
     if not args.address and listens():
         advice = f"{LISTEN} names this address; {advice}"
-    return Direct(url, context if url.startswith("https:") else None, token, advice=advice)
+    return Direct(url, context, token, advice=advice)
 
 
 def listens() -> str:
@@ -145,10 +147,12 @@ def _is_address(address: str) -> bool:
         return False
 
 
-def tls_context(args: argparse.Namespace) -> ssl.SSLContext:
-    """Returns the TLS context of the flags; raises Failure if the file cannot be used."""
+def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """Returns the TLS context of --cacert, None without it; raises Failure if the file cannot be used."""
+    if args.cacert is None:
+        return None
     try:
-        return ssl.create_default_context(cafile=None if args.cacert is None else str(args.cacert))
+        return ssl.create_default_context(cafile=str(args.cacert))
     except OSError as error:
         raise Failure(f"--cacert: {args.cacert} has no certificate authorities: {reason(error)}") from None
 

@@ -8,20 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from hpad.api.text import shown
 from hpad.cli import client, moments, numbers, output, paint
 from hpad.cli.fetch import Hpa, HpadReader, Json, looks
 from hpad.cli.output import Failure, WrongUse, counted
 from hpad.clock import SystemClock
-from hpad.engine.outlook.types import Outlook
-from hpad.engine.render import lines
 from hpad.engine.render.text import BAD, GOOD, PLAIN, QUIET, Line, Span, line, table
-from hpad.engine.trace import Trace
 from hpad.engine.words import span
-from hpad.records import save
-from hpad.records.format import RecordingError
 
 _MOST: Final = 10_000
 """Decisions in one list."""
@@ -117,6 +110,12 @@ def show(reader: HpadReader, args: argparse.Namespace) -> int:
 
 def _save(hpa: Hpa, path: Path) -> int:
     """Writes the last decisions of the HPA as a recording, and says how many there are."""
+    # Imported late, as in `_print`: without these, `kubectl hpad status` starts in half the time.
+    import msgspec
+
+    from hpad.records import save
+    from hpad.records.format import RecordingError
+
     found = hpa.get("/recording")
     scenarios = (msgspec.json.encode(each) + b"\n" for each in found["scenarios"])
     try:
@@ -139,6 +138,12 @@ def _print(found: Json, args: argparse.Namespace, *, past: bool = False) -> None
         return
     if found.get("trace") is None:
         raise Failure(f"only the sentence of this decision is kept, its inputs were too large: {found['sentence']}")
+    import msgspec
+
+    from hpad.engine.outlook.types import Outlook
+    from hpad.engine.render.decision import lines
+    from hpad.engine.trace import Trace
+
     made, outlook = msgspec.convert(found["trace"], Trace), msgspec.convert(found.get("outlook", []), list[Outlook])
     now = None if past else _now()
     notes = list(_notes(found))

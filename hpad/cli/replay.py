@@ -15,7 +15,7 @@ from hpad.cli import moments, paint
 from hpad.cli.output import Failure, WrongUse
 from hpad.clock import SystemClock
 from hpad.engine.outlook import outlook
-from hpad.engine.render import lines
+from hpad.engine.render.decision import lines
 from hpad.engine.render.text import BLANK
 from hpad.engine.settle import sentence
 from hpad.engine.trace.make import make_trace

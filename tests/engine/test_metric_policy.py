@@ -10,9 +10,10 @@ from support import engine
 from support.engine import Workload, external, resource, series
 
 from hpad.api.sample import AdapterError
-from hpad.engine import annotations, expression, metric_policy, render
+from hpad.engine import annotations, expression, metric_policy
 from hpad.engine.addresses import MetricIdentity
 from hpad.engine.metric_policy import FAILED, LEFT_OUT, Count, MetricPolicy, Proposed, Range, Standing
+from hpad.engine.render.decision import lines
 
 POLICY = "hpad.io/metric-policy"
 NAMES = ("a", "b", "c", "d")
@@ -193,9 +194,9 @@ def test_the_sentence_the_condition_the_event_and_the_trace_name_the_policy_and_
     assert str(decision).startswith(f"scale web from 4 to 7: {asked}")
     assert web.condition("ScalingActive").message.endswith("a replica count from metric policy 0.7*a + 0.3*b")
     assert web.events == [("SuccessfulRescale", "New size: 7; reason: metric policy 0.7*a + 0.3*b above target")]
-    lines = "\n".join(str(line) for line in render.lines(web.trace, web.outlook))
-    assert "by the metric policy 0.7*a + 0.3*b" in lines
-    assert "a 8, b 4" in lines
+    text = "\n".join(map(str, lines(web.trace, web.outlook)))
+    assert "by the metric policy 0.7*a + 0.3*b" in text
+    assert "a 8, b 4" in text
 
 
 def test_the_metric_whose_proposal_is_taken_leads() -> None:

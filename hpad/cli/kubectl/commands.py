@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpad import build
 from hpad.cli import client, explain, moments, numbers, output
 from hpad.cli.kubectl import connection, flags, names
 
@@ -123,6 +122,8 @@ def add_version(commands: Any) -> None:
 
 def _version(args: argparse.Namespace) -> int:
     """Prints the versions, first that of the plugin; raises Failure."""
+    from hpad import build  # imported late: no other command needs it
+
     own = build.read()
     plugin = {"version": own.version, "commit": own.commit, "buildDate": own.date}
     found: dict[str, Any] = {"client": {name: value for name, value in plugin.items() if value}}

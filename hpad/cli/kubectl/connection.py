@@ -100,9 +100,8 @@ class Forwarded:
 
     def _direct(self, port: int) -> Direct:
         pod, access = self._pod, self._access
-        context = access.context if pod.scheme == "https" else None
         host = access.host or f"{pod.service or pod.name}.{pod.namespace}.svc"
-        return Direct(f"{pod.scheme}://127.0.0.1:{port}", context, access.token, host, str(self), "")
+        return Direct(f"{pod.scheme}://127.0.0.1:{port}", access.context, access.token, host, str(self), "")
 
 
 class Deciding:
