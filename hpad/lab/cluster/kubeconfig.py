@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import tempfile
 from pathlib import Path
 
 NAME = "hpad-lab"
@@ -21,8 +23,11 @@ def write(path: Path, url: str, token: str | None = None, authority: Path | None
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
         "current-context": NAME,
     }
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    # Renamed when it is complete: programs wait for this file, and would read a part of it. Its mode is 0600.
+    number, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+    os.replace(part, path)
 
 
 def is_ours(path: Path) -> bool:
