@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from kubernetes_asyncio import client as generated
 
 from hpad.api.hpa import from_builtins
 from hpad.kube import events, hpas, scale
@@ -17,6 +16,8 @@ from hpad.kube import events, hpas, scale
 @pytest.fixture
 async def through():
     """Decodes a body into a generated model, and encodes that: `through(body, "V1Scale")`."""
+    from kubernetes_asyncio import client as generated  # late: its import takes a second, in each worker
+
     async with generated.ApiClient() as api:
 
         def pass_through(body, model):

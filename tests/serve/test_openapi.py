@@ -10,8 +10,6 @@ import jsonschema
 import msgspec
 import openapi_spec_validator
 import pytest
-import schemathesis
-from schemathesis.engine import Status, events, from_schema
 from support import api_world
 from support.api_world import QUEUE, World, hpa, scaled_up
 from support.engine import Workload, series
@@ -120,6 +118,9 @@ async def test_each_order_gives_a_continue_that_conforms(world: World, sort: str
 
 def found(url: str) -> list[str]:
     """Returns all failures that schemathesis finds, as command lines of curl with their messages. Blocks."""
+    import schemathesis  # late: its import takes half a second, in each worker
+    from schemathesis.engine import Status, events, from_schema
+
     config = schemathesis.Config.from_dict({"seed": 1, "generation": {"max-examples": EXAMPLES, "database": "none"}})
     schema = schemathesis.openapi.from_url(f"{url}{PREFIX}openapi.json", config=config)
     # A stream has no end; tests/serve/test_stream.py reads it.

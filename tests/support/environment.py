@@ -4,7 +4,15 @@ The variables are those that hpad, or a server started by tests, would read. The
 of such a variable sets it. So no test reaches the developer's own cluster.
 """
 
+import os
 from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Final
+
+ADDED: Final = ("LANG", "NO_PROXY", "no_proxy", "PYTHONPATH", "SSL_CERT_FILE")
+"""Variables that `settle` sets."""
+_HIDING: Final = str(Path(__file__).with_name("hiding"))
+"""A folder of modules that hide what hpad does not need from the processes that tests start."""
 
 OURS = (
     "HPAD_NO_SKIPS",
@@ -27,8 +35,13 @@ _READ = (
 
 
 def settle(environ: MutableMapping[str, str]) -> None:
-    """Removes these variables, sets a locale that every machine has, and excludes loopback from proxies."""
+    """Removes these variables, sets a locale that every machine has, and excludes loopback from proxies.
+
+    Each process that imports aiohttp would load the certificate authorities of the machine, which no test needs.
+    """
     for name in [name for name in environ if name.startswith(_READ) and name not in OURS]:
         del environ[name]
     environ["LANG"] = "C.UTF-8"
     environ["NO_PROXY"] = environ["no_proxy"] = "127.0.0.1,localhost,::1"
+    environ["SSL_CERT_FILE"] = os.devnull
+    environ["PYTHONPATH"] = _HIDING
