@@ -26,6 +26,7 @@ def utilization(world: Any, name: str) -> int | None:
     return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")
 
 
+@kubectl_binaries.EACH
 async def test_an_hpa_created_by_kubectl_autoscale(world, kubectl, recordings):
     """Scenario 20.
 
@@ -64,6 +65,7 @@ async def test_an_hpa_created_by_kubectl_autoscale(world, kubectl, recordings):
     assert (out, err) == ("", "No resources found in default namespace.\n")
 
 
+@kubectl_binaries.EACH
 async def test_the_command_that_the_empty_page_names_makes_an_hpa(world, kubectl):
     """`--cpu` exists from kubectl 1.34 on and `--cpu-percent` is deprecated there: the command has neither."""
     page = (Path(hpad.serve.__file__).parent / "web" / "list.js").read_text("utf-8")
@@ -74,6 +76,7 @@ async def test_the_command_that_the_empty_page_names_makes_an_hpa(world, kubectl
     assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
 
 
+@kubectl_binaries.EACH
 async def test_describe_hpa_is_laid_out_as_recorded(world, kubectl, recordings):
     """Scenario 20.
 

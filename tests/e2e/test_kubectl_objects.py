@@ -11,6 +11,7 @@ from support import kubectl_binaries
 pytest_plugins = ("support.kubectl_fixtures",)
 
 
+@kubectl_binaries.EACH
 async def test_apply_removes_absent_fields_and_reports_unchanged_objects(kubectl, world):
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "two"}}
     metrics = [
@@ -104,6 +105,7 @@ async def test_usage_and_scale_of_processes(processes):
     assert "replicas to be 5, was 2" in complaint
 
 
+@kubectl_binaries.EACH
 async def test_output_formats_of_get(kubectl, world):
     world.workload("Deployment", "web", 2)
     await kubectl("rollout status deployment/web --timeout=100s")
@@ -148,6 +150,7 @@ async def test_a_watch_prints_changes(kubectl, world):
         await watching.communicate()
 
 
+@kubectl_binaries.EACH
 async def test_create_commands(kubectl, world):
     """Typed clients of newer kubectls send protobuf bodies."""
     await kubectl("create deployment web --image=app:1 --replicas=2 --port=80 -- sleep 5")

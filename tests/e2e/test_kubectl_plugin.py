@@ -13,7 +13,7 @@ import pytest
 import yaml
 from e2e.conftest import World
 from support import plugin
-from support.kubectl_binaries import SECONDS, kubectls
+from support.kubectl_binaries import SECONDS
 from support.plugin import Plugin
 
 from hpad.api.metadata import Key
@@ -23,12 +23,6 @@ from hpad.settings.model import Election
 pytest_plugins = ("support.kubectl_fixtures",)
 LISTEN = {"listen": ("127.0.0.1", 0), "sync_period": timedelta(seconds=1.5)}
 """A period in which metrics arrive in time on a busy machine."""
-
-
-@pytest.fixture(params=kubectls()[-1:])
-def kubectl_path(request: pytest.FixtureRequest) -> str:
-    """One kubectl; `test_kubectl_plugin_access.py` takes each one, and these tests would take minutes with both."""
-    return str(request.param)
 
 
 def port(daemon: app.App) -> int:
@@ -55,6 +49,12 @@ async def hpad(world: World, kubectl_path: str, tmp_path: Path) -> Plugin:
     plugin.service(world.cluster)
     await decided(world)
     return Plugin(kubectl_path, tmp_path, await world.cluster.kubeconfig(tmp_path / "kubeconfig"))
+
+
+@pytest.fixture
+async def direct(hpad: Plugin, world: World) -> Plugin:
+    """The plugin with the address of that daemon, for what does not depend on how it is reached."""
+    return hpad.direct(f"127.0.0.1:{port(world.daemon)}")
 
 
 @pytest.fixture(autouse=True)
@@ -97,15 +97,15 @@ async def test_status_selects_by_labels(hpad: Plugin, kubectl_path: str) -> None
     assert (status, out_text, err) == (0, "", "kubectl-hpad: no HPAs found in namespace default\n")
 
 
-async def test_status_has_the_formats_of_kubectl(hpad: Plugin) -> None:
-    wide = await hpad("status -o wide")
+async def test_status_has_the_formats_of_kubectl(direct: Plugin) -> None:
+    wide = await direct("status -o wide")
     assert wide.splitlines()[0].endswith("  DECISION")
     assert "keep 2: cpu at its target (50% / 50%)" in wide
-    assert await hpad("status -o name") == "horizontalpodautoscaler.autoscaling/web\n"
-    listed = await hpad.json("status")
+    assert await direct("status -o name") == "horizontalpodautoscaler.autoscaling/web\n"
+    listed = await direct.json("status")
     assert [(each["namespace"], each["name"]) for each in listed["items"]] == [("default", "web")]
-    assert yaml.safe_load(await hpad("status -oyaml web"))["target"]["name"] == "web"
-    assert (await hpad.json("status deployment/web"))["lastDecision"]["action"] == "none"
+    assert yaml.safe_load(await direct("status -oyaml web"))["target"]["name"] == "web"
+    assert (await direct.json("status deployment/web"))["lastDecision"]["action"] == "none"
 
 
 async def test_namespaces_are_chosen_as_with_kubectl(hpad: Plugin, world: World, tmp_path: Path) -> None:
@@ -127,47 +127,47 @@ async def test_namespaces_are_chosen_as_with_kubectl(hpad: Plugin, world: World,
     assert (status, out, err) == (0, "", "kubectl-hpad: no HPAs found in namespace empty\n")
 
 
-async def test_names_may_stand_before_and_after_flags(hpad: Plugin, world: World) -> None:
+async def test_names_may_stand_before_and_after_flags(direct: Plugin, world: World) -> None:
     workload(world, "api")
     await decided(world, "api")
     expected = [f"horizontalpodautoscaler.autoscaling/{name}" for name in ("web", "api")]
-    assert (await hpad("status web -n default deploy/api -o name")).splitlines() == expected
+    assert (await direct("status web -n default deploy/api -o name")).splitlines() == expected
 
 
-async def test_a_missing_hpa_is_an_error(hpad: Plugin) -> None:
-    assert await hpad.refused("status none") == "kubectl-hpad: no HPA none in namespace default\n"
-    status, out, err = await hpad.run("status", "--contxt=x")
+async def test_a_missing_hpa_is_an_error(direct: Plugin) -> None:
+    assert await direct.refused("status none") == "kubectl-hpad: no HPA none in namespace default\n"
+    status, out, err = await direct.run("status", "--contxt=x")
     assert (status, out) == (2, "")
     assert err.startswith("kubectl hpad status: unknown: --contxt=x; did you mean --context?\n")
-    status, _, err = await hpad.run("status", "-A", "-n", "x")
+    status, _, err = await direct.run("status", "-A", "-n", "x")
     assert (status, err.splitlines()[0]) == (
         2,
         "kubectl hpad: -n/--namespace and -A/--all-namespaces exclude each other",
     )
 
 
-async def test_sources_and_versions_are_those_of_the_daemon(hpad: Plugin) -> None:
+async def test_sources_and_versions_are_those_of_the_daemon(direct: Plugin) -> None:
     async with asyncio.timeout(SECONDS):
-        while (found := await hpad.run("sources"))[0] != 0:  # on a busy machine, the source may have timed out
+        while (found := await direct.run("sources"))[0] != 0:  # on a busy machine, the source may have timed out
             assert "did not answer within" in found[1]
     assert found[1].splitlines()[1].split()[:3] == ["metrics-server", "metrics-server", "ok"]
-    _, out, _ = await hpad.run("sources", "-o", "json")
+    _, out, _ = await direct.run("sources", "-o", "json")
     assert json.loads(out)["items"][0]["name"] == "metrics-server"
-    client, server = (await hpad("version")).splitlines()
+    client, server = (await direct("version")).splitlines()
     assert client.startswith("Client Version: 0.1.0")
     assert server.startswith("Server Version: 0.1.0")
     assert server.endswith(", as Kubernetes 1.36")
-    found = await hpad.json("version")
+    found = await direct.json("version")
     assert (found["client"]["version"], found["server"]["api"]) == ("0.1.0", "v1")
 
 
-async def test_a_failing_source_gives_status_one(hpad: Plugin, world: World) -> None:
+async def test_a_failing_source_gives_status_one(direct: Plugin, world: World) -> None:
     world.cluster.faults.add(path="metrics.k8s.io", times=None, status=500)
     await world.until(lambda: any(each.state == "failing" for each in world.daemon.components.metrics.reports()))
-    status, out, err = await hpad.run("sources")
+    status, out, err = await direct.run("sources")
     assert (status, err) == (1, "")
     assert "injected failure 500" in out
-    [row] = [line for line in (await hpad("status")).splitlines() if "web" in line]
+    [row] = [line for line in (await direct("status")).splitlines() if "web" in line]
     assert " failing " in row
 
 
@@ -237,33 +237,33 @@ def entries(found: Any) -> Any:
     return found["items"] if isinstance(found, dict) else found
 
 
-async def test_a_decision_is_explained_as_by_hpad_explain(hpad: Plugin, world: World) -> None:
+async def test_a_decision_is_explained_as_by_hpad_explain(direct: Plugin, world: World) -> None:
     """Scenario 31."""
-    text = await hpad("explain web")
+    text = await direct("explain web")
     assert "default/web" in text
     assert "keep 2: cpu" in text
-    found = await hpad.json("explain deployment/web --pods")
+    found = await direct.json("explain deployment/web --pods")
     assert (found["trace"]["replicas"]["desired"], found["name"]) == (2, "web")
-    assert yaml.safe_load(await hpad("explain -oyaml hpa/web -A"))["name"] == "web"
-    began = entries(await hpad.json("history web"))[0]["began"]
-    then = await hpad.json(f"explain web --at {began}")
+    assert yaml.safe_load(await direct("explain -oyaml hpa/web"))["name"] == "web"
+    began = entries(await direct.json("history web"))[0]["began"]
+    then = await direct.json(f"explain web --at {began}")
     assert (then["began"], then["sentence"]) == (began, "keep 2: cpu at its target (50% / 50%)")
-    assert "'default/none'" in await hpad.refused("explain none")
-    assert "no HPA of deployment/none in namespace default" in await hpad.refused("explain deploy/none")
+    assert "'default/none'" in await direct.refused("explain none")
+    assert "no HPA of deployment/none in namespace default" in await direct.refused("explain deploy/none")
 
 
-async def test_past_decisions_are_listed(hpad: Plugin, world: World) -> None:
+async def test_past_decisions_are_listed(direct: Plugin, world: World) -> None:
     """Scenario 31."""
     world.load("web", 100)
     await world.until(lambda: world.replicas("deployments", "web") == 4)
     await world.until(lambda: "4" in world.daemon.components.decisions.latest(Key("default", "web")).sentence[:7])
-    lines = (await hpad("history web")).splitlines()
+    lines = (await direct("history web")).splitlines()
     assert "keep 2: cpu at its target" in lines[1]
     assert any("scale web from 2 to 4" in line for line in lines[2:])
-    assert len((await hpad("history deployment/web --last 1")).splitlines()) == 2
-    since = entries(await hpad.json("history web --since 1h"))
+    assert len((await direct("history deployment/web --last 1")).splitlines()) == 2
+    since = entries(await direct.json("history web --since 1h"))
     assert "scale_up" in {each["action"] for each in since}
-    status, _, err = await hpad.run("history", "web", "--last", "none")
+    status, _, err = await direct.run("history", "web", "--last", "none")
     assert (status, "'none' is not a whole number from 1 to 1000" in err) == (2, True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import trustme
 from e2e.conftest import World, worlds
-from support import overlays, plugin
+from support import kubectl_binaries, overlays, plugin
 from support.plugin import Plugin
 
 from hpad.kube.auth import kubeconfig
@@ -51,6 +51,7 @@ def grant(world: World, rules: Sequence[Json] | None = None) -> None:
         world.cluster.apply(each)
 
 
+@kubectl_binaries.EACH
 async def test_the_rights_of_the_manifest_are_sufficient(tmp_path: Path, kubectl_path: str) -> None:
     async with started(tmp_path, kubectl_path) as (world, hpad):
         grant(world)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import free_ports
-from support.kubectl_binaries import SECONDS, Kubectl
+from support.kubectl_binaries import EACH, SECONDS, Kubectl
 
 from hpad.lab.cluster import Cluster, spdy, tls
 
@@ -79,6 +79,7 @@ async def ask(port: int, text: bytes, count: int) -> bytes:
         writer.close()
 
 
+@EACH
 async def test_connections_are_forwarded_at_once_and_one_after_the_other(kubectl: Kubectl, echo: int) -> None:
     async with forwarded(kubectl, "a", echo) as (port, _):
         assert await ask(port, b"hello\n", 6) == b"HELLO\n"

@@ -19,12 +19,16 @@ SECONDS = 120
 
 
 def kubectls() -> list[Any]:
-    """Returns test parameters with the paths of the kubectls."""
+    """Returns test parameters with the paths of the kubectls, the newest last."""
     found = {"debian": str(BESIDE)} if BESIDE.exists() else {}
     if installed := shutil.which("kubectl"):
         found["current" if found else "installed"] = installed
     missing = pytest.mark.skip(reason="no kubectl; tests/packages.sh installs Debian's as root on Debian")
     return [pytest.param(path, id=name) for name, path in found.items()] or [pytest.param("", marks=missing, id="none")]
+
+
+EACH = pytest.mark.parametrize("kubectl_path", kubectls(), indirect=True)
+"""Runs a test with each kubectl."""
 
 
 @dataclass(frozen=True)
