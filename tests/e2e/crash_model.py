@@ -171,7 +171,11 @@ class Model:
         if self._next < len(self.plan) and self.plan[self._next].hpa.key == key:
             turn = self._now()
             candidates = [(turn.after, 1), (turn.before_write, 1), (turn.noted, 0)]
-        candidates.append((self._memory_of.get(key, NOTHING), 0))
+        known = self._memory_of.get(key, NOTHING)
+        candidates.append((known, 0))
+        if self._next == len(self.plan) and known.validity is not None:  # the last child closes its records
+            closed = msgspec.structs.replace(known.validity, closed=True)
+            candidates.append((msgspec.structs.replace(known, validity=closed), 0))
         return {record.encode(key, memory): turns for memory, turns in candidates if memory is not None}
 
     def _saved(self, rest: str) -> None:

@@ -55,7 +55,8 @@ from hpad.store import configmaps, persistent, sqlite
 from hpad.store.store import Backend, InMemory, Store
 from hpad.telemetry import Telemetry
 
-LONG = 500
+LONG = 500 if "HPAD_CRASH_KILLS" in os.environ else 250
+"""The number of steps; `make soak` plays more."""
 INTERVALS = persistent.SaveIntervals(shortest=0.0005, longest=0.005, loading=0.02)
 LAZY = INTERVALS._replace(longest=86400.0, loading=0.0)
 """Saves only on request, so that the order of events depends on the seed (and hashes) only."""
