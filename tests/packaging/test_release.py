@@ -68,7 +68,8 @@ class Release(NamedTuple):
 
 def output(command: Sequence[object], cwd: Path, **environ: str) -> str:
     """Returns the output of a command, which must not fail, without this checkout in its environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HPAD", "COV"))}
+    foreign = ("PYTHON", "HPAD", "COV", "SSL_CERT")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     kept.pop("SOURCE_DATE_EPOCH", None)
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env={**kept, **environ}, capture_output=True, text=True, check=False)
