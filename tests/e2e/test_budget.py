@@ -1,4 +1,4 @@
-"""The API requests of hpad for 200 HPAs with 1,000 pods, all reconciled once a period."""
+"""The API requests of hpad for 100 HPAs with 500 pods, all reconciled once a period."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hpad.lab.cluster import Cluster
 
-HPAS, PODS_EACH, NAMESPACES = 200, 5, 4
-PERIOD = timedelta(seconds=8)
+HPAS, PODS_EACH, NAMESPACES = 100, 5, 4
+PERIOD = timedelta(seconds=6)
 """Long enough for late answers on a busy machine, since a timeout causes an event and a status write."""
 PERIODS = 2
 RECONCILIATIONS = "horizontal_pod_autoscaler_controller_reconciliations_total"
