@@ -183,9 +183,14 @@ async def test_kubectl_creates_roles_and_reviews_access(kubectl_path: str, tmp_p
 
 async def one_namespace(folder: Path, hpas: int, **options: Any) -> list[Any]:
     """Returns the findings of `hpad doctor` as the account of one namespace, with a number of HPAs."""
+    return await judged(folder, ("shop", "hpad"), overlays.rights("namespace", "status-hpas"), hpas, **options)
+
+
+async def judged(folder: Path, account: tuple[str, str], manifests: list[Json], hpas: int, **options: Any) -> list[Any]:
+    """Returns the findings of `hpad doctor` on the rights of an account, a namespace and a name."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     async with Cluster(authorization=True) as cluster:
-        for each in overlays.rights("namespace", "status-hpas"):
+        for each in manifests:
             cluster.apply(each)
         for number in range(hpas):
             head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"}
@@ -196,15 +201,21 @@ async def one_namespace(folder: Path, hpas: int, **options: Any) -> list[Any]:
             cluster.apply(
                 {**head, "metadata": meta, "spec": {"scaleTargetRef": target, "maxReplicas": 2, "metrics": metrics}}
             )
-        file = await cluster.kubeconfig(folder / "kubeconfig", users.service_account("shop", "hpad"))
+        file = await cluster.kubeconfig(folder / "kubeconfig", users.service_account(*account))
         defaults = {
             "kubeconfig": str(file),
             "listen": None,
-            "election": Election(enabled=True, namespace="shop"),
-            "store": settings.StoreSettings(kind="cluster", namespace="shop"),
+            "election": Election(enabled=True, namespace=account[0]),
+            "store": settings.StoreSettings(kind="cluster", namespace=account[0]),
         }
         read = settings.Settings(**{**defaults, **options})
         return [finding for finding in await doctor.examine(lambda: read) if finding.check == "rights"]
+
+
+async def test_a_dry_run_needs_no_right_to_write(tmp_path: Path) -> None:
+    shadow = overlays.rights("shadow")
+    found = await judged(tmp_path, ("hpad-shadow", "hpad-shadow"), shadow, 1, dry_run=True)
+    assert [finding.level for finding in found] == ["ok"]
 
 
 @pytest.mark.parametrize("hpas", [0, 1, 128])
