@@ -1,6 +1,7 @@
-"""The check `controllers` of `hpad doctor`: does another controller write the status of hpad's HPAs?
+"""The check `controllers` of `hpad doctor`: does another controller act on hpad's HPAs, and which way leads on?
 
-Read from metadata.managedFields, which have the time of each client's last change.
+Read from metadata.managedFields, which have the time of each client's last change, and from what tells a hosted control
+plane (`hpad.kube.hosting`): its built-in controller cannot be turned off, so Autoscalers take the place of HPAs there.
 """
 
 from collections import defaultdict
@@ -10,10 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpad.cli.checks import ERROR, NOTE, OK, Finding, listed
+from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.competing import Object, is_recent
 from hpad.cli.output import counted
-from hpad.kube import errors, managed_fields
+from hpad.kube import errors, hosting, managed_fields
 from hpad.kube.client import Client
 from hpad.settings import Settings
 
@@ -21,27 +22,34 @@ _LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-contro
 _SILENCE = timedelta(seconds=60)
 """Four periods, in which a controller that is on writes the status of an HPA whose metrics change."""
 _OFF = "--controllers=*,-horizontal-pod-autoscaler-controller"
+_AUTOSCALERS = "use Autoscalers in place of HPAs, with `kinds: autoscalers` (docs/hosted.md)"
 
 
 async def check_controllers(client: Client, settings: Settings, found: Sequence[msgspec.Raw]) -> list[Finding]:
     """Returns a finding on each other controller that wrote the status of these HPAs within five minutes.
 
     It is an error if the controller has written after hpad, or instead of it; a note if hpad has taken over since, and
-    in a dry run. Without any: a note if the Lease of a kube-controller-manager is current, and a finding that there is
-    none.
+    in a dry run. Without any: a warning if the control plane is hosted, a note if the Lease of a
+    kube-controller-manager is current, and a finding that there is none.
     """
-    now = client.clock.now()
+    if getattr(settings, "kinds", "both") == "autoscalers":
+        return [Finding("controllers", OK, "hpad acts on Autoscalers alone, and leaves HPAs to their controller")]
+    now, service = client.clock.now(), await hosting.service(client)
     writes = [each for each in _status_writes(found) if is_recent(each.time, now)]
     if writes and settings.dry_run:
-        return [_beside(manager, each) for manager, each in _by_manager(writes)]
+        return [_beside(manager, each, service) for manager, each in _by_manager(writes)]
     if writes:
         begin = await _leads_since(client, settings)
         still = [each for each in writes if _goes_on(each, begin)]
         earlier = [each for each in writes if each not in still]
         return [
-            *(_other_controller(manager, each) for manager, each in _by_manager(still)),
+            *(_other_controller(manager, each, service) for manager, each in _by_manager(still)),
             *(_former_controller(manager, each) for manager, each in _by_manager(earlier)),
         ]
+    if service:
+        level = NOTE if settings.dry_run else WARNING
+        says = f"the control plane is hosted by {service}: its built-in controller acts on every HPA, as hpad would"
+        return [Finding("controllers", level, says, _way(service))]
     if found:
         says = f"no other controller writes the status of {counted(len(found), 'HPA')}"
     else:
@@ -112,14 +120,18 @@ async def _leads_since(client: Client, settings: Settings) -> str:
         return ""
 
 
-def _other_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+def _way(service: str) -> str:
+    """Returns how hpad and the built-in controller get HPAs of their own. `service`: hosts the control plane, or ""."""
+    if service:
+        return f"{service} has no way to turn it off: {_AUTOSCALERS}"
+    return f"run kube-controller-manager with {_OFF}; where its flags are out of reach, {_AUTOSCALERS}"
+
+
+def _other_controller(manager: str, writes: Sequence[_StatusWrite], service: str) -> Finding:
     last, names = max(each.time for each in writes), listed([each.hpa for each in writes])
     beside = " beside hpad, last at {0}: " if any(each.ours for each in writes) else ", last at {0}: with hpad, "
     says = f"{manager} writes the status of {names}{beside.format(last)}two controllers own the same HPAs"
-    do = (
-        f"run kube-controller-manager with {_OFF}, or give hpad HPAs of its own (--manifests); to look at what hpad "
-        "would do beside it, use --dry-run"
-    )
+    do = f"{_way(service)}; to look at what hpad would do beside it, use --dry-run"
     return Finding("controllers", ERROR, says, do)
 
 
@@ -130,9 +142,9 @@ def _former_controller(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
     return Finding("controllers", NOTE, says, f"if a later run names a later time, {manager} is still on: {_OFF}")
 
 
-def _beside(manager: str, writes: Sequence[_StatusWrite]) -> Finding:
+def _beside(manager: str, writes: Sequence[_StatusWrite], service: str) -> Finding:
     says = f"{manager} writes the status of {listed([each.hpa for each in writes])}: a dry run works beside it"
-    return Finding("controllers", NOTE, says, f"turn it off before hpad runs without --dry-run: {_OFF}")
+    return Finding("controllers", NOTE, says, f"before hpad runs without --dry-run: {_way(service)}")
 
 
 async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
@@ -148,4 +160,4 @@ async def _built_in_controller(client: Client, now: datetime) -> list[Finding]:
     if not is_recent(renewed, now):
         return []
     says = "a kube-controller-manager is active; whether its HPA controller is off shows only once there are HPAs"
-    return [Finding("controllers", NOTE, says, f"make sure that it runs with {_OFF}")]
+    return [Finding("controllers", NOTE, says, _way(""))]

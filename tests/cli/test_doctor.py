@@ -35,6 +35,7 @@ class ApiServer:
     def __init__(self) -> None:
         self.url = ""
         self.version = "v1.36.0"
+        self.issuer: str | None = None
         self.skew = timedelta(0)
         self.denied: set[tuple[str, str]] = set()
         self.hpas: list[dict[str, Any]] = []
@@ -56,6 +57,8 @@ class ApiServer:
         match request.path:
             case "/version":
                 return {"gitVersion": self.version}
+            case "/.well-known/openid-configuration" if self.issuer is not None:
+                return {"issuer": self.issuer}
             case "/apis/autoscaling/v2":
                 await asyncio.sleep(self.pause)
                 return {"kind": "APIResourceList", "resources": []}
@@ -194,6 +197,36 @@ async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tm
     assert (finding.check, finding.level) == ("controllers", "error")
     assert "kube-controller-manager writes the status of shop/web, last at " in finding.says
     assert "-horizontal-pod-autoscaler-controller" in finding.do
+
+
+AKS = "https://westeurope.oic.prod-aks.azure.com/tenant/cluster/"
+
+
+@pytest.mark.parametrize(
+    ("version", "issuer", "service"),
+    [
+        ("v1.33.1-eks-595af52", None, "EKS"),
+        ("v1.33.1-eks-1-33-12", None, ""),  # EKS Distro, whose flags are its user's
+        ("v1.33.4-gke.1134000", None, "GKE"),
+        ("v1.33.1", AKS, "AKS"),
+        ("v1.33.1", "https://kubernetes.default.svc.cluster.local", ""),
+        ("v1.33.1+k3s1", None, ""),
+    ],
+)
+async def test_the_way_on_beside_the_built_in_controller(
+    server: ApiServer, tmp_path: Path, version: str, issuer: str | None, service: str
+) -> None:
+    """A hosted server is seen by its version, or by the issuer of its tokens, which a pod may read as well."""
+    server.version, server.issuer = version, issuer
+    server.hpas = [hpa("kube-controller-manager", timedelta(seconds=20))]
+    (finding,) = bad(await found(tmp_path, server.url))
+    assert finding.do.startswith(f"{service} has no way" if service else "run kube-controller-manager with")
+    assert "use Autoscalers in place of HPAs" in finding.do
+    server.hpas = []
+    hosted = bad(await found(tmp_path, server.url))
+    assert [each.says.partition(":")[0] for each in hosted] == [
+        f"the control plane is hosted by {each}" for each in [service] if each
+    ]
 
 
 def both(theirs: int, ours: int, name: str = "web") -> dict[str, Any]:
