@@ -1,4 +1,4 @@
-"""Decodes an HPA document of any autoscaling version into autoscaling/v2.
+"""Decodes an HPA document of any autoscaling version into autoscaling/v2, and the document of an Autoscaler.
 
 The error for a field of another version says what to write instead.
 """
@@ -11,7 +11,8 @@ import msgspec
 
 from hpad.api import hpa as v2
 from hpad.api import older, strict
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.autoscaler import Autoscaler, as_hpa
+from hpad.api.hpa import AUTOSCALER, AUTOSCALER_VERSION, HorizontalPodAutoscaler
 from hpad.api.problem import Problem, not_supported, required, shown, type_invalid
 
 _USE_V2: Final = "{version} has no {field}: write apiVersion: autoscaling/v2"
@@ -55,6 +56,7 @@ _IN_V2: Final[dict[tuple[str, str], str]] = {
 }
 _ADVICE: Final[dict[str, dict[tuple[str, str], str]]] = {
     "autoscaling/v2": _IN_V2,
+    AUTOSCALER_VERSION: {**_IN_V2, ("AutoscalerSpec", "targetCPUUtilizationPercentage"): _CPU_IN_V2},
     "autoscaling/v2beta2": {**_IN_V2, ("HPAScalingRules", "tolerance"): _USE_V2},
     "autoscaling/v2beta1": {
         ("V2beta1Spec", "targetCPUUtilizationPercentage"): (
@@ -100,8 +102,12 @@ _VERSIONS: Final[dict[str, tuple[type, Callable[[Any], HorizontalPodAutoscaler]]
     "autoscaling/v2beta1": (older.V2beta1, older.from_v2beta1),
     "autoscaling/v2beta2": (HorizontalPodAutoscaler, _from_v2),
     "autoscaling/v2": (HorizontalPodAutoscaler, _from_v2),
+    AUTOSCALER_VERSION: (Autoscaler, as_hpa),
 }
-VERSIONS: Final = tuple(_VERSIONS)
+VERSIONS: Final = tuple(version for version in _VERSIONS if version != AUTOSCALER_VERSION)
+"""The versions of HPAs."""
+_OF_KIND: Final = {v2.KIND: VERSIONS, AUTOSCALER: (AUTOSCALER_VERSION,)}
+_GROUP: Final = AUTOSCALER_VERSION.partition("/")[0]
 
 
 class DecodedHpa(msgspec.Struct, frozen=True):
@@ -112,10 +118,25 @@ class DecodedHpa(msgspec.Struct, frozen=True):
     version: str = v2.API_VERSION
 
 
-def read(value: Any) -> DecodedHpa:
-    """Reads a JSON-like document in autoscaling/v1, v2beta1, v2beta2 or v2, without defaulting or validation.
+def kind_of(value: Any) -> str:
+    """Returns the kind that a document is meant to be: HorizontalPodAutoscaler, Autoscaler, or "" for neither.
 
-    Unknown fields are errors; the HPA is returned without them.
+    A misspelled kind in one of their API groups is meant as the kind of the group. Autoscalers of other groups are not
+    meant.
+    """
+    if not isinstance(value, dict):
+        return ""
+    kind, version = value.get("kind"), value.get("apiVersion")
+    group = version.partition("/")[0] if isinstance(version, str) else ""
+    if kind == v2.KIND or (group == "autoscaling" and kind != "Scale"):
+        return v2.KIND
+    return AUTOSCALER if group == _GROUP or (kind == AUTOSCALER and not group) else ""
+
+
+def read(value: Any) -> DecodedHpa:
+    """Reads a JSON-like document of an HPA in autoscaling/v1, v2beta1, v2beta2 or v2, or of an Autoscaler.
+
+    Sets no defaults and does not validate. Unknown fields are errors; the HPA is returned without them.
     """
     version = value.get("apiVersion") if isinstance(value, dict) else None
     fault = _header_fault(value, version)
@@ -134,8 +155,10 @@ def read(value: Any) -> DecodedHpa:
 def _header_fault(value: Any, version: Any) -> Problem | None:
     if not isinstance(value, dict):
         return type_invalid("", value, "must be an object with apiVersion, kind, metadata and spec")
-    if value.get("kind") != v2.KIND:
-        return not_supported("kind", value.get("kind"), [v2.KIND])
+    kind = kind_of(value) or v2.KIND
+    if value.get("kind") != kind:
+        return not_supported("kind", value.get("kind"), [kind])
+    versions = _OF_KIND[kind]
     if not version:
-        return required("apiVersion", f"one of {', '.join(VERSIONS)}")
-    return None if version in VERSIONS else not_supported("apiVersion", version, VERSIONS)
+        return required("apiVersion", f"one of {', '.join(versions)}" if len(versions) > 1 else versions[0])
+    return None if version in versions else not_supported("apiVersion", version, versions)

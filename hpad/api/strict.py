@@ -29,6 +29,8 @@ _INT32: Final = 2**31
 _INT64: Final = 2**63
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration"})
 _METADATA_NOT_READ: Final = frozenset({"selfLink", "deletionGracePeriodSeconds", "finalizers", "managedFields"})
+_OF_FIELDS: Final = frozenset({"spec.options"})
+"""Maps whose keys are fields to their users, so that a dot stands before a key and not brackets around it."""
 _UNITS: Final = ("n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _NUMBER_AND_UNIT: Final = re.compile(r"\s*+([+-]?[0-9.]++)\s*+([A-Za-z%]*+)\s*+")
 
@@ -86,7 +88,7 @@ class StrictReader:
         if typing.get_origin(kind) is tuple:
             return self._list(value, typing.get_args(kind)[0], path)
         if typing.get_origin(kind) is dict:
-            return self._map(value, path)
+            return self._map(value, path) if typing.get_args(kind)[1] is str else self._object(value, path)
         return self._scalar(value, kind, path)
 
     def _struct(self, value: Any, kind: type, path: str) -> Any:
@@ -116,11 +118,15 @@ class StrictReader:
         if not isinstance(value, dict):
             return self._wrong(path, value, "must be a map of texts")
         for name, entry in value.items():
+            here = f"{path}.{name}" if path in _OF_FIELDS else f"{path}[{name}]"
             if not isinstance(name, str):
-                self._wrong(f"{path}[{name}]", name, f'the key must be text: write "{name}" in quotes')
+                self._wrong(here, name, f'the key must be text: write "{name}" in quotes')
             elif not isinstance(entry, str | None):
-                self._wrong(f"{path}[{name}]", entry, _text_advice(entry))
+                self._wrong(here, entry, _text_advice(entry))
         return {name: "" if entry is None else entry for name, entry in value.items()}
+
+    def _object(self, value: Any, path: str) -> Any:
+        return value if isinstance(value, dict) else self._wrong(path, value, "must be an object")
 
     def _scalar(self, value: Any, kind: Any, path: str) -> Any:
         try:

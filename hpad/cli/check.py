@@ -3,10 +3,10 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,12 +14,13 @@ from hpad import settings
 from hpad.api import decode, older
 from hpad.api import hpa as v2
 from hpad.api import selector as selectors
+from hpad.api.autoscaler import PREFIX
 from hpad.api.problem import Place, Problem, invalid, path_of, required
 from hpad.api.selector import LabelSelector
 from hpad.cli import output
 from hpad.engine import controls, spare
 from hpad.engine.annotations import PLAIN
-from hpad.manifests import documents, hpas
+from hpad.manifests import autoscalers, documents, hpas
 from hpad.manifests.documents import Document
 from hpad.manifests.keda.conversion import PLACEHOLDER
 
@@ -35,9 +36,10 @@ examples:
 
 A document with `kind: HorizontalPodAutoscaler` is checked as the API server of Kubernetes 1.36 checks it on creation,
 unknown fields included, in autoscaling/v1, v2beta1, v2beta2 or v2; its annotations hpad.io/… are checked as the daemon
-reads them. A selector may also be text ("queue=orders"): files of --manifests may have it, an API server refuses it.
-A document without kind and apiVersion is checked as the daemon's configuration. If that sets the feature gate
-HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
+reads them. So is an Autoscaler (hpad.io/v1) with its options, and its queries for the sources of the configuration
+that is checked with it. A selector may also be text ("queue=orders"): files of --manifests may have it, an API server
+refuses it. A document without kind and apiVersion is checked as the daemon's configuration. If that sets the feature
+gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kubernetes objects are skipped.
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
@@ -70,6 +72,14 @@ class Checked:
     warnings: tuple[Problem, ...] = ()
 
 
+class _Given(NamedTuple):
+    """What documents are checked with. `sources` are those of the configuration; None if there is none among them."""
+
+    namespace: str
+    scale_to_zero: bool
+    sources: Sequence[settings.SourceSettings] | None
+
+
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
@@ -96,9 +106,15 @@ def run(args: argparse.Namespace) -> int:
     lacking: list[str] = []
     show = _as_json if args.output == "json" else _as_text
     read = list(documents.read_all(args.files))  # all are read first: the configuration may follow the HPAs
-    scale_to_zero = args.scale_to_zero or any(map(_allows_zero, read))
+    configurations = [document for document in read if _may_be_configuration(document)]
+    sources = [source for document in configurations for _, source in _known_sources(document.value)]
+    given = _Given(
+        args.namespace,
+        args.scale_to_zero or any(map(_allows_zero, configurations)),
+        sources if configurations else None,
+    )
     for document in read:
-        checked = _check(document, args.namespace, scale_to_zero)
+        checked = _check(document, given)
         if checked is None:
             skipped += 1
             continue
@@ -120,12 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _allows_zero(document: Document) -> bool:
-    """Returns whether the document is configuration that turns the feature gate HPAScaleToZero on.
-
-    False if its gates are invalid.
-    """
-    if not _may_be_configuration(document):
-        return False
+    """Returns whether a configuration turns the feature gate HPAScaleToZero on; False if its gates are invalid."""
     try:
         gates = settings.TABLE["feature_gates"].setting.parser(document.value.get("feature_gates", {}))
     except ValueError:
@@ -133,13 +144,13 @@ def _allows_zero(document: Document) -> bool:
     return bool(gates.get("HPAScaleToZero", False))
 
 
-def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked | None:
+def _check(document: Document, given: _Given) -> Checked | None:
     """Checks one document; None if it is neither an HPA nor configuration."""
     value = document.value
     if not document.parsed:
         return _only_errors(document, "", document.faults)
     if hpas.is_hpa(value):
-        return _check_hpa(document, namespace, scale_to_zero)
+        return _check_hpa(document, given)
     if not isinstance(value, dict):
         return _only_errors(document, "", decode.read(document.value).errors)
     if "kind" in value or "apiVersion" in value:
@@ -151,21 +162,43 @@ def _check(document: Document, namespace: str, scale_to_zero: bool) -> Checked |
         return Checked(document, "configuration", "", errors, warnings=warnings)
     if value and value.keys() <= settings.TABLE.keys():
         return _only_errors(document, "configuration", (Problem("", _MISPLACED),))
-    detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}"
+    detail = f"an HPA has kind: {v2.KIND} and apiVersion: {v2.API_VERSION}, an Autoscaler {v2.AUTOSCALER_VERSION}"
     return _only_errors(document, "", (*document.faults, required("kind", detail)))
 
 
-def _check_hpa(document: Document, namespace: str, scale_to_zero: bool) -> Checked:
-    loaded = hpas.load(document, namespace=namespace, scale_to_zero=scale_to_zero)
+def _check_hpa(document: Document, given: _Given) -> Checked:
+    loaded = hpas.load(document, namespace=given.namespace, scale_to_zero=given.scale_to_zero)
     errors, defaulted = loaded.errors, None
     if loaded.hpa is not None:
-        errors += tuple(annotation_errors(loaded.hpa))
-        defaulted = hpas.with_whole_metadata(hpas.without_empty_policies(v2.to_builtins(loaded.hpa)), document)
+        errors += (*annotation_errors(loaded.hpa, document.value), *_query_errors(loaded.hpa, given.sources))
+        defaulted = _defaulted(loaded.hpa, document)
     errors += tuple(map(_unset, _placeholders(document.value)))
-    warnings = (*_ignored_annotations(document.value), *_without_effect(loaded.hpa), *_unmatchable(loaded.hpa))
+    warnings = (
+        *_ignored_annotations(document.value),
+        *_without_effect(loaded.hpa, document.value),
+        *_unmatchable(loaded.hpa),
+        *_zero(loaded.hpa, given),
+    )
     return Checked(
         document, str(loaded), loaded.name, _placed(document, errors), defaulted, _placed(document, warnings)
     )
+
+
+def _query_errors(
+    hpa: v2.HorizontalPodAutoscaler, sources: Sequence[settings.SourceSettings] | None
+) -> Iterable[Problem]:
+    """Returns what is wrong with the queries of an Autoscaler. Imports adapters if it has some."""
+    if not hpa.spec.queries:
+        return ()
+    from hpad.sources import own_queries  # imported late, since `hpad check` of HPAs alone must start fast
+
+    return own_queries.problems(hpa, sources)
+
+
+def _defaulted(hpa: v2.HorizontalPodAutoscaler, document: Document) -> dict[str, Any]:
+    whole = hpas.with_whole_metadata(v2.to_builtins(hpa), document)
+    built = autoscalers.to_document(hpa, whole["metadata"]) if hpa.kind == v2.AUTOSCALER else whole
+    return hpas.without_empty_policies(built)
 
 
 def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
@@ -178,7 +211,7 @@ def _ignored_annotations(value: dict[str, Any]) -> Iterator[Problem]:
         yield invalid(f"metadata.annotations[{name}]", present[name], "it cannot be read, and is ignored")
 
 
-def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+def _without_effect(hpa: v2.HorizontalPodAutoscaler | None, value: dict[str, Any]) -> Iterator[Problem]:
     """A warning about idle-first on a StatefulSet, which removes its pods by ordinal."""
     named = {} if hpa is None else hpa.metadata.annotations or {}
     order = named.get(controls.ORDER)
@@ -186,7 +219,14 @@ def _without_effect(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]
         return
     if spare.by_ordinal(hpa):
         text = "has no effect: a StatefulSet removes the pod with the highest ordinal"
-        yield invalid(f"metadata.annotations[{controls.ORDER}]", order, text)
+        yield invalid(_place(controls.ORDER, value), order, text)
+
+
+def _zero(hpa: v2.HorizontalPodAutoscaler | None, given: _Given) -> Iterator[Problem]:
+    """A warning about minReplicas 0 in an Autoscaler, if the feature gate for it is not known to be on."""
+    if hpa is not None and hpa.kind == v2.AUTOSCALER and hpa.spec.min_replicas == 0 and not given.scale_to_zero:
+        detail = "counts as 1 unless hpad's configuration sets the feature gate HPAScaleToZero"
+        yield invalid("spec.minReplicas", 0, detail)
 
 
 def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
@@ -240,11 +280,19 @@ def _unset(place: Place) -> Problem:
     return Problem(field, f"{field}: {detail}")
 
 
-def annotation_errors(hpa: v2.HorizontalPodAutoscaler) -> Iterator[Problem]:
-    """Errors in the annotations that the daemon reads; the API server accepts any value."""
+def annotation_errors(hpa: v2.HorizontalPodAutoscaler, value: dict[str, Any]) -> Iterator[Problem]:
+    """Errors in the annotations or options of a document that the daemon reads; the API server accepts most of them."""
     present = hpa.metadata.annotations or {}
     for error in PLAIN.of(hpa).errors:
-        yield invalid(f"metadata.annotations[{error.path}]", present[error.path], error.text)
+        yield invalid(_place(error.path, value), present[error.path], error.text)
+
+
+def _place(annotation: str, value: dict[str, Any]) -> str:
+    """Returns the field of a document that holds an annotation of hpad."""
+    spec = value.get("spec")
+    options = spec.get("options") if value.get("kind") == v2.AUTOSCALER and isinstance(spec, dict) else None
+    is_option = isinstance(options, dict) and annotation.removeprefix(PREFIX) in options
+    return controls.written(annotation, v2.AUTOSCALER) if is_option else f"metadata.annotations[{annotation}]"
 
 
 def _may_be_configuration(document: Document) -> bool:

@@ -47,6 +47,7 @@ examples:
   hpad convert -o json hpas.jsonl         one object per line
   kubectl get hpa -A -o yaml | hpad convert -
   kubectl get hpa -A -o yaml | hpad convert --to autoscaler --shadow - > autoscalers.yaml
+  kubectl get autoscalers -A -o yaml | hpad convert --to hpa - > hpas.yaml
 
   hpad convert scaledobject.yaml          KEDA: an HPA, then the settings of hpad for it
   kubectl get scaledobjects,triggerauthentications,clustertriggerauthentications,deployments,configmaps -A -o yaml |
@@ -90,9 +91,9 @@ def add_parser(commands: Any) -> None:
     output.add_format(parser, "yaml", "json")
     parser.add_argument(
         "--to",
-        choices=("v1", "v2", AUTOSCALER),
+        choices=("hpa", "v2", "v1", AUTOSCALER),
         default="v2",
-        help="the version of HPAs to write, or Autoscalers in their place (default: v2)",
+        help="HPAs of this version (hpa: v2, the default), or Autoscalers in their place",
     )
     parser.add_argument(
         "--shadow",
@@ -310,29 +311,41 @@ class _Work:
         self._print_notes(document, subject, notes)
 
     def _write(self, document: Document, subject: str) -> None:
-        """Writes the HPA of a document that `hpas.load` found valid."""
+        """Writes the HPA or Autoscaler of a document that `hpas.load` found valid."""
         hpa = decode.read(document.value).hpa
         assert hpa is not None
-        moved = self.version == AUTOSCALER
-        if moved and (
-            errors := list(check.annotation_errors(hpa))
-        ):  # an Autoscaler has no option with an invalid value
-            self._print_errors(document, subject, errors)
-            return
         if note := _old_group(hpa):
             self._print_notes(document, subject, [note])
+        kind = v2.AUTOSCALER if self.version == AUTOSCALER else v2.KIND
+        if kind != hpa.kind:
+            metadata = document.value.get("metadata") or {}
+            self._print_notes(document, subject, autoscalers.notes(hpa, metadata, kind))
+        if kind == v2.AUTOSCALER:
+            # The API server refuses many an option that an annotation may have.
+            if errors := list(check.annotation_errors(hpa, document.value)):
+                self._print_errors(document, subject, errors)
+                return
+            whole = hpas.with_whole_metadata(v2.to_builtins(hpa), document)["metadata"]
+            self._add(document, autoscalers.to_document(hpa, whole, shadow=self.shadow))
+            return
+        moved = hpa.kind == v2.AUTOSCALER
+        hpa = autoscalers.to_hpa(hpa) if moved else hpa
         versioned = older.to_v1(v2.with_behavior(hpa)) if self.version == "v1" else hpa
         built: dict[str, Any] = hpas.with_whole_metadata(v2.to_builtins(versioned), document)
         if moved:
-            self._print_notes(document, subject, autoscalers.notes(built["metadata"]))
-            built = autoscalers.from_hpa(built, shadow=self.shadow)
-        if self.format == "yaml":  # the usual order; JSON is for programs
+            built["metadata"] = autoscalers.moved_metadata(built["metadata"])
+        if self.format == "yaml" or moved:  # the usual order; JSON is for programs
             parts = [*_PARTS, *(["status"] if document.value.get("status") and not moved else [])]
             built = {part: built[part] for part in parts}
-        path = self._path(built["metadata"])
+        self._add(document, built)
+
+    def _add(self, document: Document, built: dict[str, Any]) -> None:
+        """Adds a manifest, unless one of the same file is there."""
+        metadata = built["metadata"]
+        path = self._path(metadata)
         if path in self.manifests:
             problem = Problem("metadata.name", f"metadata.name: {path} holds an object of that name already")
-            self._print_errors(document, f"{v2.KIND} {hpa.metadata.namespace}/{hpa.metadata.name}", [problem])
+            self._print_errors(document, f"{built['kind']} {metadata.get('namespace')}/{metadata['name']}", [problem])
         else:
             self.manifests[path] = dumped(built, self.format)
 

@@ -55,7 +55,7 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
         raise Failure(f"{file}: {'; '.join(broken)}")
     found = [hpas.load(document, scale_to_zero=zero) for document in read if hpas.is_hpa(document.value)]
     if name is not None:
-        found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}")]
+        found = [each for each in found if name in (each.name, f"{each.namespace}/{each.name}", str(each.key))]
     if len(found) != 1:
         of = "" if name is None else f" {shown(name)}"
         known = ", ".join(str(each) for each in found)
@@ -68,7 +68,7 @@ def read(file: str, name: str | None, changes: Sequence[str], given: settings.Se
 
 def mistakes(hpa: HorizontalPodAutoscaler) -> list[str]:
     """Returns a sentence for each annotation of the HPA that has no effect."""
-    return [f"{sentence(error)}; it has no effect" for error in PLAIN.of(hpa).errors]
+    return [f"{sentence(error, hpa.kind)}; it has no effect" for error in PLAIN.of(hpa).errors]
 
 
 def annotated(hpa: HorizontalPodAutoscaler, texts: Sequence[str] = ()) -> list[Change]:

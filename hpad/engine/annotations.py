@@ -1,5 +1,7 @@
 """What an HPA sets for itself: its annotations under `hpad.io/`, and those that the configuration gives it.
 
+An Autoscaler has them as `spec.options`, whose errors name the option.
+
 These are its fallback policies, its activation thresholds, and its controls (`hpad.engine.controls`).
 docs/reference/annotations.md describes them. An invalid annotation has no effect, and the others hold.
 """
@@ -12,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from hpad.api.autoscaler import PREFIX
-from hpad.api.hpa import HorizontalPodAutoscaler
+from hpad.api.hpa import AUTOSCALER, KIND, HorizontalPodAutoscaler
 from hpad.api.kept import kept
 from hpad.api.problem import Problem
 from hpad.api.quantity import QuantityError, parse_milli
@@ -49,26 +51,28 @@ _MOST_UNKNOWN: Final = 10
 """Unknown annotations that are named, and compared with the known ones, which takes long beside a decision."""
 
 
-def sentence(error: Problem) -> str:
-    """Returns the error with the name of its annotation."""
-    return f"annotation {visible(error.path)}: {error.text}"
+def sentence(error: Problem, kind: str) -> str:
+    """Returns the error with the name of its annotation, or of its option in an Autoscaler."""
+    noun = "" if kind == AUTOSCALER else "annotation "
+    return f"{noun}{visible(controls.written(error.path, kind))}: {error.text}"
 
 
 class Own(NamedTuple):
     """What an HPA sets for itself.
 
     `policies` has the policy of each metric, in order (empty: none), `errors` the errors in the annotations: their
-    paths are the names, their reasons INVALID or UNKNOWN.
+    paths are the names of annotations, their reasons INVALID or UNKNOWN. `kind` is that of the HPA.
     """
 
     policies: tuple[FallbackPolicy, ...] = ()
     controls: Controls = NO_CONTROLS
     errors: tuple[Problem, ...] = ()
+    kind: str = KIND
 
     @property
     def error(self) -> str | None:
         """The errors of all annotations, at most 4,096 characters; None where there are none."""
-        text = "; ".join(map(sentence, self.errors))
+        text = "; ".join([sentence(error, self.kind) for error in self.errors])
         return (text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…") or None
 
     @property
@@ -83,7 +87,7 @@ NOTHING: Final = Own()
 
 def read(annotations: Mapping[str, str] | None, metrics: Sequence[CompiledMetric]) -> Own:
     """Returns what these annotations set for these metrics, and the errors in them. Never raises."""
-    own = _own(annotations)
+    own = _own(annotations, KIND)
     return _read(own, identities(metrics)) if own is not _NONE else NOTHING
 
 
@@ -118,7 +122,8 @@ class AnnotationReader(NamedTuple):
 
     def _own(self, hpa: HorizontalPodAutoscaler) -> "_Own":
         annotations = hpa.metadata.annotations
-        return _own(annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})})
+        found = annotations if self.defaults is None else {**self.defaults(hpa), **(annotations or {})}
+        return _own(found, hpa.kind)
 
 
 PLAIN: Final = AnnotationReader()
@@ -142,19 +147,20 @@ class _Own(NamedTuple):
     """The annotations under `hpad.io/`, in sizes that may be kept: the API server lets their author write 256 KiB.
 
     `texts` are the known ones with their values, `errors` those whose values are too long, and `unknown` the names of
-    the first others, of `unknown_count`.
+    the first others, of `unknown_count`. `kind` is that of the HPA.
     """
 
     texts: tuple[tuple[str, str], ...] = ()
     errors: tuple[Problem, ...] = ()
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
+    kind: str = KIND
 
 
 _NONE: Final = _Own()
 
 
-def _own(annotations: Mapping[str, str] | None) -> _Own:
+def _own(annotations: Mapping[str, str] | None, kind: str) -> _Own:
     found = [(name, text) for name, text in (annotations or {}).items() if name.startswith(PREFIX)]
     if not found:
         return _NONE
@@ -168,7 +174,7 @@ def _own(annotations: Mapping[str, str] | None) -> _Own:
             texts.append((name, text))
         except ValueError as error:
             errors.append(Problem(name, str(error), reason=INVALID))
-    return _Own(tuple(texts), tuple(errors), tuple(unknown[:_MOST_UNKNOWN]), len(unknown))
+    return _Own(tuple(texts), tuple(errors), tuple(unknown[:_MOST_UNKNOWN]), len(unknown), kind)
 
 
 def _weight(own: _Own, metrics: tuple[MetricIdentity, ...]) -> int:
@@ -199,7 +205,7 @@ def _read(own: _Own, metrics: tuple[MetricIdentity, ...]) -> Own:
     some = any(policy != FallbackPolicy() for policy in policies)
     found = controls.read(texts)
     errors += [Problem(name, text, reason=INVALID) for name, text in found.errors]
-    return Own(policies if some else (), _resolved(found.controls, metrics, errors), tuple(errors))
+    return Own(policies if some else (), _resolved(found.controls, metrics, errors), tuple(errors), own.kind)
 
 
 def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list[Problem]) -> Controls:
@@ -215,17 +221,21 @@ def _resolved(found: Controls, metrics: tuple[MetricIdentity, ...], errors: list
 
 
 def _unknown(own: _Own) -> list[Problem]:
-    found = [Problem(name, f"there is no such annotation{_advice(name)}", reason=UNKNOWN) for name in own.unknown]
+    noun = "option" if own.kind == AUTOSCALER else "annotation"
+    found = [Problem(name, f"there is no such {noun}{_advice(name, own.kind)}", reason=UNKNOWN) for name in own.unknown]
     more = own.unknown_count - len(found)
     if more:
         found[-1] = found[-1]._replace(text=f"{found[-1].text}; {more:,} more do not exist either")
     return found
 
 
-def _advice(name: str) -> str:
+def _advice(name: str, kind: str) -> str:
     known = [annotation.removeprefix(PREFIX) for annotation in ANNOTATIONS]
+    prefix = "" if kind == AUTOSCALER else PREFIX
     close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
-    return f'; did you mean "{PREFIX}{close[0]}"?' if close else f"; there are {', '.join(ANNOTATIONS)}"
+    if close:
+        return f'; did you mean "{prefix}{close[0]}"?'
+    return f"; there are {', '.join([f'{prefix}{each}' for each in known])}"
 
 
 def _timed(fallback: Fallback | None, after: timedelta | None) -> Fallback | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from hpad.api import duration, metadata
 from hpad.api.autoscaler import PREFIX
+from hpad.api.hpa import AUTOSCALER
 from hpad.api.kept import kept
 from hpad.api.quantity import Quantity, QuantityError, parse_milli
 from hpad.api.text import shown
@@ -45,6 +46,11 @@ _LONGEST_BUSY_METRIC: Final = 1200
 """Characters of an address and a number."""
 _ABOVE: Final = re.compile(r"(.*\S)\s+above\s+(\S+)", re.DOTALL)
 _SYNC_PERIODS: Final = (timedelta(seconds=1), timedelta(hours=1))
+
+
+def written(annotation: str, kind: str) -> str:
+    """Returns the name of an annotation, or in an Autoscaler the field of its option."""
+    return f"spec.options.{annotation.removeprefix(PREFIX)}" if kind == AUTOSCALER else annotation
 
 
 class BusyMetric(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from hpad.api.text import begin
-from hpad.engine import spare
+from hpad.engine import controls, spare
 from hpad.engine.conditions import (
     ANNOTATIONS_VALID,
     COMPETING_WRITERS,
@@ -136,5 +136,6 @@ def _mark_order(view: View, draft: Draft) -> None:
     if view.controls.scale_down_order is None or not view.controls.idle_first:
         draft.conditions = without_condition(draft.conditions, IDLE_FIRST)
     elif spare.by_ordinal(view.hpa):
-        message = "hpad.io/scale-down-order has no effect: a StatefulSet removes the pod with the highest ordinal"
+        order = controls.written(controls.ORDER, view.hpa.kind)
+        message = f"{order} has no effect: a StatefulSet removes the pod with the highest ordinal"
         draft.condition(IDLE_FIRST, FALSE, "ByOrdinal", message)

@@ -1,4 +1,4 @@
-"""Rewrites HPAs as Autoscalers, the kind of hpad that the built-in controller does not see.
+"""Rewrites HPAs as Autoscalers, the kind of hpad that the built-in controller does not see, and back.
 
 The annotations under `hpad.io/` become options. What belongs to the one object alone is left out: its status, what the
 API server writes into its metadata, and its owners and finalizers, whose controllers do not know the other object.
@@ -7,12 +7,13 @@ API server writes into its metadata, and its owners and finalizers, whose contro
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
+from hpad.api import hpa as v2
 from hpad.api.autoscaler import PREFIX
+from hpad.api.hpa import HorizontalPodAutoscaler
 from hpad.engine.controls import IN_SHADOW, MODE, PAUSED
 from hpad.manifests.keda.fields import Note
-
-KIND: Final = "Autoscaler"
-API_VERSION: Final = "hpad.io/v1"
 
 _MODE: Final = MODE.removeprefix(PREFIX)
 _OF_THE_SERVER: Final = frozenset(
@@ -29,22 +30,35 @@ _OF_THE_SERVER: Final = frozenset(
 )
 _OF_OTHERS: Final = ("ownerReferences", "finalizers")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_QUERY_LOST: Final = (
+    'is lost: an HPA has no queries; give the source "{source}" in hpad\'s configuration a metric "{name}" with these '
+    "parameters"
+)
 
 
-def from_hpa(hpa: Mapping[str, Any], *, shadow: bool = False) -> dict[str, Any]:
-    """Returns the Autoscaler for a whole HPA in autoscaling/v2, as a document.
+def to_document(hpa: HorizontalPodAutoscaler, metadata: Mapping[str, Any], *, shadow: bool = False) -> dict[str, Any]:
+    """Returns the Autoscaler for an HPA, or an Autoscaler itself, as a document without a status.
 
-    `shadow`: it gets the mode shadow, unless it is paused, which leaves the target alone as well.
+    `metadata` is its whole metadata, with the options among the annotations. `shadow`: the Autoscaler gets the mode
+    shadow, unless it is paused, which leaves the target alone as well.
     """
-    metadata = moved_metadata(hpa["metadata"])
-    annotations: dict[str, str] = metadata.pop("annotations", {})
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
     options = {name.removeprefix(PREFIX): text for name, text in annotations.items() if name.startswith(PREFIX)}
     if shadow and options.get(_MODE) != PAUSED:
         options[_MODE] = IN_SHADOW
-    if kept := {name: text for name, text in annotations.items() if not name.startswith(PREFIX)}:
-        metadata["annotations"] = kept
-    spec = {**hpa["spec"], **({"options": options} if options else {})}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    spec = {**_spec(hpa), **({"options": options} if options else {})}
+    if hpa.spec.queries:
+        spec["queries"] = v2.to_builtins(hpa.spec.queries)
+    kept = {name: text for name, text in annotations.items() if not name.startswith(PREFIX)}
+    moved = moved_metadata({**metadata, "annotations": kept})
+    return {"apiVersion": v2.AUTOSCALER_VERSION, "kind": v2.AUTOSCALER, "metadata": moved, "spec": spec}
+
+
+def to_hpa(autoscaler: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Returns the HPA for an Autoscaler, without a status and without what an HPA cannot have."""
+    return HorizontalPodAutoscaler(
+        metadata=autoscaler.metadata, spec=msgspec.structs.replace(autoscaler.spec, queries=())
+    )
 
 
 def moved_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +68,10 @@ def moved_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "annotations": annotations} if annotations else kept
 
 
-def notes(metadata: Mapping[str, Any]) -> Iterator[Note]:
-    """Yields what of the metadata is left out because other clients have written it."""
+def notes(hpa: HorizontalPodAutoscaler, metadata: Mapping[str, Any], kind: str) -> Iterator[Note]:
+    """Yields what the object of the other kind lacks: queries, and what other clients wrote into the metadata."""
+    for index, query in enumerate(hpa.spec.queries if kind == v2.KIND else ()):
+        yield Note(f"spec.queries[{index}]", _QUERY_LOST.format(source=query.source, name=query.name))
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         named = f"{owner['kind']} {owner['name']}"
         text = f"is left out: {named} owns this object alone, and may create it again after it is deleted"
@@ -65,3 +81,8 @@ def notes(metadata: Mapping[str, Any]) -> Iterator[Note]:
     for index, name in enumerate(metadata.get("finalizers") or ()):
         text = f'is left out: what removes "{name}" before a deletion does not know the new object'
         yield Note(f"metadata.finalizers[{index}]", text, lost=False)
+
+
+def _spec(hpa: HorizontalPodAutoscaler) -> dict[str, Any]:
+    spec: dict[str, Any] = v2.to_builtins(msgspec.structs.replace(hpa.spec, queries=()))
+    return spec

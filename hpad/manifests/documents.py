@@ -20,7 +20,7 @@ from hpad.manifests import yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".jsonl")
 _EMPTY: Final = "has no document: it is empty, or a list without items"
-LISTS: Final = ("List", "HorizontalPodAutoscalerList", "ScaledObjectList")
+LISTS: Final = ("List", "HorizontalPodAutoscalerList", "AutoscalerList", "ScaledObjectList")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loads an HPA from a document: decodes, defaults and validates it in the order of the API server."""
+"""Loads an HPA or an Autoscaler from a document: decodes, defaults and validates it in the order of the API server."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,8 +7,8 @@ import msgspec
 
 from hpad.api import decode, limits, validation
 from hpad.api import hpa as v2
-from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.metadata import Key
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.api.problem import Problem
 from hpad.manifests.documents import Document
 
@@ -20,33 +20,35 @@ _WITHOUT_BEHAVIOR_DEFAULTS: Final = ("autoscaling/v1", "autoscaling/v2beta1")
 
 @dataclass(frozen=True)
 class Loaded:
-    """The result for one document: its HPA in autoscaling/v2 with defaults (None if undecodable), and its errors."""
+    """The result for one document: its HPA in autoscaling/v2 with defaults (None if undecodable), and its errors.
+
+    `kind` is the one that the document is meant to be.
+    """
 
     document: Document
     hpa: HorizontalPodAutoscaler | None
     errors: tuple[Problem, ...]
     namespace: str
     name: str
+    kind: str = v2.KIND
 
     @property
     def key(self) -> Key | None:
         """The key of the HPA; None if the document has no name."""
-        return Key(self.namespace, self.name) if self.name else None
+        kind = AUTOSCALER_KEY if self.kind == AUTOSCALER else ""
+        return Key(self.namespace, self.name, kind) if self.name else None
 
     def __str__(self) -> str:
-        return f"{v2.KIND} {self.namespace}/{self.name or '?'}"
+        return f"{self.kind} {self.namespace}/{self.name or '?'}"
 
 
 def is_hpa(value: Any) -> bool:
-    """Returns whether a document is meant as an HPA: of its kind, or of a misspelled kind in `autoscaling`."""
-    if not isinstance(value, dict):
-        return False
-    kind, version = value.get("kind"), value.get("apiVersion")
-    return kind == v2.KIND or (isinstance(version, str) and version.startswith("autoscaling/") and kind != "Scale")
+    """Returns whether a document is meant as an HPA or an Autoscaler."""
+    return bool(decode.kind_of(value))
 
 
 def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zero: bool = False) -> Loaded:
-    """Loads the HPA of a document. An HPA without a namespace gets `namespace`."""
+    """Loads the HPA or Autoscaler of a document. One without a namespace gets `namespace`."""
     reading = decode.read(document.value)
     errors = [*document.faults, *reading.errors]
     hpa = reading.hpa
@@ -55,11 +57,14 @@ def load(document: Document, *, namespace: str = DEFAULT_NAMESPACE, scale_to_zer
         hpa = v2.with_minimum_and_metrics(msgspec.structs.replace(hpa, metadata=metadata))
         filled = v2.defaulted(hpa)
         validated = hpa if reading.version in _WITHOUT_BEHAVIOR_DEFAULTS else filled
-        errors.extend(validation.validate(validated, scale_to_zero=scale_to_zero))
+        # An API server takes 0 in an Autoscaler; the feature gate of hpad decides what it means.
+        takes_zero = scale_to_zero or hpa.kind == AUTOSCALER
+        errors.extend(validation.validate(validated, scale_to_zero=takes_zero))
         if (fault := limits.size_fault(_size(hpa)) or limits.fault(hpa)) is not None:
             errors.append(Problem("spec", fault))
         hpa = filled
-    return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace))
+    kind = decode.kind_of(document.value) or v2.KIND
+    return Loaded(document, hpa, tuple(errors), *_identity(document.value, namespace), kind)
 
 
 def _size(hpa: v2.HorizontalPodAutoscaler) -> int:

@@ -67,9 +67,17 @@ def parse(text: str) -> Change:
     path, rest = _path(draft)
     if not rest.startswith("="):
         raise draft.error(f"{_stop(rest)} after {written(path)}; write PATH=VALUE, as in spec.maxReplicas=20")
-    draft = draft._replace(path=path)
+    draft = draft._replace(path=_annotation_of(path))
     _check_root(draft)
     return draft._replace(value=_value(draft, rest[1:]))
+
+
+def _annotation_of(path: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Returns the path of the annotation that stands for an option of an Autoscaler; any other path as it is."""
+    match path:
+        case ("spec", "options", str(name)):
+            return "metadata", "annotations", f"{PREFIX}{name}"
+    return path
 
 
 def _stop(rest: str) -> str:
@@ -157,16 +165,16 @@ def applied(
         "apiVersion": v2.API_VERSION,
         "kind": v2.KIND,
         "metadata": {"name": hpa.metadata.name, "namespace": hpa.metadata.namespace},
-        "spec": v2.to_builtins(hpa.spec),
+        "spec": v2.to_builtins(msgspec.structs.replace(hpa.spec, queries=())),
     }
-    read = hpa
+    spec = hpa.spec
     for change in changes:
         if change.annotation is None:
             _put(document, change, hpa)
-            read = _read(document, change, hpa)
-    if read.spec == hpa.spec:
+            spec = msgspec.structs.replace(_read(document, change, hpa).spec, queries=hpa.spec.queries)
+    if spec == hpa.spec:
         return hpa
-    made = v2.defaulted(msgspec.structs.replace(hpa, spec=read.spec))
+    made = v2.defaulted(msgspec.structs.replace(hpa, spec=spec))
     _validate(made, hpa, changes, scale_to_zero)
     return made
 

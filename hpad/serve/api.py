@@ -16,7 +16,7 @@ from hpad.api.text import harmless_json
 from hpad.clock import Clock
 from hpad.election import owner
 from hpad.election.leader import KnownReplica
-from hpad.engine import annotations
+from hpad.engine import annotations, controls
 from hpad.engine.outlook import outlook
 from hpad.engine.turn import Reconcile
 from hpad.records import recent
@@ -210,7 +210,9 @@ class Api:
             spec_metrics=hpa.spec.metrics,
             current_metrics=summary.current_metrics(row),
             conditions=row.status.conditions,
-            annotation_errors={error.path: error.text for error in annotations.PLAIN.of(hpa).errors},
+            annotation_errors={
+                controls.written(error.path, hpa.kind): error.text for error in annotations.PLAIN.of(hpa).errors
+            },
             outlook=() if row.done is None else outlook(row.done),
             owner=next((each.identity for each in self._replicas() if each.decides), ""),
             behavior=hpa.spec.behavior,

@@ -54,6 +54,77 @@ def test_an_error_names_file_line_object_and_field(tmp_path: Path, capsys: pytes
     ]
 
 
+AUTOSCALER = GOOD.replace("autoscaling/v2", "hpad.io/v1").replace("HorizontalPodAutoscaler", "Autoscaler")
+OPTIONS = """\
+  options: {mod: shadow, sync-period: 5h, tolerance-up: "0.1"}
+  queries: [{name: orders, source: prom, parameters: {query: sum(orders), offset: 2}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        (AUTOSCALER + OPTIONS.replace("mod: shadow, sync-period: 5h, ", ""), {}),
+        (AUTOSCALER + OPTIONS, {"spec.options.mod": 7, "spec.options.sync-period": 7}),
+        (AUTOSCALER + OPTIONS.replace('"0.1"', "0.1"), {"spec.options.tolerance-up": 7}),
+        (AUTOSCALER.replace("name: web}\nspec", 'name: web, annotations: {hpad.io/mode: "on"}}\nspec'), {
+            "metadata.annotations[hpad.io/mode]": 3}),
+        (AUTOSCALER + "  minReplicas: 4\n  option: {}\n", {"spec.maxReplicas": 6, "spec.option": 8}),
+        (AUTOSCALER.replace("Autoscaler", "AutoScaler"), {"kind": 2}),
+        (AUTOSCALER.replace("hpad.io/v1", "hpad.io/v2"), {"apiVersion": 1}),
+    ],
+)  # fmt: skip
+def test_an_autoscaler_is_checked_as_an_hpa_and_its_options_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, errors: dict[str, int]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    _, [row] = rows(capsys, str(path))
+    assert {error["field"]: error["line"] for error in row["errors"]} == errors
+    if not errors:
+        spec = row["defaulted"]["spec"]
+        assert (spec["minReplicas"], spec["options"], spec["queries"][0]["parameters"]["offset"]) == (
+            1, {"tolerance-up": "0.1"}, 2
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("opened", "problem"),
+    [
+        (None, ""),
+        ("", "is not open to queries"),
+        (", queries: {namespaces: [default]}", "offset: unknown field"),
+    ],
+)
+def test_the_queries_of_an_autoscaler_are_checked_with_the_sources_of_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], opened: str | None, problem: str
+) -> None:
+    path, configuration = tmp_path / "a.yaml", tmp_path / "hpad.yaml"
+    path.write_text(AUTOSCALER + OPTIONS.replace("mod: shadow, sync-period: 5h, ", ""))
+    configuration.write_text(f"sources: {{prom: {{adapter: prometheus, url: http://prom{opened or ''}}}}}\n")
+    _, found = rows(capsys, str(path), *([] if opened is None else [str(configuration)]))
+    errors = {error["field"]: error["message"] for error in found[0]["errors"]}
+    assert list(errors) == (["spec.queries[0]"] if problem else [])
+    assert problem in errors.get("spec.queries[0]", "")
+
+
+def test_zero_in_an_autoscaler_is_a_warning_without_the_feature_gate_of_hpad(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    metric = {"type": "External", "external": {"metric": {"name": "n"}, "target": {"type": "Value", "value": "1"}}}
+    path.write_text(AUTOSCALER + f"  minReplicas: 0\n  metrics: [{json.dumps(metric)}]\n")
+    for flags, fields in (((), ["spec.minReplicas"]), (("--scale-to-zero",), [])):
+        status, [row] = rows(capsys, str(path), *flags)
+        assert (status, [warning["field"] for warning in row["warnings"]]) == (0, fields)
+
+
+def test_an_autoscaler_of_another_project_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(GOOD + "---\n" + AUTOSCALER.replace("hpad.io", "example.com"))
+    assert (rows(capsys, str(path))[0], len(rows(capsys, str(path))[1])) == (0, 1)
+
+
 def test_json_has_one_object_per_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(GOOD + "---\n" + BAD + "---\na: [")

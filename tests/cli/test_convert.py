@@ -120,6 +120,22 @@ def test_an_hpa_becomes_an_autoscaler_without_what_belongs_to_the_one_object(con
     assert "metadata.ownerReferences[0]: is left out: ScaledObject web owns" in err
 
 
+def test_an_autoscaler_becomes_an_hpa_again_and_its_queries_are_lost(convert: Convert) -> None:
+    _, [autoscaler], _ = convert(LIVE, "--to", "autoscaler")
+    status, [hpa], err = convert(autoscaler, "--to", "hpa")
+    annotations = {name: text for name, text in OPTIONS.items() if "last-applied" not in name}
+    metadata = {"name": "web", "namespace": "shop", "labels": {"app": "web"}, "annotations": annotations}
+    assert (status, hpa, err) == (0, {**V2, "metadata": metadata}, "")
+
+    query = {"name": "orders", "source": "prom", "parameters": {"query": "sum(orders)", "offset": 2}}
+    autoscaler["spec"]["queries"] = [query]
+    assert convert(autoscaler, "--to", "autoscaler")[:2] == (0, [autoscaler])
+    status, [again], err = convert(autoscaler)
+    assert (status, again) == (3, hpa)
+    assert 'Autoscaler shop/web: spec.queries[0]: is lost: an HPA has no queries; give the source "prom"' in err
+    assert convert(autoscaler, "--to", "v1", "--lossy")[1][0]["apiVersion"] == "autoscaling/v1"
+
+
 @pytest.mark.parametrize(("mode", "made"), [(None, "shadow"), ("active", "shadow"), ("paused", "paused")])
 def test_shadow_leaves_the_target_alone_and_ends_no_pause(convert: Convert, mode: str | None, made: str) -> None:
     annotations = {} if mode is None else {"hpad.io/mode": mode}

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from support import engine
 from support.engine import compiled
 
 from hpad.api.autoscaler import PREFIX
-from hpad.api.hpa import from_builtins
+from hpad.api.hpa import AUTOSCALER, from_builtins
 from hpad.api.problem import Problem
 from hpad.api.sample import AdapterError
 from hpad.engine import annotations, controls, fallback_policy
@@ -189,6 +190,18 @@ def test_each_invalid_annotation_is_named_by_the_condition_and_the_default_holds
         assert f"hpad.io/{name}: " in condition.message
         assert decision.scale_to == 4, name
         assert web.view().controls == controls.NO_CONTROLS, name
+
+
+def test_errors_in_options_of_an_autoscaler_name_the_options():
+    metadata = {"name": "web", "annotations": {"hpad.io/mod": "shadow", FALLBACK: "never"}}
+    plain = from_builtins({"metadata": metadata, "spec": {"metrics": [A]}})
+    own = annotations.PLAIN.of(msgspec.structs.replace(plain, kind=AUTOSCALER))
+    assert own.error is not None
+    assert "spec.options.fallback: " in own.error
+    assert 'spec.options.mod: there is no such option; did you mean "mode"?' in own.error
+    assert 'annotation hpad.io/mod: there is no such annotation; did you mean "hpad.io/mode"?' in (
+        annotations.PLAIN.of(plain).error or ""
+    )
 
 
 def test_an_invalid_annotation_leaves_the_others_in_force():

@@ -184,6 +184,16 @@ async def test_the_first_of_two_documents_of_one_name_counts(folder: Watched) ->
     assert (folder.maximum(), folder.problems()) == (2, [])
 
 
+async def test_an_autoscaler_stands_beside_the_hpa_of_its_name(folder: Watched) -> None:
+    autoscaler = (
+        manifest(maximum=5).replace("autoscaling/v2", "hpad.io/v1").replace("HorizontalPodAutoscaler", "Autoscaler")
+    )
+    folder.write("a.yaml", manifest() + autoscaler)
+    await folder.source.refresh()
+    assert sorted(folder.changes) == [("default/autoscaler/web", None, 5), ("default/web", None, 3)]
+    assert folder.problems() == []
+
+
 async def test_one_name_in_two_namespaces_is_two_hpas(folder: Watched) -> None:
     folder.write("a.yaml", manifest() + manifest().replace("name: web}\nspec", "name: web, namespace: shop}\nspec"))
     await folder.source.refresh()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from support.replays import QUEUE, scenario, step
 
@@ -49,6 +50,16 @@ def test_changes_apply_in_their_order() -> None:
         "spec.behavior.scaleDown.policies[0].value=50",
     )
     assert spec["behavior"]["scaleDown"]["policies"] == [{"type": "Pods", "value": 50, "periodSeconds": 60}]
+
+
+def test_an_option_of_an_autoscaler_is_its_annotation_and_its_queries_stay() -> None:
+    assert parse("spec.options.mode=shadow").annotation == "hpad.io/mode"
+    hpa = recorded()
+    own = v2.OwnQuery("orders", "prom", {"query": "sum(orders)"})
+    hpa = v2.from_builtins({**v2.to_builtins(hpa), "kind": v2.AUTOSCALER})
+    hpa = msgspec.structs.replace(hpa, spec=msgspec.structs.replace(hpa.spec, queries=(own,)))
+    made = applied(hpa, [parse("spec.maxReplicas=20")])
+    assert (made.kind, made.spec.max_replicas, made.spec.queries) == (v2.AUTOSCALER, 20, (own,))
 
 
 def test_null_removes_a_field_or_an_entry() -> None:
