@@ -28,6 +28,7 @@ from hpad.manifests import folder
 from hpad.serve import ServeError
 from hpad.serve.server import ServedFiles
 from hpad.settings import Settings
+from hpad.settings.model import AUTOSCALERS, HPAS
 from hpad.sources import plugins
 
 OK: Final = "ok"
@@ -39,6 +40,7 @@ LEVELS: Final = (OK, NOTE, WARNING, ERROR)
 
 _OLDEST_VERSION = (1, 23)
 """The first version of Kubernetes with autoscaling/v2."""
+_KIND = "kind"
 _NO_TLS = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason for an answer that is no TLS handshake."""
 _SKEW_TOLERATED, _SKEW_HARMFUL = timedelta(seconds=2), timedelta(seconds=30)
@@ -145,6 +147,24 @@ async def check_server(client: Client, settings: Settings) -> tuple[list[Finding
     return findings, settings.on_server(version)
 
 
+async def check_kind(client: Client, settings: Settings) -> tuple[bool, list[Finding]]:
+    """Returns whether hpad can watch Autoscalers, whose kind may be missing, and the finding on that."""
+    if settings.manifests is not None or settings.kinds == HPAS:
+        return False, []
+    missing = "the kind Autoscaler is not installed"
+    do = "install it with kubectl apply -k config/crd"
+    try:
+        await client.request("GET", paths.AUTOSCALERS.root)
+    except errors.ApiError as error:
+        if error.status != 404:
+            says = f"the API server does not say whether it has the kind Autoscaler: {error.message}"
+            return False, [Finding(_KIND, WARNING, says, "show the message to the administrator of the cluster")]
+        if settings.kinds == AUTOSCALERS:
+            return False, [Finding(_KIND, ERROR, f"{missing}, and hpad acts on Autoscalers alone", do)]
+        return False, [Finding(_KIND, OK, f"{missing}: hpad acts on HPAs alone", f"for Autoscalers, {do}")]
+    return True, [Finding(_KIND, OK, "the kind Autoscaler is installed")]
+
+
 def _check_clock(skew: timedelta) -> Finding:
     """Compares the clocks. `skew` is the time by which this machine's clock is ahead of the API server's."""
     if abs(skew) <= _SKEW_TOLERATED:
@@ -206,15 +226,20 @@ def check_zero(settings: Settings, hpas: Iterable[HorizontalPodAutoscaler]) -> l
     return [Finding("zero", WARNING, says, do)]
 
 
-def decode_hpas(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
+def decode_hpas(items: Iterable[msgspec.Raw], form: hpas.Form = hpas.HPA) -> list[HorizontalPodAutoscaler]:
     """Decodes HPAs of the API server; skips those that cannot be decoded."""
     found = []
     for item in items:
         try:
-            found.append(hpas.hpa(item).value)
+            found.append(hpas.hpa(item, form).value)
         except watch.UNDECODABLE:
             continue
     return found
+
+
+def decode_autoscalers(items: Iterable[msgspec.Raw]) -> list[HorizontalPodAutoscaler]:
+    """Decodes Autoscalers of the API server; skips those that cannot be decoded."""
+    return decode_hpas(items, hpas.AUTOSCALER)
 
 
 def metric_queries(hpas: Iterable[HorizontalPodAutoscaler]) -> list[tuple[Key, Query]]:

@@ -14,7 +14,7 @@ import msgspec
 
 from hpad.api import selector
 from hpad.api.hpa import HorizontalPodAutoscaler
-from hpad.api.metadata import Key
+from hpad.api.metadata import AUTOSCALER_KEY, Key
 from hpad.cli.checks import ERROR, NOTE, OK, WARNING, Finding, listed
 from hpad.cli.output import counted
 from hpad.engine import annotations, conditions, spare
@@ -26,7 +26,7 @@ from hpad.kube.client import Client
 from hpad.kube.competitors import TargetKey
 from hpad.settings import Settings
 from hpad.settings import hpas as section
-from hpad.settings.model import YIELD
+from hpad.settings.model import AUTOSCALERS, YIELD
 
 _RECENT = timedelta(seconds=competitors.RECENT)
 _PAGE = 500
@@ -59,28 +59,46 @@ class TargetState(NamedTuple):
         return _target_name(self.key)
 
 
-async def hpas(client: Client, settings: Settings) -> list[msgspec.Raw]:
-    """Returns the HPAs that hpad would own, undecoded; raises ApiError."""
+async def listed_hpas(client: Client, settings: Settings, resource: paths.Resource) -> list[msgspec.Raw]:
+    """Returns the HPAs or Autoscalers that hpad would own, undecoded; raises ApiError."""
     chosen = {"labelSelector": settings.hpa_selector} if settings.hpa_selector else {}
     return [
         item
         for namespace in settings.namespaces or ("",)
-        async for item in _items(client, paths.HPAS.collection(namespace), chosen)
+        async for item in _items(client, resource.collection(namespace), chosen)
     ]
 
 
 async def check_targets(
     client: Client, settings: Settings, hpas: Iterable[HorizontalPodAutoscaler], states: Iterable[TargetState]
 ) -> list[Finding]:
-    """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas`: hpad's HPAs."""
+    """Findings on targets that several HPAs scale, and on clients that set replicas. `hpas`: hpad's own of both kinds.
+
+    An HPA and an Autoscaler are no rivals where the Autoscaler is in shadow mode.
+    """
     ours: dict[TargetKey, set[Key]] = defaultdict(set)
+    yielding: dict[TargetKey, set[Key]] = defaultdict(set)
+    own = annotations.AnnotationReader(None, section.defaults(settings.hpas))
     for hpa in hpas:
         ours[target_of(hpa)].add(hpa.key)
-    found = [_several_hpas(target, keys) for target, keys in sorted(ours.items()) if len(keys) > 1]
+        if not hpa.key.kind or own.of(hpa).controls.mode != IN_SHADOW:
+            yielding[target_of(hpa)].add(hpa.key)
+    found = [
+        _several_hpas(target, same)
+        for target, keys in sorted(ours.items())
+        for kind in ("", AUTOSCALER_KEY)
+        if len(same := {key for key in keys if key.kind == kind}) > 1
+    ]
+    found += [
+        _competing_hpa(settings, target, autoscalers, leading)
+        for target, keys in sorted(yielding.items())
+        if (autoscalers := {key for key in keys if key.kind}) and (leading := keys - autoscalers)
+    ]
     try:
         others = await _competing_hpas(client, settings)
         found += [
-            _competing_hpa(settings, target, ours[target], others[target]) for target in sorted(ours.keys() & others)
+            _competing_hpa(settings, target, yielding[target], others[target])
+            for target in sorted(yielding.keys() & others)
         ]
     except errors.ApiError as error:
         do = "grant `list` and `watch` of horizontalpodautoscalers as config/rbac does"
@@ -98,20 +116,26 @@ def _several_hpas(target: TargetKey, keys: set[Key]) -> Finding:
 
 
 def _competing_hpa(settings: Settings, target: TargetKey, ours: set[Key], others: set[Key]) -> Finding:
-    origin = "of the manifests" if settings.manifests is not None else "of hpad's"
+    if settings.manifests is not None:
+        origin = " of the manifests"
+    else:
+        origin = "" if any(key.kind for key in ours) else " of hpad's"
     yields = settings.competing_hpas == YIELD
     effect = "hpad leaves the target to the API server's HPA" if yields else "both write its replicas"
-    hpas = f"{_hpa_names(others)} of the API server and {_hpa_names(ours)} {origin}"
+    hpas = f"{_hpa_names(others)} of the API server and {_hpa_names(ours)}{origin}"
     do = "delete one of them; with competing_hpas: write hpad scales the target as well"
+    if all(key.kind for key in ours):
+        do = f"{do}, and with the option mode: shadow it writes nothing there"
     return Finding("targets", ERROR, f"{hpas} scale the same target {_target_name(target)}: {effect}", do)
 
 
 async def _competing_hpas(client: Client, settings: Settings) -> dict[TargetKey, set[Key]]:
     """Returns the HPAs of the API server that hpad does not own, by target; raises ApiError."""
     found: dict[TargetKey, set[Key]] = defaultdict(set)
-    if settings.manifests is None and not settings.hpa_selector:
+    owned = settings.manifests is None and settings.kinds != AUTOSCALERS
+    if owned and not settings.hpa_selector:
         return found
-    chosen = selector.parse(settings.hpa_selector) if settings.manifests is None else None
+    chosen = selector.parse(settings.hpa_selector) if owned else None
     for namespace in settings.namespaces or ("",):
         async for item in _items(client, paths.HPAS.collection(namespace)):
             try:
@@ -187,8 +211,12 @@ async def _items(client: Client, path: str, params: Mapping[str, str] | None = N
 
 
 def _hpa_names(keys: Iterable[Key]) -> str:
-    names = sorted(map(str, keys))
-    return f"HPA{'' if len(names) == 1 else 's'} {listed(names)}"
+    known = sorted(keys)
+    if all(key.kind for key in known):
+        noun, names = "Autoscaler", [f"{key.namespace}/{key.name}" for key in known]
+    else:
+        noun, names = "HPA", [str(key) for key in known]
+    return f"{noun}{'' if len(known) == 1 else 's'} {listed(names)}"
 
 
 def _target_name(target: TargetKey) -> str:

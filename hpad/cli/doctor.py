@@ -6,6 +6,7 @@ namespaces or for one, as the overlays in config/overlays choose.
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -18,16 +19,18 @@ from hpad.cli import checks, competing, doctor_controllers, flags, output, paint
 from hpad.cli.checks import ERROR, LEVELS, NOTE, OK, WARNING, Finding
 from hpad.daemon import assembly, logs
 from hpad.engine.render.text import line
-from hpad.kube import client, competitors, errors, scale
+from hpad.kube import client, competitors, errors, paths, scale
 from hpad.kube.access import Right, allowed
 from hpad.kube.auth import kubeconfig
 from hpad.kube.auth.credentials import ConfigError
 from hpad.kube.client import Client
 from hpad.settings import Settings, SettingsError
+from hpad.settings.model import AUTOSCALERS
 from hpad.store import configmaps
 
 _AUTOSCALING = "autoscaling"
 _CORRECT = "correct it there; meanwhile a running hpad keeps its previous settings"
+_FOR_AUTOSCALERS = "config/rbac/autoscalers"
 _KINDS = [(kind.resource.group, kind.resource.plural) for kind in scale.WATCHED]
 _CONCURRENCY = 8
 """SelfSubjectAccessReviews in flight."""
@@ -50,9 +53,15 @@ class Need(NamedTuple):
 _Review = Callable[[Need], Coroutine[Any, Any, list[Need]]]
 
 
-def needs(settings: Settings, own_namespace: str, hpas: int = 0) -> list[Need]:
-    """Returns all rights that hpad uses to own `hpas` HPAs; `own_namespace` is the namespace that hpad runs in."""
-    found = [need for namespace in settings.namespaces or ("",) for need in _for_reconciles(settings, namespace)]
+def needs(settings: Settings, own_namespace: str, hpas: int = 0, *, autoscalers: bool = False) -> list[Need]:
+    """Returns all rights that hpad uses to own `hpas` HPAs; `own_namespace` is the namespace that hpad runs in.
+
+    `autoscalers`: their kind is installed.
+    """
+    found = []
+    for namespace in settings.namespaces or ("",):
+        found += [*_for_hpas(settings, namespace), *_for_reconciles(settings, namespace)]
+        found += _for_autoscalers(settings, namespace) if autoscalers else ()
     if settings.election.enabled and not settings.dry_run:
         found += _for_election(settings)
     if settings.store.kind == "cluster" and not settings.dry_run:
@@ -84,14 +93,30 @@ def _for_election(settings: Settings) -> Iterable[Need]:
         yield Need(lease, ERROR, "hpad never becomes leader, and so does nothing")
 
 
+def _for_hpas(settings: Settings, namespace: str) -> Iterable[Need]:
+    owned = settings.manifests is None and settings.kinds != AUTOSCALERS
+    level, without = (ERROR, "hpad sees no HPA") if owned else (NOTE, competitors.UNKNOWN)
+    for verb in ("list", "watch"):
+        yield Need(_right(namespace, verb, _AUTOSCALING, "horizontalpodautoscalers"), level, without)
+    if owned and not settings.dry_run:
+        without = "kubectl shows no metrics and conditions"
+        yield Need(_right(namespace, "update", _AUTOSCALING, "horizontalpodautoscalers/status"), ERROR, without)
+
+
+def _for_autoscalers(settings: Settings, namespace: str) -> Iterable[Need]:
+    level = ERROR if settings.kinds == AUTOSCALERS else WARNING
+    for verb in ("list", "watch"):
+        need = _right(namespace, verb, paths.AUTOSCALERS.group, paths.AUTOSCALERS.plural)
+        yield Need(need, level, "hpad sees no Autoscaler", file=_FOR_AUTOSCALERS)
+    if not settings.dry_run:
+        written = _right(namespace, "update", paths.AUTOSCALERS.group, f"{paths.AUTOSCALERS.plural}/status")
+        yield Need(written, level, "kubectl shows no metrics and conditions", file="config/rbac/status-autoscalers")
+
+
 def _for_reconciles(settings: Settings, namespace: str) -> Iterable[Need]:
-    """Returns the rights for HPAs, pods and targets of one namespace, or of all of them ("")."""
+    """Returns the rights for pods and targets of one namespace, or of all of them ("")."""
     right, writing = functools.partial(_right, namespace), not settings.dry_run
     for verb in ("list", "watch"):
-        if settings.manifests is None:
-            yield Need(right(verb, _AUTOSCALING, "horizontalpodautoscalers"), ERROR, "hpad sees no HPA")
-        else:
-            yield Need(right(verb, _AUTOSCALING, "horizontalpodautoscalers"), NOTE, competitors.UNKNOWN)
         yield Need(right(verb, "", "pods"), ERROR, "hpad decides nothing, since it does not see which pods are ready")
         for group, kind in _KINDS:
             yield Need(
@@ -102,9 +127,6 @@ def _for_reconciles(settings: Settings, namespace: str) -> Iterable[Need]:
         if writing:
             yield Need(right("update", group, f"{kind}/scale"), WARNING, f"{kind} are not scaled (FailedUpdateScale)")
     if writing:
-        if settings.manifests is None:
-            without = "kubectl shows no metrics and conditions"
-            yield Need(right("update", _AUTOSCALING, "horizontalpodautoscalers/status"), ERROR, without)
         yield Need(right("create", "", "events"), WARNING, "kubectl describe shows no events")
         yield Need(right("patch", "", "events"), NOTE, "the count of a repeated event does not rise")
     yield Need(right("list", "metrics.k8s.io", "pods"), WARNING, "metrics of type Resource and ContainerResource fail")
@@ -112,9 +134,11 @@ def _for_reconciles(settings: Settings, namespace: str) -> Iterable[Need]:
     yield Need(right("list", "external.metrics.k8s.io", "*"), NOTE, "metrics of type External from that API fail")
 
 
-async def check_rights(client: Client, settings: Settings, hpas: int = 0) -> list[Finding]:
-    """Returns a finding for each missing right, or one if none is missing. `hpas`: how many HPAs hpad owns."""
-    needed = needs(settings, client.config.namespace, hpas)
+async def check_rights(
+    client: Client, settings: Settings, hpas: int = 0, *, autoscalers: bool = False
+) -> list[Finding]:
+    """Returns a finding for each missing right, or one if none is missing. Arguments as of `needs`."""
+    needed = needs(settings, client.config.namespace, hpas, autoscalers=autoscalers)
     review = functools.partial(_missing, client, asyncio.Semaphore(_CONCURRENCY))
     try:
         missing = list(itertools.chain.from_iterable(await asyncio.gather(*map(review, needed))))
@@ -234,24 +258,32 @@ async def examine(read: Callable[[], Settings]) -> list[Finding]:
         on_server, there = await checks.check_server(api, settings)
         found += on_server
         if there is not None:
-            count, on_hpas = await _check_hpas(api, there)
-            found += [*await check_rights(api, there, count), *on_hpas]
+            installed, on_kind = await checks.check_kind(api, there)
+            count, on_hpas = await _check_hpas(api, there, installed)
+            found += [*on_kind, *await check_rights(api, there, count, autoscalers=installed), *on_hpas]
     return found
 
 
-async def _check_hpas(api: client.Client, settings: Settings) -> tuple[int, list[Finding]]:
-    """Returns the number of HPAs, and the findings on them, their targets and their metrics."""
+async def _check_hpas(api: client.Client, settings: Settings, installed: bool) -> tuple[int, list[Finding]]:
+    """Returns the number of HPAs, and the findings on them, their targets and their metrics.
+
+    `installed`: the API server has Autoscalers.
+    """
     if settings.manifests is not None:
         found, hpas = await checks.check_manifests(settings, api.clock)
         count = len(hpas)
     else:
         try:
-            listed = await competing.hpas(api, settings)
+            listed = [] if settings.kinds == AUTOSCALERS else await competing.listed_hpas(api, settings, paths.HPAS)
         except errors.ApiError as error:
             says = f"HPAs cannot be listed, so competing controllers and sources were not checked: {error.message}"
             return 0, [Finding("controllers", ERROR, says, "see the rights above")]
         hpas, count = checks.decode_hpas(listed), len(listed)
         found = await doctor_controllers.check_controllers(api, settings, listed)
+        if installed:
+            with contextlib.suppress(errors.ApiError):  # the rights are reported
+                autoscalers = await competing.listed_hpas(api, settings, paths.AUTOSCALERS)
+                hpas, count = [*hpas, *checks.decode_autoscalers(autoscalers)], count + len(autoscalers)
     states = await competing.target_states(api, hpas)
     found += [*checks.check_zero(settings, hpas), *competing.check_asleep(settings, hpas, states, api.clock.now())]
     found += await competing.check_targets(api, settings, hpas, states)

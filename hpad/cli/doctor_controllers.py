@@ -17,6 +17,7 @@ from hpad.cli.output import counted
 from hpad.kube import errors, hosting, managed_fields
 from hpad.kube.client import Client
 from hpad.settings import Settings
+from hpad.settings.model import AUTOSCALERS
 
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
 _SILENCE = timedelta(seconds=60)
@@ -32,7 +33,7 @@ async def check_controllers(client: Client, settings: Settings, found: Sequence[
     in a dry run. Without any: a warning if the control plane is hosted, a note if the Lease of a
     kube-controller-manager is current, and a finding that there is none.
     """
-    if getattr(settings, "kinds", "both") == "autoscalers":
+    if settings.kinds == AUTOSCALERS:
         return [Finding("controllers", OK, "hpad acts on Autoscalers alone, and leaves HPAs to their controller")]
     now, service = client.clock.now(), await hosting.service(client)
     writes = [each for each in _status_writes(found) if is_recent(each.time, now)]

@@ -39,6 +39,8 @@ class ApiServer:
         self.skew = timedelta(0)
         self.denied: set[tuple[str, str]] = set()
         self.hpas: list[dict[str, Any]] = []
+        self.autoscalers: list[dict[str, Any]] | None = None
+        """None: their kind is not installed."""
         self.renewed: datetime | None = None
         self.leads_since: datetime | None = None
         self.reviews = True
@@ -57,6 +59,10 @@ class ApiServer:
         match request.path:
             case "/version":
                 return {"gitVersion": self.version}
+            case "/apis/hpad.io/v1" if self.autoscalers is not None:
+                return {"kind": "APIResourceList", "resources": []}
+            case "/apis/hpad.io/v1/autoscalers" if self.autoscalers is not None:
+                return {"items": self.autoscalers, "metadata": {"resourceVersion": "1"}}
             case "/.well-known/openid-configuration" if self.issuer is not None:
                 return {"issuer": self.issuer}
             case "/apis/autoscaling/v2":
@@ -197,6 +203,46 @@ async def test_another_writer_of_the_same_hpas_is_reported(server: ApiServer, tm
     assert (finding.check, finding.level) == ("controllers", "error")
     assert "kube-controller-manager writes the status of shop/web, last at " in finding.says
     assert "-horizontal-pod-autoscaler-controller" in finding.do
+
+
+@pytest.mark.parametrize(
+    ("kinds", "installed", "denied", "levels"),
+    [
+        ("both", False, set(), {"ok"}),
+        ("autoscalers", False, set(), {"error"}),
+        ("hpas", False, set(), set()),
+        ("both", True, {"list", "watch", "update"}, {"ok", "warning"}),
+        ("autoscalers", True, {"list", "watch", "update"}, {"ok", "error"}),
+        ("hpas", True, {"list", "watch", "update"}, set()),
+    ],
+)
+async def test_the_kind_autoscaler_and_the_rights_for_it(
+    server: ApiServer, tmp_path: Path, kinds: str, installed: bool, denied: set[str], levels: set[str]
+) -> None:
+    server.autoscalers = [] if installed else None
+    server.denied = {(verb, f"autoscalers{'/status' if verb == 'update' else ''}") for verb in denied}
+    shown = await found(tmp_path, server.url, kinds=kinds)
+    refused = [each for each in shown if each.check == "rights" and " autoscalers" in each.says]
+    assert {each.level for each in shown if each.check == "kind" or each in refused} == levels
+    assert len(refused) == (len(denied) if kinds != "hpas" else 0)
+
+
+async def test_with_autoscalers_alone_hpas_are_left_to_their_controller(server: ApiServer, tmp_path: Path) -> None:
+    server.hpas, server.autoscalers = [hpa("kube-controller-manager", timedelta(seconds=2))], []
+    server.denied = {("update", "horizontalpodautoscalers/status")}
+    assert bad(await found(tmp_path, server.url, kinds="autoscalers")) == []
+
+
+@pytest.mark.parametrize("kinds", ["both", "autoscalers"])
+@pytest.mark.parametrize(("mode", "level"), [("active", "error"), ("shadow", "ok")])
+async def test_an_autoscaler_yields_to_an_hpa_unless_it_is_in_shadow_mode(
+    server: ApiServer, tmp_path: Path, kinds: str, mode: str, level: str
+) -> None:
+    mine = hpa("hpad", timedelta(0), options={"mode": mode})
+    server.hpas, server.autoscalers = [hpa("hpad", timedelta(0))], [mine]
+    [finding] = [each for each in await found(tmp_path, server.url, kinds=kinds) if each.check == "targets"]
+    both = "HPA shop/web of the API server and Autoscaler shop/web scale the same target"
+    assert (finding.level, finding.says.startswith(both)) == (level, level == "error")
 
 
 AKS = "https://westeurope.oic.prod-aks.azure.com/tenant/cluster/"
