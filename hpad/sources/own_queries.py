@@ -34,6 +34,8 @@ class OwnQueries:
 
     def source(self, query: Query, definition: QueryDefinition) -> str:
         """Returns the name of the source; raises AdapterError if it takes no queries of this namespace."""
+        if self._kept(query, definition) is not None:  # its source is known to be open
+            return definition.source
         offer, namespace = self._offers.get(definition.source), query.namespace
         if offer is None:
             opened = [each.source for each in self._offers.values() if _is_open(each, query)]
@@ -50,19 +52,23 @@ class OwnQueries:
         return offer.source
 
     def handed(self, query: Query, definition: QueryDefinition) -> Query:
-        """Returns the query as the adapter of its source gets it; raises AdapterError for wrong parameters.
+        """Returns the query as the adapter of its source gets it; raises AdapterError, also for wrong parameters.
 
         The definition keeps it, so that the same object is asked for in each turn.
         """
-        # Not under the query itself, which holds the definition: structs without garbage collection must form no cycle.
-        place = self, query.namespace, query.selector
-        kept = definition.__dict__.get(_READ)
-        if kept is None or kept[0] != place:
-            kept = definition.__dict__[_READ] = place, self._read(query, definition)
-        found: Query | str = kept[1]
+        found = self._kept(query, definition)
+        if found is None:
+            self.source(query, definition)
+            found = self._read(query, definition)
+            # Not by the query, which holds the definition: structs without garbage collection must form no cycle.
+            definition.__dict__[_READ] = (self, query.namespace, query.selector), found
         if isinstance(found, str):
             raise AdapterError(found, "spec")
         return found if query.members is None else msgspec.structs.replace(found, members=query.members)
+
+    def _kept(self, query: Query, definition: QueryDefinition) -> Query | str | None:
+        place, found = definition.__dict__.get(_READ, (None, None))
+        return found if place == (self, query.namespace, query.selector) else None
 
     def _read(self, query: Query, definition: QueryDefinition) -> Query | str:
         """Returns the query, or what is wrong with its parameters."""
@@ -111,7 +117,6 @@ def problems(
             namespace = autoscaler.metadata.namespace
             query = Query(type=EXTERNAL, namespace=namespace, name=entry.name, definition=definition)
             try:
-                own.source(query, definition)
                 own.handed(query, definition)
             except AdapterError as refused:
                 error = named(query, refused).message

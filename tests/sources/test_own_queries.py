@@ -12,7 +12,7 @@ import pytest
 
 from hpad import clock as clocks
 from hpad import settings, testing
-from hpad.adapter import EXTERNAL, ExternalSample, Query, QueryDefinition
+from hpad.adapter import EXTERNAL, AdapterError, ExternalSample, Query, QueryDefinition
 from hpad.api.hpa import from_builtins
 from hpad.sources import own_queries, plugins
 from hpad.sources.manager import Gatherer
@@ -87,6 +87,15 @@ async def test_a_source_that_is_not_offered_to_a_namespace_takes_no_queries_from
     refused, answer = await answered(confined, queries=queries)
     assert refused == 'spec.queries[orders]: source "prom" is not offered to namespace "shop"'
     assert answer == (1000,)
+
+
+async def test_what_a_closed_source_would_answer_cannot_be_asked_around() -> None:
+    """What was read of a definition says that its source is open."""
+    async with gatherer(PROM, CLOSED) as asked:
+        query = own(source="closed", depth=1)
+        for _ in range(2):
+            with pytest.raises(AdapterError, match="is not open"):
+                asked.handed(query)
 
 
 async def test_a_source_that_does_not_work_says_why() -> None:
