@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import yaml
 
 from hpad.adapter import (
     EXTERNAL,
@@ -20,12 +21,15 @@ from hpad.adapter import (
     PodSample,
     Quantity,
     Query,
+    QueryDefinition,
 )
 from hpad.api import selector
 from hpad.api import text as hints
+from hpad.api.hpa import OwnQuery
 from hpad.api.text import shown
 from hpad.cli import output
 from hpad.cli.output import Failure, WrongUse
+from hpad.engine import own_query
 from hpad.settings import BUILT_IN_SOURCES, Settings, SourceSettings
 from hpad.sources import manager, offers, plugins
 
@@ -52,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--namespace", default="default", help="namespace of the HPA (default: %(default)s)")
     parser.add_argument("--selector", metavar="LABELS", help="selector of the metric, such as queue=orders")
+    parser.add_argument(
+        "--parameters",
+        metavar="YAML",
+        help="parameters of a query that an Autoscaler brings along, such as '{query: sum(x)}'",
+    )
     parser.add_argument(
         "--pods", metavar="LABELS", default="", help="selector of the target's pods, such as app=web (default: all)"
     )
@@ -90,6 +99,12 @@ def routed(gatherer: manager.Gatherer, request: MetricRequest) -> MetricRequest:
 
 def _check_route(gatherer: manager.Gatherer, request: MetricRequest) -> None:
     source, query = request.source.name, request.query
+    if query.definition is not None:
+        try:
+            gatherer.handed(query)
+        except AdapterError as error:
+            raise Failure(error.message) from None
+        return
     chosen: str | None = None
     reason = ""
     try:
@@ -139,6 +154,8 @@ def _source(settings: Settings, name: str) -> SourceSettings:
 
 async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
     kind = args.type or await _type(source)
+    if kind != EXTERNAL and args.parameters is not None:
+        raise WrongUse(f"--parameters: are of a metric of type {EXTERNAL}, not {kind}")
     pods = args.pods if kind not in (OBJECT, EXTERNAL) else None
     if kind == OBJECT and not args.object:
         raise WrongUse("an Object metric needs its object: name it with --object KIND/NAME")
@@ -151,9 +168,24 @@ async def _query(source: SourceSettings, args: argparse.Namespace) -> Query:
             pods=None if pods is None else selector.parse(pods),
             selector=None if args.selector is None else selector.parse(args.selector),
             object=_reference("--object", args.object) if kind == OBJECT else None,
+            definition=None if args.parameters is None else _definition(source.name, args.metric, args.parameters),
         )
     except selector.SelectorError as error:
         raise WrongUse(f"--selector or --pods: {error}") from None
+
+
+def _definition(source: str, name: str, parameters: str) -> QueryDefinition:
+    """Returns the query that an Autoscaler with these parameters brings along; raises WrongUse or Failure."""
+    try:
+        value = yaml.safe_load(parameters)
+    except yaml.YAMLError as error:
+        raise WrongUse(f"--parameters: {shown(parameters)} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise WrongUse(f"--parameters: {shown(parameters)} is not a mapping, such as '{{query: sum(x)}}'")
+    found, error_text = own_query.definition(name, (OwnQuery(name, source, value),))
+    if found is None:
+        raise Failure(error_text or "")
+    return found
 
 
 async def _type(source: SourceSettings) -> str:

@@ -41,6 +41,8 @@ _TEST_EPILOG: Final = """\
 examples:
   hpad sources test --config hpad.yaml rabbitmq queue_messages_ready --selector queue=orders
   hpad sources test --config hpad.yaml prometheus cpu --type Resource -n shop --pods app=web
+  hpad sources test --config hpad.yaml prometheus orders -n shop --parameters '{query: sum(orders)}'
+                                     a query that an Autoscaler brings along
   hpad sources test --config hpad.yaml -o json prometheus checkout_requests_per_second
                                      {"source", "query", "value" or "pods", "timestamp"} or {"error", "blame"}
 

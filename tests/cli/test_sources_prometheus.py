@@ -26,7 +26,7 @@ def server() -> Iterator[PrometheusServer]:
 @pytest.fixture
 def config(server: PrometheusServer, tmp_path: Path) -> str:
     file = tmp_path / "hpad.yaml"
-    source = {"adapter": "prometheus", "url": server.url, "metrics": METRICS}
+    source = {"adapter": "prometheus", "url": server.url, "metrics": METRICS, "queries": {"namespaces": ["shop"]}}
     file.write_text(json.dumps({"sources": {"prom": source}}))
     return str(file)
 
@@ -46,6 +46,22 @@ def test_the_query_contains_the_name_of_the_hpa(config: str, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert 'query:      sum(queue_depth{namespace="shop",queue="mails"})\n' in shown
     assert "sees 7\n" in shown
+
+
+def test_a_query_that_an_autoscaler_brings_along(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sources", "test", "--config", config, "prom", "orders", "--parameters"]
+    query = '{query: \'sum(queue_depth{queue="<<index .Labels "queue">>"})\'}'
+    assert main([*command, query, "-n", "shop", "--selector", "queue=orders"]) == 0
+    shown = capsys.readouterr().out
+    assert 'query:      sum(queue_depth{queue="orders"})\n' in shown
+    assert "sees 80\n" in shown
+    for arguments, error in (
+        ([query], 'source "prom" is not open to queries of namespace "default"'),
+        (["{query: (}", "-n", "shop"], "query: the brackets do not match"),
+        (["sum(x)", "-n", "shop"], "is not a mapping, such as '{query: sum(x)}'"),
+    ):
+        assert main([*command, *arguments]) != 0
+        assert error in capsys.readouterr().err
 
 
 def test_the_query_is_shown_even_if_it_fails(config: str, capsys: pytest.CaptureFixture[str]) -> None:
