@@ -60,7 +60,7 @@ BOUNDS: Final[Mapping[str, Schema]] = {
             ".maxReplicas",
         ),
         _rule(
-            "!has(self.minReplicas) || self.minReplicas > 0 || (has(self.metrics) &&"
+            "!has(self.minReplicas) || self.minReplicas != 0 || (has(self.metrics) &&"
             " self.metrics.exists(metric, metric.type == 'Object' || metric.type == 'External'))",
             "must specify at least one Object or External metric to support scaling to zero replicas",
             ".metrics",
