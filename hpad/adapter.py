@@ -60,8 +60,7 @@ what the settings lack for such queries, "field: text", and "" if nothing is mis
 
 An optional `files`, a tuple of paths, names the files whose content the instance keeps, such as rules. When one
 changes, hpad builds the source anew, and goes on with the former one if that fails. An optional `async prepare()` reads
-them; it raises AdapterError. hpad calls it once before the first `answer`; commands may call `answer` alone. Files that
-are read for each call need neither.
+them before the first `answer`; it raises AdapterError. Files that are read for each call need neither.
 
 An optional method for commands never runs in a reconcile: `async explain(query) -> str`, the request that the query
 becomes, such as PromQL, as text for people. It raises AdapterError, and returns no secret.

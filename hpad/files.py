@@ -39,7 +39,7 @@ def stamps(paths: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Returns the stamp of each file. Never raises. Blocks.
 
     Links are followed: a mounted ConfigMap replaces the link to the folder of its files. The new file may have size and
-    time of the old one, but not its inode.
+    time of the old one, but not its inode. Anything else than a file keeps its stamp: a pipe cannot be read again.
     """
     return {path: _stamp(path) for path in paths}
 
@@ -51,4 +51,6 @@ def _stamp(path: str) -> tuple[int, ...]:
         return (error.errno or 0,)
     except ValueError:  # a null character in the path
         return (errno.ENOENT,)
+    if not S_ISREG(found.st_mode):
+        return (0,)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

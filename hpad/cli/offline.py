@@ -63,6 +63,7 @@ async def adapter(source: SourceSettings, make: plugins.Contexts) -> AsyncIterat
         try:
             with redactor.active():
                 built = plugins.instance(source, loaded, context)
+                await plugins.prepare(source, built, context)
                 yield built
                 await _close(source, built, context.log)
         finally:

@@ -186,6 +186,18 @@ def test_invalid_settings_are_rejected_once_until_they_are_right(tmp_path: Path,
 
 
 @in_virtual_time
+async def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """As with `--config <(…)`: a second time it would be empty, and so valid."""
+    world = World(tmp_path)
+    os.mkfifo(world.file)
+    async with world.running() as daemon:
+        os.close(os.open(world.file, os.O_RDWR))
+        os.utime(world.file)
+        await daemon.looks(5)
+    assert world.reads == 0
+
+
+@in_virtual_time
 async def test_files_of_rejected_and_of_running_sources_are_watched(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     world = World(tmp_path)

@@ -123,8 +123,9 @@ class Settings(PrometheusServer, frozen=True, forbid_unknown_fields=True, kw_onl
     url: where it is, such as "http://prometheus:9090", with a path if there is one, without credentials.
     metrics: name -> query that the operator writes.
     rules: the content of a prometheus-adapter configuration (rules, externalRules, resourceRules);
-    rules_file: the file that holds it. Queries under `metrics` come first. resourceRules answer where a `match` or a
-        route sends cpu and memory here; other metrics need no route, unless a source before this one answers them.
+    rules_file: the file that holds it, read again when it changes. Queries under `metrics` come first. resourceRules
+        answer where a `match` or a route sends cpu and memory here; other metrics need no route, unless a source before
+        this one answers them.
     rules_empty, rules_reduce, rules_window: `empty`, `reduce` and `window` of all rules.
     username: for basic authentication; password: of the user; password_file: a file that holds it, read for each
         request; password_env: an environment variable that holds it.
