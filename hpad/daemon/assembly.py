@@ -26,7 +26,7 @@ from hpad.records.archive import HistoryLimits
 from hpad.records.history import DecisionHistory
 from hpad.settings import Settings, hpas
 from hpad.settings.model import AUTOSCALERS, HPAS, YIELD
-from hpad.sources import limits, manager, plugins
+from hpad.sources import limits, manager, plugins, replacement
 from hpad.store import configmaps, persistent, sqlite
 from hpad.store.store import Backend, InMemory, Store
 from hpad.telemetry import Telemetry
@@ -44,7 +44,7 @@ class Components:
     cluster: cluster.Cluster
     folder: folder.Folder | None
     hpas: HpaSource
-    metrics: manager.Sources
+    metrics: replacement.Sources
     recorder: writer.RecordingWriter | None
     recent: recent.RecentReconciles
     decisions: DecisionHistory
@@ -79,7 +79,7 @@ def build(
     watched = _cluster(given, api, reflector_options or watch.ReflectorOptions())
     files = _folder(given, watched)
     hpas: HpaSource = watched.kinds if files is None else files
-    metrics = manager.Sources(gatherer(settings, watched, clock, telemetry), clock)
+    metrics = replacement.Sources(gatherer(settings, watched, clock, telemetry), clock)
     limit = settings.record_limit
     recorder = None if settings.record is None else writer.RecordingWriter(settings.record, clock, limit)
     kept = recent.RecentReconciles(clock, seconds=settings.record_recent.total_seconds())
@@ -144,7 +144,7 @@ def store_namespace(settings: Settings, home: str) -> str:
     return settings.store.namespace or (settings.election.namespace if settings.election.enabled else home)
 
 
-def options(settings: Settings, metrics: manager.Sources) -> Options:
+def options(settings: Settings, metrics: replacement.Sources) -> Options:
     """Returns the options of a reconcile. HPAs may have fallbacks by the metric sources that are configured."""
     fallbacks = metrics.fallback if any(source.fallback for source in settings.sources) else None
     return Options(
@@ -234,7 +234,7 @@ def _store(given: _Given, api: client.Client, owner: Authority) -> Store:
     return persistent.PersistentStore(backend, clock, given.telemetry, intervals, lambda: owner.leading)
 
 
-def _decisions(settings: Settings, metrics: manager.Sources, clock: Clock) -> DecisionHistory:
+def _decisions(settings: Settings, metrics: replacement.Sources, clock: Clock) -> DecisionHistory:
     """Returns the decision history: in a file beside the state file if there is one, else in memory."""
     limits = HistoryLimits(span=settings.decision_history, disk=settings.decision_history_disk)
     state = settings.store.path

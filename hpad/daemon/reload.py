@@ -13,7 +13,7 @@ from hpad.daemon.app import App
 from hpad.daemon.process import Notifier
 from hpad.files import Stamps, stamps
 from hpad.settings import Settings, SettingsError
-from hpad.sources.manager import SourcesRejected
+from hpad.sources.replacement import SourcesRejected
 
 LOOK_SECONDS: Final = 2.0
 """How often files are looked at. A change is read at the second look that finds it, so that no half-written file is."""

@@ -18,7 +18,7 @@ from hpad.daemon.process import Notifier, running
 from hpad.daemon.reload import LOOK_SECONDS, Reloader
 from hpad.files import Stamps, stamps
 from hpad.settings import Settings
-from hpad.sources.manager import SourcesRejected
+from hpad.sources.replacement import SourcesRejected
 from hpad.telemetry import Telemetry
 
 FIRST, SECOND, THIRD, WRONG = "sync_period: 4s\n", "sync_period: 5000ms\n", "sync_period: 60s\n", "sync_period: five\n"

@@ -30,7 +30,7 @@ from hpad.files import stamps
 from hpad.kube.auth.credentials import ClusterConfig
 from hpad.lab.cluster import Cluster
 from hpad.records import replay
-from hpad.sources.manager import SourcesRejected
+from hpad.sources.replacement import SourcesRejected
 from hpad.sources.source import QueriedSource
 from hpad.store import persistent
 from hpad.telemetry import Telemetry

@@ -35,6 +35,7 @@ BESIDE = {
         "hpad/store/database.py",
     ),
     "hpad/sources/redact.py",
+    *("hpad/sources/replacement.py", "hpad/sources/offers.py", "hpad/sources/own_queries.py"),
 }
 """Files and folders that the page names beside the path: types, transport, an index, sentences, traces, series."""
 

@@ -12,8 +12,9 @@ from hpad import clock as clocks
 from hpad import settings, testing
 from hpad.adapter import AdapterError, ExternalSample, HPAIdentity
 from hpad.lab.servers import ports
-from hpad.sources.manager import Gatherer, Sources
+from hpad.sources.manager import Gatherer
 from hpad.sources.plugins import Contexts
+from hpad.sources.replacement import Sources
 from hpad.sources.source import QueriedSource
 
 pytestmark = pytest.mark.usefixtures("outsider")

@@ -12,7 +12,7 @@ import pytest
 from hpad import settings, testing
 from hpad.adapter import AdapterError, Context
 from hpad.clock import SystemClock
-from hpad.sources import manager, plugins
+from hpad.sources import plugins, replacement
 from hpad.sources.manager import Gatherer
 
 SLOW = """
@@ -61,7 +61,7 @@ def gatherer(made: plugins.Contexts, **adapters: str) -> Gatherer:
 
 async def test_a_cancelled_replacement_leaves_no_session_open(gate: threading.Event) -> None:
     made = RecordedContexts()
-    sources = manager.Sources(gatherer(made), SystemClock())
+    sources = replacement.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
     replacing = asyncio.create_task(sources.replace(gatherer(made, quick="good", late="slow"), patience=0.0))
@@ -81,10 +81,10 @@ async def test_a_cancelled_replacement_leaves_no_session_open(gate: threading.Ev
 @pytest.mark.usefixtures("outsider")
 async def test_rejected_sources_are_named_with_their_file_and_closed() -> None:
     made = RecordedContexts()
-    sources = manager.Sources(gatherer(made), SystemClock())
+    sources = replacement.Sources(gatherer(made), SystemClock())
     await sources.start()
     kept = list(made.made)
-    with pytest.raises(manager.SourcesRejected, match=r'^new\.yaml: source "bad": adapter "broken"'):
+    with pytest.raises(replacement.SourcesRejected, match=r'^new\.yaml: source "bad": adapter "broken"'):
         await sources.replace(gatherer(made, quick="good", bad="broken"), patience=0.0)
     rejected = {context.name: context.http.closed for context in made.made if context not in kept}
     assert rejected["quick"]
@@ -95,7 +95,7 @@ async def test_rejected_sources_are_named_with_their_file_and_closed() -> None:
 @pytest.mark.usefixtures("outsider")
 async def test_sources_replaced_a_moment_ago_are_closed_with_the_others() -> None:
     made = RecordedContexts()
-    sources = manager.Sources(gatherer(made, one="good"), SystemClock())
+    sources = replacement.Sources(gatherer(made, one="good"), SystemClock())
     await sources.start()
     await sources.replace(gatherer(made, two="good"), patience=60.0)
     await sources.aclose()
@@ -110,7 +110,7 @@ def configured(name: str, url: str, adapter: str = "numbers", **fields: Any) -> 
     )
 
 
-async def values(sources: manager.Sources, *names: str) -> list[object]:
+async def values(sources: replacement.Sources, *names: str) -> list[object]:
     """Returns the value of each metric, or the message of its error."""
     asked = sources.ask([testing.external(name) for name in names], deadline=60)
     await asked.wait()
@@ -130,13 +130,13 @@ async def test_unchanged_sources_go_on_with_their_connections_and_answers() -> N
         made.made.clear()
         return names
 
-    sources = manager.Sources(gathered(configured("one", "a"), configured("two", "b")), SystemClock())
+    sources = replacement.Sources(gathered(configured("one", "a"), configured("two", "b")), SystemClock())
     await sources.start()
     first = {context.name: context.http for context in made.made}
     assert await values(sources, "one_x") == [7000]
     opened()
     rejected = gathered(configured("one", "a"), configured("bad", "", "broken"))
-    with pytest.raises(manager.SourcesRejected):
+    with pytest.raises(replacement.SourcesRejected):
         await sources.replace(rejected, patience=0.0)
     other = configured("one", "a", match=(settings.Match(metrics=("other",)),))
     await sources.replace(gathered(other, configured("two", "c")), patience=0.0)
@@ -157,13 +157,13 @@ async def test_a_source_is_built_anew_once_a_file_that_it_keeps_is_right(tmp_pat
     file, made = tmp_path / "rules", RecordedContexts()
     file.write_text("1")
     source = configured("kept", str(file), "keeper", limits=settings.SourceLimits(fresh=timedelta(0)))
-    sources = manager.Sources(Gatherer([source], contexts=made), SystemClock())
+    sources = replacement.Sources(Gatherer([source], contexts=made), SystemClock())
     await sources.start()
     assert not await sources.outdated()
     for text, problem in (("none", "url: 'none' is not a number"), ("13", "url: 13 is unlucky")):
         file.write_text(text)
         assert await sources.outdated()
-        with pytest.raises(manager.SourcesRejected, match=f'^hpad.yaml: source "kept": {problem}$') as rejected:
+        with pytest.raises(replacement.SourcesRejected, match=f'^hpad.yaml: source "kept": {problem}$') as rejected:
             await sources.replace(Gatherer([source], contexts=made), patience=0.0)
         assert list(rejected.value.files) == [str(file)]
         assert await values(sources, "kept_x") == [1]
@@ -178,7 +178,7 @@ async def test_a_source_is_built_anew_once_a_file_that_it_keeps_is_right(tmp_pat
 async def test_a_source_that_could_not_be_prepared_at_the_start_is_built_anew(tmp_path: Path) -> None:
     file, made = tmp_path / "rules", RecordedContexts()
     source = configured("kept", str(file), "keeper")
-    sources = manager.Sources(Gatherer([source], contexts=made), SystemClock())
+    sources = replacement.Sources(Gatherer([source], contexts=made), SystemClock())
     await sources.start()
     assert "a bug of the adapter" in str((await values(sources, "kept_x"))[0])  # FileNotFoundError
     await sources.replace(Gatherer([source], contexts=made), patience=0.0)
