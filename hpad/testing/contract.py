@@ -46,16 +46,26 @@ class ContractBroken(AssertionError):
 async def check_adapter(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
     """Sends `queries` in batches, one by one, reversed and twice, cancels calls, then closes the adapter.
 
-    Returns the answers of the first batch. Raises ContractBroken, also for a call that blocks the event loop (see
-    `blocking`). `queries` should succeed and fail, for every type that the adapter serves. While the check
-    runs, each answer must depend on the query alone.
+    An optional `prepare` comes first. Returns the answers of the first batch. Raises ContractBroken, also for a call
+    that blocks the event loop (see `blocking`). `queries` should succeed and fail, for every type that the adapter
+    serves. While the check runs, each answer must depend on the query alone.
     """
     _check_class(adapter)
     try:
         with blocking.watched(type(adapter)):
+            await _prepare(adapter)
             return await _check_answers(adapter, queries)
     except blocking.Blocked as error:
         raise ContractBroken(str(error)) from None
+
+
+async def _prepare(adapter: Adapter) -> None:
+    own: Any = getattr(adapter, "prepare", None)
+    try:
+        if own is not None:
+            await own()
+    except Exception as error:
+        raise ContractBroken(f"prepare() failed: {error!r}") from error
 
 
 async def _check_answers(adapter: Adapter, queries: Sequence[Query]) -> list[Answer]:
@@ -107,6 +117,7 @@ def _check_class(adapter: Adapter) -> None:
     try:
         plugins.check_class(kind.__name__, kind)
         plugins.offered(kind.__name__, adapter)
+        plugins.kept_files(kind.__name__, adapter)
     except AdapterError as error:
         raise ContractBroken(error.message) from None
 

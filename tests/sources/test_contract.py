@@ -113,6 +113,15 @@ class NoSettings(Good):
     Settings = dict
 
 
+class OneFile(Good):
+    files = "rules.yaml"
+
+
+class Unprepared(Good):
+    async def prepare(self):
+        raise FileNotFoundError
+
+
 class OneName(Good):
     metrics = "depth"
 
@@ -367,6 +376,8 @@ def test_an_adapter_may_raise_an_error_instead_of_returning_it():
         (NeverCloses, r"aclose\(\) failed: TimeoutError"),
         (ServesNothing, "ServesNothing: serves must be a frozenset of some of Resource"),
         (NoSettings, "Settings must be a msgspec.Struct"),
+        (OneFile, "`files` of its adapter is not a tuple of paths"),
+        (Unprepared, r"prepare\(\) failed: FileNotFoundError"),
         (OneName, "`metrics` of its adapter is not a tuple of patterns"),
         (NotAsync, r"answer\(\) is not a coroutine function: write async def answer"),
         (UnknownBlame, "an error whose blame is none of spec, source, cluster, bug: the server is down"),
