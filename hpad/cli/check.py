@@ -43,10 +43,10 @@ gate HPAScaleToZero, minReplicas may be 0 in all HPAs checked with it. Other Kub
 
 A value with REPLACE-ME, which hpad convert writes where it knows no value, is an error. An annotation of
 autoscaling/v1 that cannot be read is a warning: Kubernetes and hpad ignore it. So is hpad.io/scale-down-order on a
-StatefulSet, where it has no effect, a selector of a metric that no label can match, and a package that a source needs
-and this installation lacks: the one that runs hpad may have it. The exit status is 1 if there is an error; warnings
-do not change it. A last line names HPAs with an External metric and no spec.behavior, whose replicas go on doubling
-on an empty queue.
+StatefulSet, where it has no effect, a selector of a metric that no label can match, a query of an Autoscaler that none
+of its metrics names, and a package that a source needs and this installation lacks: the one that runs hpad may have it.
+The exit status is 1 if there is an error; warnings do not change it. A last line names HPAs with an External metric and
+no spec.behavior, whose replicas go on doubling on an empty queue.
 """
 _ZERO: Final = (
     "where the feature gate HPAScaleToZero is on (by default from Kubernetes 1.37 on), check with --scale-to-zero, or"
@@ -177,6 +177,7 @@ def _check_hpa(document: Document, given: _Given) -> Checked:
         *_ignored_annotations(document.value),
         *_without_effect(loaded.hpa, document.value),
         *_unmatchable(loaded.hpa),
+        *_unread_queries(loaded.hpa),
         *_zero(loaded.hpa, given),
     )
     return Checked(
@@ -236,6 +237,16 @@ def _unmatchable(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
             selector = None if source is None else source.metric.selector
             if selector is not None and (why := _never(selector)):
                 yield Problem(f"spec.metrics[{index}].{kind}.metric.selector", why)
+
+
+def _unread_queries(hpa: v2.HorizontalPodAutoscaler | None) -> Iterator[Problem]:
+    """Warnings about queries of an Autoscaler that none of its metrics names."""
+    metrics = () if hpa is None else hpa.spec.metrics
+    named = {metric.external.metric.name for metric in metrics if metric.external is not None}
+    for index, query in enumerate(() if hpa is None else hpa.spec.queries):
+        if query.name not in named:
+            text = f"spec.queries[{query.name}]: is not read: no External metric has this name"
+            yield Problem(f"spec.queries[{index}].name", text)
 
 
 def _never(selector: LabelSelector) -> str:

@@ -106,6 +106,7 @@ def test_the_queries_of_an_autoscaler_are_checked_with_the_sources_of_the_config
     errors = {error["field"]: error["message"] for error in found[0]["errors"]}
     assert list(errors) == (["spec.queries[0]"] if problem else [])
     assert problem in errors.get("spec.queries[0]", "")
+    assert [warning["field"] for warning in found[0]["warnings"]] == ["spec.queries[0].name"]  # no metric names it
 
 
 def test_zero_in_an_autoscaler_is_a_warning_without_the_feature_gate_of_hpad(
