@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         action="append",
         default=[],
-        help="change this field of the HPA, such as spec.maxReplicas=20 (YAML; null removes it); may be repeated",
+        help="change this field of the HPA, such as spec.maxReplicas=20, or spec.options.mode=paused of an Autoscaler "
+        "(YAML; null removes it); may be repeated",
     )
     parser.add_argument(
         "--config",
