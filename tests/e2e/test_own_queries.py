@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from e2e.test_autoscalers import QUICK, condition
-from support.autoscalers import DEFINITION, autoscaler
+from support.autoscalers import autoscaler
 from support.prometheus_lab import steady
 
 from hpad import settings
+from hpad.lab.autoscaler import definition
 from hpad.lab.servers.prometheus import ABSENT, PrometheusServer
 
 pytestmark = [
@@ -41,7 +42,7 @@ async def test_an_autoscaler_scales_by_its_own_query_while_the_source_is_open(
         name="prom", adapter="prometheus", settings={"url": prometheus.url, "metrics": of_operator}
     )
     opened = msgspec.structs.replace(closed, queries=settings.OpenedQueries(namespaces=("def*",)))
-    world.cluster.apply(DEFINITION)
+    world.cluster.apply(definition())
     for name, queries in (("own", [own("orders")]), ("wrong", [own("orders", "promm")]), ("plain", [])):
         world.workload("Deployment", name, 1)
         world.cluster.apply(autoscaler(name, name, metrics=[external("depth", 20)], queries=queries))
