@@ -182,8 +182,8 @@ _ERRORS = """## Mistakes
 
 An invalid annotation counts as absent; the other annotations and the HPA itself work. While an annotation is invalid,
 or unknown to hpad under `hpad.io/`, the HPA has the condition `HpadAnnotationsValid` with the status False. Its message
-names the mistakes, and so do the event `InvalidAnnotation`, the status page and `hpad check`. An HPA without mistakes
-does not have the condition.
+names the mistakes (of an Autoscaler as `spec.options.NAME`), and so do the event `InvalidAnnotation`, the status page
+and `hpad check`. An HPA without mistakes does not have the condition.
 """
 _POLICIES = """## Policies
 
@@ -458,8 +458,9 @@ def _annotations() -> str:
         for name, (value, text) in options.MEANINGS.items()
     ]
     text = (
-        "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes. The last"
-        " column has the number of characters that a value may have."
+        "Annotations on an HPA set what the API has no field for. An HPA without them works as in Kubernetes. An"
+        " [Autoscaler](autoscaler.md) has them as `spec.options`, without `hpad.io/`: `options: {mode: shadow}`. The"
+        " last column has the number of characters that a value may have."
     )
     found = table(["annotation", "value", "meaning", "at most"], rows)
     chapters = (
