@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from hpad.api import pod
-from hpad.api.hpa import HorizontalPodAutoscalerSpec, to_builtins
+from hpad.api.hpa import AUTOSCALER, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, to_builtins
 from hpad.api.metadata import ObjectMeta
 from hpad.api.quantity import Quantity
 from hpad.api.sample import AdapterError, ObjectSample, PodSample
@@ -30,6 +30,7 @@ class Progress(msgspec.Struct):
     steps: int = 0
     uid: str = ""
     spec: HorizontalPodAutoscalerSpec | None = None
+    generation: int = 0
     history: History | None = None
     tunables: Tunables | None = None
 
@@ -41,14 +42,22 @@ class Progress(msgspec.Struct):
 
     def step(self, done: Reconcile) -> bytes:
         """Returns the JSON of the next step of this scenario."""
-        new_spec = self.steps > 0 and done.view.hpa.spec != self.spec
-        return msgspec.json.encode(encode_reconcile(done, new_spec=new_spec))
+        hpa, begun = done.view.hpa, self.steps > 0
+        generation = _generation(hpa) if begun and _generation(hpa) != self.generation else 0
+        new_spec = begun and hpa.spec != self.spec
+        return msgspec.json.encode(encode_reconcile(done, new_spec=new_spec, generation=generation))
 
     def add(self, done: Reconcile) -> None:
         """Counts the reconcile as the next step."""
         self.steps += 1
         self.uid, self.spec = done.view.hpa.metadata.uid, done.view.hpa.spec
+        self.generation = _generation(done.view.hpa)
         self.history, self.tunables = done.settlement.history, done.view.tunables
+
+
+def _generation(hpa: HorizontalPodAutoscaler) -> int:
+    """Returns the generation, which the status of an Autoscaler reports; 0 for an HPA."""
+    return hpa.metadata.generation if hpa.kind == AUTOSCALER else 0
 
 
 def encode_start(done: Reconcile, name: str) -> bytes:
@@ -64,13 +73,14 @@ def encode_alone(done: Reconcile) -> bytes:
 def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
     """Returns a scenario without steps as JSON-like builtins: the HPA and its history before this reconcile.
 
-    Of the HPA's metadata only name, namespace and the label that names KEDA are written, because annotations may be
-    confidential.
+    Of the HPA's metadata only name, namespace, the label that names KEDA and the generation of an Autoscaler are
+    written, because annotations may be confidential.
     """
     view, tunables = done.view, done.view.tunables
     whole = view.hpa.metadata
     labels = {name: text for name, text in (whole.labels or {}).items() if name == MANAGED_BY}
-    metadata = ObjectMeta(name=whole.name, namespace=whole.namespace, labels=labels or None)
+    generation = _generation(view.hpa)
+    metadata = ObjectMeta(name=whole.name, namespace=whole.namespace, labels=labels or None, generation=generation)
     scenario = Scenario(
         id=name,
         controller=Controller(
@@ -87,19 +97,21 @@ def encode_head(done: Reconcile, name: str) -> dict[str, Any]:
     return value
 
 
-def encode_reconcile(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
+def encode_reconcile(done: Reconcile, *, new_spec: bool, generation: int = 0) -> dict[str, Any]:
     """Returns one step as JSON-like builtins: the inputs, and the results under `expect`.
 
-    The spec is included if it is new.
+    The spec is included if it is new, and the `generation` of an Autoscaler (0: it is that of the step before).
     """
-    return _inputs(done, new_spec=new_spec) | {"expect": results(done.decision.scale_to, done.outcome, done.settlement)}
+    expected = results(done.decision.scale_to, done.outcome, done.settlement)
+    return _inputs(done, new_spec=new_spec, generation=generation) | {"expect": expected}
 
 
-def _inputs(done: Reconcile, *, new_spec: bool) -> dict[str, Any]:
+def _inputs(done: Reconcile, *, new_spec: bool, generation: int = 0) -> dict[str, Any]:
     view, outcome = done.view, done.outcome
     step = Step(
         time=view.now,
         spec=view.hpa.spec if new_spec else None,
+        generation=generation,
         scale=view.scale,
         scale_error=None if view.scale_error is None else view.scale_error.message,
         stale=view.scale_error is not None and view.scale_error.reason == STALE,

@@ -123,10 +123,14 @@ class FallbackText(_Lenient, frozen=True):
 
 
 class Step(_Lenient, frozen=True):
-    """The inputs of one reconcile. `spec` is the HPA's spec from this step on, None if it is unchanged."""
+    """The inputs of one reconcile.
+
+    `spec` is the HPA's spec from this step on, None if it is unchanged; `generation` that of an Autoscaler, or 0.
+    """
 
     time: Moment
     spec: HorizontalPodAutoscalerSpec | None = None
+    generation: int = 0
     scale: Scale | None = None
     scale_error: str | None = None
     stale: bool = False

@@ -150,7 +150,9 @@ def _known(scenario: dict[str, Any]) -> dict[str, Any]:
     """Returns the scenario with the fields of the format alone. Raises RecordingError."""
     decoded = decode_scenario(scenario)
     known: dict[str, Any] = to_builtins(decoded)
-    known["hpa"]["metadata"] = _identity(known["hpa"].get("metadata", {}))
+    metadata = known["hpa"].get("metadata", {})
+    generation = {"generation": metadata["generation"]} if "generation" in metadata else {}
+    known["hpa"]["metadata"] = _identity(metadata) | generation
     known["hpa"].get("spec", {}).pop(_QUERIES, None)
     known["steps"] = [_known_step(step, f"steps[{index}]") for index, step in enumerate(decoded.steps)]
     return known

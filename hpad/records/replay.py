@@ -64,6 +64,9 @@ def steps(scenario: Scenario) -> Iterator[tuple[Step, Reconcile]]:
         step = decode_step(value, where)
         if step.spec is not None:
             hpa = msgspec.structs.replace(hpa, spec=step.spec)
+        if step.generation:
+            metadata = msgspec.structs.replace(hpa.metadata, generation=step.generation)
+            hpa = msgspec.structs.replace(hpa, metadata=metadata)
         try:
             own, policies = step.controls, step.fallback_policies
         except RecordingError as error:

@@ -14,7 +14,14 @@ import structlog
 from support import virtual_time
 
 from hpad.api import hpa as v2
-from hpad.api.hpa import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus, from_builtins
+from hpad.api.hpa import (
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerStatus,
+    Scale,
+    ScaleSpec,
+    ScaleStatus,
+    from_builtins,
+)
 from hpad.api.pod import Pod
 from hpad.api.sample import AdapterError, ExternalSample, Sample
 from hpad.engine import fallback_policy
@@ -101,7 +108,7 @@ def scenarios(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def renamed(done: Reconcile, **metadata: str) -> Reconcile:
+def renamed(done: Reconcile, **metadata: Any) -> Reconcile:
     """Returns the reconcile of an HPA with these fields of the metadata."""
     hpa = done.view.hpa
     hpa = msgspec.structs.replace(hpa, metadata=msgspec.structs.replace(hpa.metadata, **metadata))
@@ -126,6 +133,27 @@ def test_a_replay_gives_the_recorded_results(tmp_path: Path) -> None:
     check_replay([recorded])
     assert any(step["expect"]["scaleTo"] for step in recorded["steps"])
     assert [("spec" in step) for step in recorded["steps"]] == [False, False, False, True, False, False, False]
+
+
+def test_the_generation_that_an_autoscaler_reports_is_recorded_and_replayed(tmp_path: Path) -> None:
+    """An edit of its options is a new generation of the same spec."""
+    done = reconciles([queue(40)] * 4, most=(3, 3, 3, 2))
+    status: HorizontalPodAutoscalerStatus | None = None
+    history = EMPTY
+    for turn, (each, generation) in enumerate(zip(done, (4, 4, 5, 6), strict=True)):
+        hpa = renamed(each, generation=generation).view.hpa
+        view = msgspec.structs.replace(
+            each.view,
+            hpa=msgspec.structs.replace(hpa, kind=v2.AUTOSCALER, status=status or hpa.status),
+            history=history,
+        )
+        last = run(view, lambda queries: (queue(40),) if queries else ())
+        done[turn], status, history = last, last.settlement.status, last.settlement.history
+    record(tmp_path, done)
+    (file,) = tmp_path.iterdir()
+    (recorded,) = map(json.loads, file.read_text().splitlines())
+    check_replay([recorded])
+    assert [step.get("generation") for step in recorded["steps"]] == [None, None, 5, 6]
 
 
 def test_a_note_is_recorded_and_replayed(tmp_path: Path) -> None:
