@@ -23,8 +23,8 @@ class Cache(Generic[T]):
 
     `params`, such as a label selector, are sent with every list and watch. An unreadable object is left out and
     logged. `trouble` is the text of the last failure, None once all reflectors work. `synced` is set once every
-    reflector has read a list; `answered` also if the server does not have the resource, or forbids to list it. `bug` is
-    called whenever a callback raises.
+    reflector has read a list; `answered` also if the server does not have the resource, or forbids to list it, or
+    cannot list an optional one. `bug` is called whenever a callback raises.
     """
 
     def __init__(

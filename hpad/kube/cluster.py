@@ -142,7 +142,7 @@ class Cluster:
         return [
             f"{UNKNOWN}: {cache.trouble}" if cache is others else cache.trouble
             for cache in self._running
-            if cache.trouble is not None and not (cache.kind.optional and not cache.synced.is_set())
+            if cache.trouble is not None
         ]
 
     def competitors(self, hpa: HorizontalPodAutoscaler) -> tuple[Competitor, ...]:

@@ -370,7 +370,7 @@ class WatchedKinds:
             cache.subscribe(callback)
 
     async def wait_synced(self) -> None:
-        """Waits until all objects are known, but for an optional kind that the server refuses, and sets `synced`."""
+        """Waits until all objects are known, but for an optional kind that cannot be listed, and sets `synced`."""
         for cache in self._caches.values():
             await (cache.answered if cache.kind.optional else cache.synced).wait()
         self.synced.set()

@@ -76,7 +76,7 @@ class Kind(Generic[T]):
 
     `version` is None for values without a resourceVersion; such values cannot be passed to `Cache.offer`. `absent`
     explains a server that does not have the resource, "" if that is normal. `of` is the kind in the keys of the
-    objects. An `optional` resource may be refused from the beginning without any trouble.
+    objects. An `optional` resource may be refused without any trouble while none of its objects is known.
     """
 
     resource: paths.Resource
@@ -248,15 +248,18 @@ class Reflector(Generic[T]):
 
     def _failed(self, error: errors.ApiError) -> StepEnd:
         """Logs the first failure, reports it to the store, and sets the delay until the next request."""
-        absent, refused = self._kind.absent if error.not_found else "", error.status in _REFUSED and not self.synced
+        absent, refused = self._kind.absent if error.not_found else "", error.status in _REFUSED
+        # A kind that is not installed, or was removed with all its objects.
+        unused = self._kind.optional and refused and not self._store.keys(self.namespace)
         text = f"{absent} ({error})" if absent else str(error)
         if not self.failing:
-            level = "error" if absent else "info" if self._kind.optional and refused else "warning"
+            level = "error" if absent else "info" if unused else "warning"
             getattr(self._log, level)("list or watch failed", error=text, status=error.status)
         self.failing = True
-        if refused:
+        # The other kinds do not wait for an optional one that the server cannot list, as without its conversion.
+        if not self.synced and (refused or (self._kind.optional and error.status)):
             self._store.answered.set()
-        self._store.trouble = f"{self._kind.resource}: {text}"
+        self._store.trouble = None if unused else f"{self._kind.resource}: {text}"
         self._delay = max(self._backoff.next(), min(error.retry_after or 0.0, self._options.max_backoff))
         return StepEnd.FAILED
 

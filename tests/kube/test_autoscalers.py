@@ -1,15 +1,20 @@
 """Autoscalers as the API server sends them: defaults, validation, options, and the status that is written back."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from support.autoscalers import autoscaler
+from support.kube_caches import page
+from support.scripted_server import QUICK, Script, failure, says, until
 
 from hpad.api.autoscaler import with_texts
 from hpad.api.hpa import HorizontalPodAutoscalerStatus, OwnQuery
 from hpad.api.metadata import Key
 from hpad.kube import hpas
+from hpad.kube.client import Client
+from hpad.kube.watch import WatchScope
 
 
 def raw(body: dict[str, Any]) -> bytes:
@@ -75,3 +80,35 @@ def test_the_status_is_written_with_its_texts_and_unknown_fields_survive() -> No
         "currentReplicas": 2, "desiredReplicas": 3,
         "decision": "scale", "targets": "cpu: 1%/50%", "later": {"a": 1},
     }  # fmt: skip
+
+
+LIST = "/apis/hpad.io/v1/autoscalers"
+ABSENT = says(failure(404, "NotFound", "the server could not find the requested resource"), 404)
+
+
+async def test_a_kind_that_the_server_cannot_list_holds_up_no_hpas(
+    script: Script, client: Client, running: Any
+) -> None:
+    """Its conversion fails, and it is a problem; a kind that is removed afterwards, without any objects, is none."""
+    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
+    script.on("GET", LIST, says(failure(500, "InternalError", "conversion webhook failed"), 500))
+    running(cache.run())
+    await asyncio.wait_for(hpas.WatchedKinds({"autoscaler": cache}).wait_synced(), 60)
+    assert cache.trouble == "autoscalers.hpad.io: conversion webhook failed"
+    script.replace("GET", LIST, page())
+    script.on("GET", f"{LIST}?watch", ABSENT)
+    await until(cache.synced.is_set)
+    script.replace("GET", LIST, ABSENT)
+    await until(lambda: script.asked[-3:] == [("GET", LIST, script.asked[-1][2])] * 3)
+    assert cache.trouble is None
+
+
+async def test_a_kind_that_is_refused_while_objects_are_known_is_a_problem(
+    script: Script, client: Client, running: Any
+) -> None:
+    cache = hpas.HpaCache(WatchScope(client, options=QUICK), hpas.AUTOSCALER, optional=True)
+    script.on("GET", LIST, page(json.loads(raw(autoscaler("web", "web")))))
+    script.on("GET", f"{LIST}?watch", says(failure(403, "Forbidden", "no rights"), 403))
+    running(cache.run())
+    await until(lambda: cache.trouble == "autoscalers.hpad.io: no rights")
+    assert len(cache) == 1
